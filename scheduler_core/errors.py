@@ -1,0 +1,125 @@
+"""The one exception tree of Bayplan.
+
+Owns every exception class that the core raises; the operator derives its own from the same root. It must not
+know any other module: it is the lowest layer. A pod that does not fit is a ``Status`` and never an exception;
+what stands here is for what cannot be carried on with, or must be answered by someone else than the caller.
+
+Why one tree: a boundary (a reconcile, a command) catches ``SchedulerCoreError`` once and knows that the message
+was written for the person who reads it. Each message says what to do.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+class SchedulerCoreError(Exception):
+    """Root of all errors that Bayplan raises on purpose."""
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a configuration.
+
+    Attributes:
+        path: Where, as a field path such as ``profiles[0].plugins.score.enabled[2].name``; empty for the document
+            itself.
+        message: What is wrong and what to do, in plain words and without the path.
+    """
+
+    path: str
+    message: str
+
+    def __str__(self) -> str:
+        """The path, a colon and the message."""
+        return f"{self.path}: {self.message}" if self.path else self.message
+
+
+class ConfigError(SchedulerCoreError):
+    """A configuration is not valid; carries every problem, not the first one only.
+
+    Args:
+        problems: All problems, in the order of the document; at least one.
+    """
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        self.problems: tuple[Problem, ...] = tuple(problems)
+        super().__init__(self.problems)
+
+    def __str__(self) -> str:
+        """One problem on one line, several as a counted list."""
+        if len(self.problems) == 1:
+            return str(self.problems[0])
+        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        return f"{len(self.problems)} problems:\n{lines}"
+
+
+class RegistryError(SchedulerCoreError):
+    """The set of plugins itself is not usable: a name twice, or an entry point that cannot be loaded."""
+
+
+class PluginError(SchedulerCoreError):
+    """A plugin raised, or answered what its extension point does not allow.
+
+    Args:
+        plugin: The plugin's name.
+        point: The extension point, as in the configuration (``filter``, ``score``).
+        message: What happened.
+    """
+
+    def __init__(self, plugin: str, point: str, message: str) -> None:
+        self.plugin = plugin
+        self.point = point
+        self.message = message
+        super().__init__(plugin, point, message)
+
+    def __str__(self) -> str:
+        """Name the plugin and the point before the message."""
+        return f'plugin "{self.plugin}" failed at {self.point}: {self.message}'
+
+
+class QuantityError(SchedulerCoreError):
+    """A resource quantity cannot be read."""
+
+
+class SelectorError(SchedulerCoreError):
+    """A label or field selector cannot be compiled."""
+
+
+class QueueError(SchedulerCoreError):
+    """The scheduling queue was asked for what its state does not allow."""
+
+
+class CacheError(SchedulerCoreError):
+    """The cluster cache was asked for what its state does not allow."""
+
+
+class ClusterWriteError(SchedulerCoreError):
+    """A write to the cluster was refused or its outcome is unknown.
+
+    Args:
+        reason: What the other side said, or what was observed.
+    """
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason
+        super().__init__(reason)
+
+
+class ConflictError(ClusterWriteError):
+    """The object has changed, or someone else has done it already (HTTP 409)."""
+
+
+class NotFoundError(ClusterWriteError):
+    """The object is gone (HTTP 404)."""
+
+
+class ForbiddenError(ClusterWriteError):
+    """The write is not allowed or not valid and will not be by repeating it (HTTP 401, 403, 422)."""
+
+
+class WriteTimeoutError(ClusterWriteError):
+    """No answer came in time: the write may or may not have happened, so the object must be read."""
+
+
+class ServerUnavailableError(ClusterWriteError):
+    """The API server is away or overloaded (connection refused, HTTP 429, 5xx): try again later."""
