@@ -1,0 +1,274 @@
+"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl and kwok.
+
+Owns where a binary comes from and the per-user cache. It must not know how a binary is started, and it imports nothing
+but the standard library.
+
+Why build from Go modules: a module proxy and `go.sum` are the only things that a machine behind a firewall reliably
+has, and one pinned recipe gives the same API server to the tests, the demo and the benchmarks. Everything else
+(`KUBEBUILDER_ASSETS`, setup-envtest) is a way to do without Go.
+
+Sources, first hit wins, for each binary on its own:
+  1. the directory named by `KUBEBUILDER_ASSETS`;
+  2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and both modules;
+  3. `go build` into that cache;
+  4. `setup-envtest`, when it is on PATH (etcd, kube-apiserver and kubectl only);
+  5. any kubectl on PATH (kubectl only).
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+KUBERNETES_VERSION = "v1.36.3"
+"""The release that `go.mod` pins; stamped into the binaries, which would call themselves v0.0.0 otherwise."""
+
+_HERE = Path(__file__).resolve().parent
+_MODULE_FILES = ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum")
+_ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
+_STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
+
+
+class MissingBinary(Exception):  # noqa: N818 - says what is wrong, as FileNotFoundError does
+    """A binary can neither be found nor built here.
+
+    Attributes:
+        names: What is missing, in the order asked for.
+    """
+
+    def __init__(self, names: Sequence[str], reasons: Sequence[str], remedy: str) -> None:
+        self.names = tuple(names)
+        lines = [f"the control plane lacks {', '.join(names)}.", *(f"  - {reason}" for reason in reasons), remedy]
+        super().__init__("\n".join(lines))
+
+
+@dataclass(frozen=True, slots=True)
+class _Recipe:
+    """How one binary is built.
+
+    Args:
+        module_dir: Directory of the Go module that requires the package, relative to this file.
+        package: Import path of the main package.
+    """
+
+    module_dir: str
+    package: str
+
+
+RECIPES: Mapping[str, _Recipe] = {
+    "etcd": _Recipe(".", "go.etcd.io/etcd/server/v3"),
+    "kube-apiserver": _Recipe(".", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    "kubectl": _Recipe(".", "k8s.io/kubernetes/cmd/kubectl"),
+    "kube-scheduler": _Recipe(".", "k8s.io/kubernetes/cmd/kube-scheduler"),
+    # A module of its own: its dependencies' versions differ from those that Kubernetes pins.
+    "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+}
+
+
+def resolve(names: Sequence[str] = tuple(RECIPES)) -> dict[str, Path]:
+    """Find each binary, building those that are not there yet.
+
+    Args:
+        names: Keys of `RECIPES`.
+
+    Returns:
+        The absolute path of each executable, by name.
+
+    Raises:
+        MissingBinary: At least one is neither found nor buildable; nothing else is returned then.
+        ValueError: A name is no key of `RECIPES`.
+    """
+    unknown = [name for name in names if name not in RECIPES]
+    if unknown:
+        raise ValueError(f"no recipe for {', '.join(unknown)}: use one of {', '.join(RECIPES)}")
+    found = _from_directories(names)
+    reasons: list[str] = []
+    lacking = [name for name in names if name not in found]
+    if lacking and shutil.which("go"):
+        found |= _build(lacking, reasons)
+    elif lacking:
+        reasons.append("go is not on PATH")
+    lacking = [name for name in names if name not in found]
+    if _ENVTEST_NAMES.intersection(lacking):
+        found |= _from_setup_envtest(lacking, reasons)
+        kubectl = shutil.which("kubectl")
+        if "kubectl" in lacking and "kubectl" not in found and kubectl:
+            found["kubectl"] = Path(kubectl)
+    lacking = [name for name in names if name not in found]
+    if lacking:
+        raise MissingBinary(lacking, reasons, _remedy(lacking))
+    return {name: found[name] for name in names}
+
+
+def cache_dir() -> Path:
+    """Return the directory of the binaries that this version of the recipe and modules builds."""
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    digest = hashlib.sha256()
+    for name in _MODULE_FILES:
+        digest.update((_HERE / name).read_bytes())
+    digest.update(" ".join([*_go_flags(), platform.system(), platform.machine()]).encode())
+    return Path(base) / "bayplan" / "controlplane" / f"{KUBERNETES_VERSION}-{digest.hexdigest()[:12]}"
+
+
+def _from_directories(names: Sequence[str]) -> dict[str, Path]:
+    directories = [cache_dir()]
+    assets = os.environ.get("KUBEBUILDER_ASSETS")
+    if assets:
+        if not Path(assets).is_dir():
+            raise MissingBinary(
+                names,
+                [f"KUBEBUILDER_ASSETS names {assets}, which is not a directory"],
+                "Set it to a directory that holds etcd, kube-apiserver and kubectl, or unset it.",
+            )
+        directories.insert(0, Path(assets).resolve())
+    found: dict[str, Path] = {}
+    for name in names:
+        for directory in directories:
+            if os.access(directory / name, os.X_OK):
+                found[name] = directory / name
+                break
+    return found
+
+
+def _go_flags() -> list[str]:
+    major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
+    stamps = [
+        f"-X {package}.{variable}={value}"
+        for package in _STAMPED_PACKAGES
+        for variable, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", major), ("gitMinor", minor))
+    ]
+    return ["-trimpath", "-ldflags", " ".join(["-s", "-w", *stamps])]
+
+
+def _build(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
+    """Build binaries one after the other: each `go build` already uses every core."""
+    target = cache_dir()
+    target.mkdir(parents=True, exist_ok=True)
+    built: dict[str, Path] = {}
+    with _locked(target / ".lock"):
+        for position, name in enumerate(names, start=1):
+            path = target / name
+            # Another process may have built it while this one waited for the lock.
+            if not os.access(path, os.X_OK):
+                problem = _build_one(name, path, f"{position}/{len(names)}")
+                if problem:
+                    reasons.append(problem)
+                    continue
+            built[name] = path
+    return built
+
+
+def _build_one(name: str, path: Path, position: str) -> str | None:
+    """Build one binary and move it into the cache in one step.
+
+    Args:
+        name: Key of `RECIPES`.
+        path: Where the binary goes; appears there whole or not at all.
+        position: Shown in the progress line, "2/5".
+
+    Returns:
+        What went wrong, or None.
+    """
+    recipe = RECIPES[name]
+    # GOWORK and GOFLAGS of the user's own projects must not leak into a pinned build.
+    env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
+    with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:
+        output, log = Path(scratch) / name, Path(scratch) / "log"
+        command = ["go", "build", *_go_flags(), "-o", str(output), recipe.package]
+        with log.open("wb") as sink:
+            process = subprocess.Popen(
+                command, cwd=_HERE / recipe.module_dir, env=env, stdout=sink, stderr=subprocess.STDOUT
+            )
+            try:
+                _show_progress(process, f"controlplane: go build {name} ({position})")
+            finally:
+                if process.poll() is None:
+                    process.kill()
+                    process.wait()
+        if process.returncode:
+            tail = "\n      ".join(log.read_text(errors="replace").splitlines()[-15:])
+            return f"go build of {name} failed with status {process.returncode}:\n      {tail}"
+        output.replace(path)
+    return None
+
+
+def _show_progress(process: subprocess.Popen[bytes], label: str) -> None:
+    """Wait for a build; one line on stderr, ticking when a person can see it."""
+    ticking = sys.stderr.isatty()
+    started = time.monotonic()
+    sys.stderr.write(f"{label} ...")
+    sys.stderr.flush()
+    while process.poll() is None:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=1 if ticking else None)
+        if ticking:
+            sys.stderr.write(f"\r{label} ... {time.monotonic() - started:.0f} s")
+            sys.stderr.flush()
+    prefix = f"\r{label} ..." if ticking else ""
+    outcome = "" if process.returncode == 0 else ", failed"
+    sys.stderr.write(f"{prefix} {time.monotonic() - started:.0f} s{outcome}\n")
+
+
+@contextlib.contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock on a file; the kernel drops it should the holder die."""
+    with path.open("a") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            sys.stderr.write(f"controlplane: another process is building into {path.parent}, waiting for it\n")
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _from_setup_envtest(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
+    tool = shutil.which("setup-envtest")
+    if tool is None:
+        reasons.append("setup-envtest is not on PATH")
+        return {}
+    release = ".".join(KUBERNETES_VERSION.removeprefix("v").split(".")[:2])
+    command = [tool, "use", f"{release}.x", "-p", "path"]
+    sys.stderr.write(f"controlplane: {' '.join(command)}\n")
+    outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+    if outcome.returncode:
+        reasons.append(f"`{' '.join(command)}` failed: {outcome.stderr.strip()}")
+        return {}
+    directory = Path(outcome.stdout.strip())
+    return {name: directory / name for name in names if name in _ENVTEST_NAMES and os.access(directory / name, os.X_OK)}
+
+
+def _remedy(names: Sequence[str]) -> str:
+    remedy = "Install Go 1.26 or newer (https://go.dev/dl) with a reachable module proxy"
+    if _ENVTEST_NAMES.issuperset(names):
+        remedy += (
+            ", or set KUBEBUILDER_ASSETS to a directory that holds etcd, kube-apiserver and kubectl, "
+            "or put setup-envtest on PATH"
+        )
+    else:
+        remedy += f", or set KUBEBUILDER_ASSETS to a directory that also holds {', '.join(names)}"
+    return f"{remedy}."
+
+
+def main() -> int:
+    """Build or find everything and print one `name path` line each; the status is 1 when something is missing."""
+    try:
+        paths = resolve()
+    except MissingBinary as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    for name, path in paths.items():
+        print(f"{name:15} {path}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,302 @@
+"""Child processes that cannot outlive their parent: starting, watching, ending them, and ending recorded ones.
+
+Owns the `Process` handle and the record of a process (pid and start time) that identifies it later. It must not know
+what it starts.
+
+Why a wrapper and a spawning thread: the kernel kills a child when its parent dies (PR_SET_PDEATHSIG), also on
+`kill -9`, but the "parent" there is the *thread* that forked. A test that starts a server from a short-lived worker
+thread would lose it when that thread ends; so one thread, which lives as long as the interpreter, forks all of them.
+The wrapper sets the signal and becomes the program by exec, which is safe in a threaded parent where `preexec_fn` is
+not.
+
+    started --pause()--> stopped --resume()--> started --stop()|kill()|its own death--> ended
+"""
+
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+
+_CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
+
+# argv: parent's pid, program, its arguments. The parent may have died before prctl: then nobody would send the signal.
+_TIED_TO_PARENT = """
+import ctypes, os, signal, sys
+ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]):
+    sys.exit(1)
+os.execv(sys.argv[2], sys.argv[2:])
+"""
+
+
+class ProcessFailed(Exception):  # noqa: N818 - says what happened, as the standard library's ProcessLookupError does
+    """A process did not start, or ended when it should not have."""
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """What to run.
+
+    Args:
+        name: Short name, used for the log file and in messages.
+        argv: Absolute path of the program, then its arguments.
+        log: File that takes stdout and stderr; appended to, so that a restart keeps what came before.
+        env: Added to this process's environment.
+        detached: Let it outlive the parent.
+    """
+
+    name: str
+    argv: tuple[str, ...]
+    log: Path
+    env: Mapping[str, str] = field(default_factory=dict)
+    detached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What identifies a process for good: pids are reused, a pid with its start time is not.
+
+    Args:
+        name: Short name.
+        pid: Process id.
+        started: Start time in clock ticks since boot, field 22 of /proc/PID/stat.
+        boot: The boot that `pid` and `started` belong to.
+    """
+
+    name: str
+    pid: int
+    started: int
+    boot: str
+
+    def is_running(self) -> bool:
+        """Tell whether this very process, not a later one with its pid, is there and no zombie."""
+        stat = _stat(self.pid)
+        return stat is not None and stat.state != "Z" and stat.started == self.started and _boot_id() == self.boot
+
+
+class Process:
+    """A started program.
+
+    Args:
+        command: What was run.
+        popen: The running child.
+    """
+
+    def __init__(self, command: Command, popen: subprocess.Popen[bytes]) -> None:
+        self.command = command
+        self._popen = popen
+        stat = _stat(popen.pid)
+        self.record = Record(command.name, popen.pid, stat.started if stat else 0, _boot_id())
+        self._last_usage = (0.0, 0)
+
+    @property
+    def name(self) -> str:
+        """Short name of the program."""
+        return self.command.name
+
+    @property
+    def pid(self) -> int:
+        """Process id, also of one that has ended."""
+        return self._popen.pid
+
+    @property
+    def log(self) -> Path:
+        """File with everything that it wrote to stdout and stderr."""
+        return self.command.log
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not ended; a paused process is alive."""
+        return self._popen.poll() is None
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, negative for a signal, None while it is alive."""
+        return self._popen.poll()
+
+    def cpu_seconds(self) -> float:
+        """Return user and system CPU time in seconds; of an ended process what it had when `stop` was called."""
+        return self._usage()[0]
+
+    def peak_rss(self) -> int:
+        """Return the largest resident set in bytes; of an ended process what it had when `stop` was called."""
+        return self._usage()[1]
+
+    def pause(self) -> None:
+        """Freeze it: its connections stay open and answer nothing."""
+        self._signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let a paused process go on."""
+        self._signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        """End it at once, as a crash would, and wait for its end."""
+        self._usage()
+        self._signal(signal.SIGKILL)
+        self._popen.wait()
+
+    def stop(self, grace: float = 5.0) -> None:
+        """End it by SIGTERM, by SIGKILL when that takes too long; does nothing when it has ended.
+
+        Args:
+            grace: Seconds between the two.
+        """
+        self._usage()
+        self._signal(signal.SIGTERM)
+        self._signal(signal.SIGCONT)
+        try:
+            self._popen.wait(timeout=grace)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def tail(self, lines: int = 20) -> str:
+        """Return the last lines of the log."""
+        text = self.log.read_text(errors="replace") if self.log.exists() else ""
+        return "\n".join(text.splitlines()[-lines:])
+
+    def _signal(self, number: signal.Signals) -> None:
+        # Popen polls before it sends, so that a pid which was reaped and given away is never signalled.
+        self._popen.send_signal(number)
+
+    def _usage(self) -> tuple[float, int]:
+        stat = _stat(self.pid) if self.alive else None
+        if stat is not None:
+            self._last_usage = (stat.cpu_seconds, _peak_rss(self.pid))
+        return self._last_usage
+
+
+def start(command: Command) -> Process:
+    """Start a program in a process group of its own, tied to this process's life unless it is detached.
+
+    Args:
+        command: What to run.
+
+    Returns:
+        Its handle; the program may not be ready yet.
+
+    Raises:
+        ProcessFailed: The program cannot be executed.
+    """
+    argv = list(command.argv)
+    if not os.access(argv[0], os.X_OK):
+        raise ProcessFailed(f"cannot run {command.name}: {argv[0]} is not an executable file, delete or replace it")
+    if not command.detached:
+        argv = [sys.executable, "-I", "-S", "-c", _TIED_TO_PARENT, str(os.getpid()), *argv]
+    command.log.parent.mkdir(parents=True, exist_ok=True)
+
+    def spawn() -> subprocess.Popen[bytes]:
+        with command.log.open("ab") as sink:
+            return subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+                env=os.environ | dict(command.env),
+                # A session of its own: a terminal's Ctrl-C reaches the parent, which then stops things in order.
+                start_new_session=True,
+            )
+
+    return Process(command, _SPAWNER.run(spawn))
+
+
+def end_recorded(record: Record, grace: float = 5.0) -> bool:
+    """End a process that another interpreter started.
+
+    Args:
+        record: Its identity.
+        grace: Seconds between SIGTERM and SIGKILL.
+
+    Returns:
+        False when it was not running any more, or when its pid now belongs to something else.
+    """
+    if not record.is_running():
+        return False
+    # A pidfd names the process itself; the check after opening it closes the gap in which the pid could be reused.
+    handle = os.pidfd_open(record.pid)
+    try:
+        if not record.is_running():
+            return False
+        signal.pidfd_send_signal(handle, signal.SIGTERM)
+        signal.pidfd_send_signal(handle, signal.SIGCONT)
+        deadline = time.monotonic() + grace
+        while record.is_running():
+            if time.monotonic() > deadline:
+                signal.pidfd_send_signal(handle, signal.SIGKILL)
+                deadline = float("inf")
+            time.sleep(0.02)
+    finally:
+        os.close(handle)
+    return True
+
+
+class _Spawner:
+    """Runs calls on one thread that lives until the interpreter ends."""
+
+    def __init__(self) -> None:
+        self._calls: queue.SimpleQueue[
+            tuple[Future[subprocess.Popen[bytes]], Callable[[], subprocess.Popen[bytes]]]
+        ] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._pid = 0
+
+    def run(self, call: Callable[[], subprocess.Popen[bytes]]) -> subprocess.Popen[bytes]:
+        with self._lock:
+            if self._thread is None or self._pid != os.getpid():  # threads do not survive a fork
+                self._pid = os.getpid()
+                self._thread = threading.Thread(target=self._serve, name="controlplane-spawner", daemon=True)
+                self._thread.start()
+        future: Future[subprocess.Popen[bytes]] = Future()
+        self._calls.put((future, call))
+        return future.result()
+
+    def _serve(self) -> None:
+        while True:
+            future, call = self._calls.get()
+            try:
+                future.set_result(call())
+            except BaseException as problem:  # noqa: BLE001 - handed to the caller's thread
+                future.set_exception(problem)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stat:
+    state: str
+    cpu_seconds: float
+    started: int
+
+
+def _stat(pid: int) -> _Stat | None:
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    # The second field, the program's name in brackets, may hold spaces and brackets itself.
+    fields = text.rpartition(")")[2].split()
+    return _Stat(fields[0], (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS_PER_SECOND, int(fields[19]))
+
+
+def _peak_rss(pid: int) -> int:
+    try:
+        text = Path(f"/proc/{pid}/status").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+    for line in text.splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+_SPAWNER = _Spawner()
