@@ -1,0 +1,41 @@
+"""Nodes as decoded from the API server: the fields that scheduling reads, no others."""
+
+from __future__ import annotations
+
+from msgspec import Struct, field
+
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Quantities
+from scheduler_core.model.taints import Taint
+
+
+class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a node."""
+
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = field(default="", name="providerID")
+
+
+class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):
+    """An image that a node holds, under all its names; the size in bytes."""
+
+    names: tuple[str, ...] = ()
+    size_bytes: int = 0
+
+
+class NodeStatus(Struct, gc=False, frozen=True, rename="camel"):
+    """``status`` of a node."""
+
+    capacity: Quantities = {}
+    allocatable: Quantities = {}
+    images: tuple[ContainerImage, ...] = ()
+    declared_features: tuple[str, ...] = ()
+
+
+class Node(Struct, gc=False, frozen=True, rename="camel"):
+    """A v1 Node."""
+
+    metadata: ObjectMeta
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()

@@ -1,0 +1,274 @@
+"""Pods as decoded from the API server: the fields that scheduling reads, no others.
+
+Owns the wire form. What is computed from it once per pod (requests, compiled selectors) is
+:class:`scheduler_core.snapshot.pod_info.PodInfo`.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from msgspec import Struct, field
+
+from scheduler_core.model.affinity import Affinity, LabelSelector
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.taints import Toleration
+
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+
+# A quantity on the wire: text, or a bare number in hand-written YAML.
+Quantities = dict[str, str | int | float]
+
+
+class ResourceRequirements(Struct, gc=False, frozen=True, rename="camel"):
+    """``resources`` of a container, a pod or a container's status."""
+
+    requests: Quantities = {}
+    limits: Quantities = {}
+
+
+class ContainerPort(Struct, gc=False, frozen=True, rename="camel"):
+    """One port; ``host_port`` 0 is none."""
+
+    container_port: int = 0
+    host_port: int = 0
+    protocol: str = "TCP"
+    host_ip: str = field(default="", name="hostIP")
+
+
+class ContainerRestartRule(Struct, gc=False, frozen=True, rename="camel"):
+    """One of ``restartPolicyRules``: what happens on certain exit codes."""
+
+    action: str = ""
+
+
+class Container(Struct, gc=False, frozen=True, rename="camel"):
+    """A container or init container; an init container with ``restart_policy`` Always is a sidecar."""
+
+    name: str = ""
+    image: str = ""
+    resources: ResourceRequirements = ResourceRequirements()
+    ports: tuple[ContainerPort, ...] = ()
+    restart_policy: str = ""
+    restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
+
+
+class ClaimVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+    """A volume that is a PersistentVolumeClaim of the pod's namespace."""
+
+    claim_name: str
+    read_only: bool = False
+
+
+class EphemeralVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+    """A volume whose claim ``<pod>-<volume>`` is made for the pod."""
+
+
+class GcePersistentDisk(Struct, gc=False, frozen=True, rename="camel"):
+    """A Google disk by name."""
+
+    pd_name: str
+    read_only: bool = False
+
+
+class AwsElasticBlockStore(Struct, gc=False, frozen=True, rename="camel"):
+    """An Amazon volume by id."""
+
+    volume_id: str = field(name="volumeID")
+    read_only: bool = False
+
+
+class IscsiVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """An iSCSI target and lun."""
+
+    target_portal: str = ""
+    iqn: str = ""
+    lun: int = 0
+    read_only: bool = False
+
+
+class RbdVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """A Ceph block device: monitors, pool and image."""
+
+    monitors: tuple[str, ...] = ()
+    image: str = ""
+    pool: str = "rbd"
+    read_only: bool = False
+
+
+class AzureDisk(Struct, gc=False, frozen=True, rename="camel"):
+    """An Azure disk by name and address."""
+
+    disk_name: str = ""
+    disk_uri: str = field(default="", name="diskURI")
+
+
+class CinderVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """An OpenStack volume by id."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class PortworxVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """A Portworx volume by id."""
+
+    volume_id: str = field(default="", name="volumeID")
+
+
+class VsphereVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """A vSphere disk by path."""
+
+    volume_path: str = ""
+
+
+class AzureFile(Struct, gc=False, frozen=True, rename="camel"):
+    """An Azure share."""
+
+    share_name: str = ""
+    secret_name: str = ""
+
+
+class InlineCsi(Struct, gc=False, frozen=True, rename="camel"):
+    """An inline CSI volume by driver."""
+
+    driver: str = ""
+
+
+class ImageVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+    """A volume that is an OCI image."""
+
+    reference: str = ""
+
+
+_VOLUME_NAMES = {
+    "claim": "persistentVolumeClaim",
+    "gce": "gcePersistentDisk",
+    "aws": "awsElasticBlockStore",
+    "azure_disk": "azureDisk",
+    "azure_file": "azureFile",
+    "portworx": "portworxVolume",
+    "vsphere": "vsphereVolume",
+}
+
+
+class Volume(Struct, gc=False, frozen=True, rename=_VOLUME_NAMES):
+    """One volume; the sources that no plugin reads are all None."""
+
+    name: str = ""
+    claim: ClaimVolumeSource | None = None
+    ephemeral: EphemeralVolumeSource | None = None
+    gce: GcePersistentDisk | None = None
+    aws: AwsElasticBlockStore | None = None
+    iscsi: IscsiVolume | None = None
+    rbd: RbdVolume | None = None
+    azure_disk: AzureDisk | None = None
+    azure_file: AzureFile | None = None
+    cinder: CinderVolume | None = None
+    portworx: PortworxVolume | None = None
+    vsphere: VsphereVolume | None = None
+    csi: InlineCsi | None = None
+    image: ImageVolumeSource | None = None
+
+
+class TopologySpreadConstraint(Struct, gc=False, frozen=True, rename="camel"):
+    """One of ``spec.topologySpreadConstraints``."""
+
+    max_skew: int = 1
+    topology_key: str = ""
+    when_unsatisfiable: str = "DoNotSchedule"
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = None
+    node_affinity_policy: str | None = None
+    node_taints_policy: str | None = None
+    match_label_keys: tuple[str, ...] = ()
+
+
+class SchedulingGate(Struct, gc=False, frozen=True, rename="camel"):
+    """A gate that someone has to remove before the pod is considered."""
+
+    name: str
+
+
+class ResourceClaimReference(Struct, gc=False, frozen=True, rename="camel"):
+    """One of ``spec.resourceClaims`` (dynamic resource allocation)."""
+
+    name: str = ""
+
+
+class SchedulingGroup(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec.schedulingGroup`` of the native PodGroup API."""
+
+    pod_group_name: str = ""
+
+
+class PodSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a pod; ``priority`` None is 0."""
+
+    node_name: str = ""
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
+    priority: int | None = None
+    priority_class_name: str = ""
+    preemption_policy: str = ""
+    node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    topology_spread_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    containers: tuple[Container, ...] = ()
+    init_containers: tuple[Container, ...] = ()
+    overhead: Quantities = {}
+    resources: ResourceRequirements | None = None
+    volumes: tuple[Volume, ...] = ()
+    scheduling_gates: tuple[SchedulingGate, ...] = ()
+    resource_claims: tuple[ResourceClaimReference, ...] = ()
+    scheduling_group: SchedulingGroup | None = None
+    host_network: bool = False
+    restart_policy: str = "Always"
+
+
+class PodCondition(Struct, gc=False, frozen=True, rename="camel"):
+    """One of ``status.conditions``."""
+
+    type: str
+    status: str
+    reason: str = ""
+    message: str = ""
+    observed_generation: int = 0
+
+
+class ContainerStatus(Struct, gc=False, frozen=True, rename="camel"):
+    """What the kubelet says of a container: ``allocated_resources`` granted, ``resources`` in force."""
+
+    name: str = ""
+    allocated_resources: Quantities = {}
+    resources: ResourceRequirements | None = None
+
+
+class PodStatus(Struct, gc=False, frozen=True, rename="camel"):
+    """``status`` of a pod."""
+
+    phase: str = "Pending"
+    nominated_node_name: str = ""
+    conditions: tuple[PodCondition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+    allocated_resources: Quantities = {}
+    resources: ResourceRequirements | None = None
+    start_time: datetime | None = None
+
+
+class Pod(Struct, gc=False, frozen=True, rename="camel"):
+    """A v1 Pod."""
+
+    metadata: ObjectMeta
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the pod has ended: such a pod does not exist for the scheduler."""
+        return self.status.phase in ("Succeeded", "Failed")

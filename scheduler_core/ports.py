@@ -1,0 +1,131 @@
+"""The outside world as the core sees it: a clock, and the cluster that is written to.
+
+Owns the protocols and the values that cross them. Must not know how they are fulfilled: the operator fulfils them
+with HTTP, the simulator in memory, tests on virtual time. Only what stands here may await.
+
+Why binds await and everything else is handed over: a binding cycle must learn whether its bind happened, while
+conditions, events and nominations may be merged, delayed or dropped when newer ones replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from scheduler_core.model.pod import Pod, PodCondition
+
+
+class Timer(Protocol):
+    """A callback that waits for its time."""
+
+    def cancel(self) -> None:
+        """Keep the callback from running; harmless when it has run."""
+
+
+class Clock(Protocol):
+    """Time, injected so that tests and simulations run on their own."""
+
+    def now(self) -> float:
+        """Monotonic seconds from an arbitrary start."""
+
+    def wall(self) -> datetime:
+        """The date and time in UTC, for what is written into objects."""
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Run ``callback`` on the loop in ``seconds``."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds``; 0 lets other tasks run once."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReference:
+    """Which object an event is about."""
+
+    kind: str
+    name: str
+    namespace: str = ""
+    uid: str = ""
+    api_version: str = "v1"
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An ``events.k8s.io/v1`` event to be recorded; ``type`` is Normal or Warning.
+
+    ``note`` may be of any length here; the writer cuts it at the API's 1,024 bytes.
+    """
+
+    regarding: ObjectReference
+    type: str
+    reason: str
+    action: str
+    note: str
+    related: ObjectReference | None = None
+    reporting_controller: str = "bayplan"
+
+
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """A pod to be bound to a node; the UID keeps it from hitting a later pod of the same name."""
+
+    namespace: str
+    name: str
+    uid: str
+    node_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodStatusPatch:
+    """What changes in a pod's status: a condition, the nomination, or both.
+
+    ``nominated_node_name`` None leaves it as it is, "" clears it.
+    """
+
+    namespace: str
+    name: str
+    uid: str
+    condition: PodCondition | None = None
+    nominated_node_name: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodDeletion:
+    """A pod to be deleted (a preemption's victim); ``condition`` is set on it first where given."""
+
+    namespace: str
+    name: str
+    uid: str
+    condition: PodCondition | None = None
+
+
+class ClusterWriter(Protocol):
+    """Everything that the core changes in the cluster."""
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a pod, and drop what is queued for its status: a PodScheduled=False never follows the bind.
+
+        Raises:
+            ConflictError: The pod is bound already, perhaps elsewhere.
+            NotFoundError: The pod, or this UID of it, is gone.
+            ClusterWriteError: Anything else; the bind did not happen, as reading the pod confirmed.
+            WriteTimeoutError: The answer was lost and the pod could not be read either: the outcome is unknown.
+        """
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as the API server has it now; None when it is gone.
+
+        Raises:
+            ClusterWriteError: The API server could not be asked.
+        """
+
+    def patch_pod_status(self, patch: PodStatusPatch) -> None:
+        """Queue a patch; a later one of the same pod is merged over it."""
+
+    def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        """Queue a deletion; ``done`` is told on the loop how it ended (None: deleted, or gone already)."""
+
+    def record(self, event: Event) -> None:
+        """Queue an event; repeated ones are merged, and under pressure the oldest are dropped."""
