@@ -1,0 +1,162 @@
+"""Kubernetes types that plugin args contain: node affinity, label selector, topology spread constraint.
+
+Owns their grammar as configuration. It must not know how they are matched against nodes. Why models of their own:
+``scheduler_core.model`` decodes what the API server has already checked; here a person's text is judged, with the
+path of every problem. Source: component-helpers v0.36.3, scheduling/corev1/nodeaffinity.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Literal
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.kubernetes_names import label_value_problems, qualified_name_problems
+
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_LABEL_OPERATORS = ("In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt")
+_FIELD_OPERATORS = ("In", "NotIn")
+
+
+class NodeSelectorRequirement(ConfigModel):
+    """One requirement on a node's label or field."""
+
+    key: str = Field(default="", description="Label key, or the field's name (metadata.name).")
+    operator: str = Field(default="", description="In, NotIn, Exists, DoesNotExist, Gt or Lt.")
+    values: tuple[str, ...] = Field(default=(), strict=False, description="What the operator compares with.")
+
+
+class NodeSelectorTerm(ConfigModel):
+    """Requirements that must all hold; a term without any selects no node."""
+
+    match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
+    match_fields: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
+
+
+class NodeSelector(ConfigModel):
+    """Terms of which one must hold."""
+
+    node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(default=(), strict=False)
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Each requirement must be readable."""
+        for index, term in enumerate(self.node_selector_terms):
+            yield from _below(("nodeSelectorTerms", index), _term_problems(term))
+
+
+class PreferredSchedulingTerm(ConfigModel):
+    """A term that adds its weight to the score of the nodes where it holds; with weight 0 it is not looked at."""
+
+    weight: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX)
+    preference: NodeSelectorTerm = NodeSelectorTerm()
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Each requirement of a term that counts must be readable."""
+        if self.weight != 0:
+            yield from _below(("preference",), _term_problems(self.preference))
+
+
+class NodeAffinity(ConfigModel):
+    """Which nodes are allowed and which are preferred."""
+
+    required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = Field(
+        default=(), strict=False
+    )
+
+
+class LabelSelectorRequirement(ConfigModel):
+    """One requirement on a pod's label."""
+
+    key: str = Field(min_length=1)
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
+    values: tuple[str, ...] = Field(default=(), strict=False)
+
+
+class LabelSelector(ConfigModel):
+    """Selects pods by their labels; empty selects all."""
+
+    match_labels: dict[str, str] = Field(default_factory=dict)
+    match_expressions: tuple[LabelSelectorRequirement, ...] = Field(default=(), strict=False)
+
+
+class TopologySpreadConstraint(ConfigModel):
+    """How evenly pods are spread over the domains of a topology key, in the grammar of the pod's spec."""
+
+    max_skew: int = Field(gt=0, le=INT32_MAX)
+    topology_key: str
+    when_unsatisfiable: Literal["DoNotSchedule", "ScheduleAnyway"]
+    label_selector: LabelSelector | None = None
+    min_domains: int | None = Field(default=None, le=INT32_MAX)
+    node_affinity_policy: Literal["Honor", "Ignore"] | None = None
+    node_taints_policy: Literal["Honor", "Ignore"] | None = None
+    match_label_keys: tuple[str, ...] = Field(default=(), strict=False)
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """The topology key must be a label key."""
+        if not self.topology_key:
+            yield RuleProblem(("topologyKey",), "must not be empty; name the node label that makes the domains")
+            return
+        for message in qualified_name_problems(self.topology_key):
+            yield RuleProblem(("topologyKey",), message)
+
+
+def _term_problems(term: NodeSelectorTerm) -> Iterator[RuleProblem]:
+    for index, requirement in enumerate(term.match_expressions):
+        yield from _below(("matchExpressions", index), _label_requirement_problems(requirement))
+    for index, requirement in enumerate(term.match_fields):
+        yield from _below(("matchFields", index), _field_requirement_problems(requirement))
+
+
+def _label_requirement_problems(requirement: NodeSelectorRequirement) -> Iterator[RuleProblem]:
+    for message in qualified_name_problems(requirement.key):
+        yield RuleProblem(("key",), message)
+    check = _VALUE_CHECKS.get(requirement.operator)
+    if check is None:
+        yield _unknown_operator(requirement.operator, _LABEL_OPERATORS)
+        return
+    if message := check(requirement.values):
+        yield RuleProblem(("values",), f"{message} with operator {requirement.operator}")
+    for index, value in enumerate(requirement.values):
+        for message in label_value_problems(value):
+            yield RuleProblem(("values", index), message)
+
+
+def _field_requirement_problems(requirement: NodeSelectorRequirement) -> Iterator[RuleProblem]:
+    if requirement.operator not in _FIELD_OPERATORS:
+        yield _unknown_operator(requirement.operator, _FIELD_OPERATORS)
+    elif len(requirement.values) != 1:
+        yield RuleProblem(("values",), "must have exactly one value in matchFields")
+
+
+def _unknown_operator(operator: str, known: tuple[str, ...]) -> RuleProblem:
+    return RuleProblem(("operator",), f'must be one of {", ".join(known)}, not "{operator}"')
+
+
+def _needs_some(values: tuple[str, ...]) -> str:
+    return "" if values else "must have at least one value"
+
+
+def _needs_none(values: tuple[str, ...]) -> str:
+    return "must be empty" if values else ""
+
+
+def _needs_one_number(values: tuple[str, ...]) -> str:
+    if len(values) == 1 and values[0].isascii() and values[0].isdigit() and _INT64_MIN <= int(values[0]) <= _INT64_MAX:
+        return ""
+    return "must be one whole number as text"
+
+
+_VALUE_CHECKS: dict[str, Callable[[tuple[str, ...]], str]] = {
+    "In": _needs_some,
+    "NotIn": _needs_some,
+    "Exists": _needs_none,
+    "DoesNotExist": _needs_none,
+    "Gt": _needs_one_number,
+    "Lt": _needs_one_number,
+}
+
+
+def _below(location: tuple[str | int, ...], problems: Iterable[RuleProblem]) -> Iterator[RuleProblem]:
+    for problem in problems:
+        yield RuleProblem((*location, *problem.location), problem.message)

@@ -1,0 +1,139 @@
+"""The grammar of ``plugins`` and ``pluginConfig`` in KubeSchedulerConfiguration v1.
+
+Owns which plugins a profile names at which extension point, with which weight and args. It must not know which
+plugins exist (the registry does) nor how sets merge with the defaults (``framework.plugin_sets`` does). Why weight
+0 stays 0 here: whether it means 1 depends on the merge, not on the text.
+Source: kube-scheduler v0.36.3, config/v1/types.go; kube-scheduler v1.36.3, pkg/scheduler/framework/runtime.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.validation import repeated
+
+ALL_PLUGINS = "*"
+"""In ``disabled``: every default plugin of the point."""
+
+
+class Plugin(ConfigModel):
+    """A plugin, by its name."""
+
+    name: str = Field(
+        min_length=1, description='Name of the plugin, such as NodeResourcesFit. In disabled, "*" stands for all.'
+    )
+    weight: int | None = Field(
+        default=None,
+        ge=0,
+        le=INT32_MAX,
+        description="How much the plugin's score counts; only used at score and multiPoint. Unset or 0 means 1, or "
+        "the weight of the default set for a default plugin.",
+    )
+
+
+class PluginSet(ConfigModel):
+    """Plugins to enable and to disable at one extension point."""
+
+    enabled: tuple[Plugin, ...] = Field(
+        default=(),
+        strict=False,
+        description="Plugins to add, called after the default plugins and in this order. A default plugin named here "
+        "keeps its place and takes the weight given here.",
+    )
+    disabled: tuple[Plugin, ...] = Field(
+        default=(),
+        strict=False,
+        description='Default plugins to leave out; one entry named "*" leaves out all of them.',
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """A plugin is enabled once, and ``*`` only disables."""
+        for index in repeated([plugin.name for plugin in self.enabled]):
+            yield RuleProblem(
+                ("enabled", index, "name"),
+                f'"{self.enabled[index].name}" is enabled by an earlier entry already; remove one of them',
+            )
+        for index, plugin in enumerate(self.enabled):
+            if plugin.name == ALL_PLUGINS:
+                yield RuleProblem(("enabled", index, "name"), '"*" can only be disabled; name the plugins to enable')
+
+
+class Plugins(ConfigModel):
+    """The plugin sets of all extension points. A point that is left out keeps its default plugins."""
+
+    pre_enqueue: PluginSet = Field(
+        default=PluginSet(), description="Plugins that a pod must pass before it enters the active queue."
+    )
+    queue_sort: PluginSet = Field(
+        default=PluginSet(),
+        description="The one plugin that orders the queue; the same, with the same args, in all profiles.",
+    )
+    pre_filter: PluginSet = Field(
+        default=PluginSet(), description="Plugins that prepare filtering or rule a pod out before it."
+    )
+    filter: PluginSet = Field(default=PluginSet(), description="Plugins that rule out nodes that cannot run the pod.")
+    post_filter: PluginSet = Field(
+        default=PluginSet(), description="Plugins that are tried in order when no node is left, such as preemption."
+    )
+    pre_score: PluginSet = Field(default=PluginSet(), description="Plugins that prepare scoring.")
+    score: PluginSet = Field(default=PluginSet(), description="Plugins that rank the nodes that passed the filters.")
+    reserve: PluginSet = Field(
+        default=PluginSet(), description="Plugins that reserve, or give back, what the pod takes on the chosen node."
+    )
+    permit: PluginSet = Field(default=PluginSet(), description="Plugins that allow, refuse or delay binding.")
+    pre_bind: PluginSet = Field(default=PluginSet(), description="Plugins that prepare what the pod needs to be bound.")
+    bind: PluginSet = Field(
+        default=PluginSet(), description="Plugins that bind; they are tried in order until one does it."
+    )
+    post_bind: PluginSet = Field(default=PluginSet(), description="Plugins that are told after a pod was bound.")
+    multi_point: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins for every extension point that they implement. What a single point says goes before "
+        "this, and this goes before the default set.",
+    )
+
+    def points(self) -> dict[str, PluginSet]:
+        """Give every set by its extension point.
+
+        Returns:
+            From the point's name as documents spell it (``preFilter``, ``multiPoint``) to its set, in the order of
+            a scheduling cycle.
+        """
+        return {info.alias or name: getattr(self, name) for name, info in type(self).model_fields.items()}
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Only one plugin can order the queue."""
+        for index in range(1, len(self.queue_sort.enabled)):
+            yield RuleProblem(
+                ("queueSort", "enabled", index), "only one plugin can order the queue; remove this or the first"
+            )
+
+
+class PluginConfig(ConfigModel):
+    """The args of one plugin."""
+
+    name: str = Field(min_length=1, description="Name of the plugin that takes the args.")
+    args: dict[str, Any] = Field(
+        default_factory=dict,
+        description="The plugin's args in its own grammar; what is left out takes the plugin's default. For the "
+        "plugins of kube-scheduler, the fields of its args kinds, such as scoringStrategy for NodeResourcesFit.",
+    )
+
+
+def repeated_plugin_config(entries: tuple[PluginConfig, ...], location: str) -> Iterator[RuleProblem]:
+    """Find plugins that are configured more than once.
+
+    Args:
+        entries: The list.
+        location: Name of the list's field.
+
+    Yields:
+        A problem for each repetition.
+    """
+    for index in repeated([entry.name for entry in entries]):
+        yield RuleProblem(
+            (location, index, "name"),
+            f'"{entries[index].name}" is configured by an earlier entry already; join the two or remove one',
+        )

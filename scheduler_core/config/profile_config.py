@@ -1,0 +1,72 @@
+"""What one live framework instance is built from, wherever it was configured.
+
+Owns ``ProfileConfig`` and its revision. It must not know whether a SchedulerProfile object or a profile of a
+KubeSchedulerConfiguration stands behind it. Why the revision is a hash of the content and not of the object: two
+ways to write the same profile are the same revision, so nothing is rebuilt for a changed label or comment.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.extender_config import Extender, extender_problems
+from scheduler_core.config.plugins_config import PluginConfig, Plugins, repeated_plugin_config
+
+_REVISION_DIGITS = 8
+
+
+class ProfileConfig(ConfigModel):
+    """A profile, complete: references are resolved, nothing is merged with the default plugins yet.
+
+    Attributes:
+        scheduler_name: The ``spec.schedulerName`` of the pods that it schedules.
+        percentage_of_nodes_to_score: 1 to 100 percent of the nodes; 0 is kube-scheduler's adaptive formula; None
+            scores every feasible node.
+        pod_initial_backoff_seconds: First backoff of a pod that failed, in seconds; None takes the operator's.
+        pod_max_backoff_seconds: Longest backoff, in seconds; None takes the operator's.
+        plugins: Enabled and disabled plugins at each extension point.
+        plugin_config: Args by plugin; each plugin at most once.
+        extenders: HTTP extenders, called in this order.
+    """
+
+    scheduler_name: str = Field(min_length=1)
+    percentage_of_nodes_to_score: int | None = Field(default=None, ge=0, le=100)
+    pod_initial_backoff_seconds: int | None = Field(default=None, ge=1, le=INT64_MAX)
+    pod_max_backoff_seconds: int | None = Field(default=None, ge=1, le=INT64_MAX)
+    plugins: Plugins = Plugins()
+    plugin_config: tuple[PluginConfig, ...] = Field(default=(), strict=False)
+    extenders: tuple[Extender, ...] = Field(default=(), strict=False)
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Backoffs are in order, no plugin is configured twice, the extenders go together."""
+        yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
+        yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
+        yield from extender_problems(self.extenders)
+
+    def revision(self) -> str:
+        """Name this content.
+
+        Returns:
+            Eight hexadecimal digits, equal for equal profiles.
+        """
+        text = json.dumps(self.document(), sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:_REVISION_DIGITS]
+
+
+def backoff_problems(initial: int | None, maximum: int | None) -> Iterator[RuleProblem]:
+    """Check that the longest backoff is not shorter than the first.
+
+    Args:
+        initial: First backoff in seconds, None when not set.
+        maximum: Longest backoff in seconds, None when not set.
+
+    Yields:
+        The problem, if there is one.
+    """
+    if initial is not None and maximum is not None and maximum < initial:
+        yield RuleProblem(
+            ("podMaxBackoffSeconds",), f"must be at least podInitialBackoffSeconds ({initial}), not {maximum}"
+        )
