@@ -12,6 +12,7 @@ not.
     started --pause()--> stopped --resume()--> started --stop()|kill()|its own death--> ended
 """
 
+import json
 import os
 import queue
 import signal
@@ -19,10 +20,13 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+
+RECORDS_FILE = "processes.json"
+"""Name of the file, inside a state directory, that records what runs for it."""
 
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
@@ -235,6 +239,28 @@ def end_recorded(record: Record, grace: float = 5.0) -> bool:
     finally:
         os.close(handle)
     return True
+
+
+def write_records(directory: Path, records: Sequence[Record]) -> None:
+    """Replace the record of what runs for a state directory.
+
+    Args:
+        directory: The state directory.
+        records: Processes in the order in which they were started.
+    """
+    scratch = directory / f"{RECORDS_FILE}.new"
+    scratch.write_text(json.dumps([asdict(record) for record in records], indent=2))
+    scratch.replace(directory / RECORDS_FILE)
+
+
+def read_records(directory: Path) -> list[Record]:
+    """Return what was recorded for a state directory, running or not; nothing when there is no record.
+
+    Args:
+        directory: The state directory.
+    """
+    path = directory / RECORDS_FILE
+    return [Record(**row) for row in json.loads(path.read_text())] if path.exists() else []
 
 
 class _Spawner:

@@ -1,0 +1,97 @@
+"""`python -m hack.controlplane.launcher up|down`: a control plane for a person, which outlives the command.
+
+Owns the command line. It must not know how servers are started.
+
+Why `down` takes the directory and not pids: the directory's record says which processes are meant beyond doubt, also
+after their pids were given to others.
+"""
+
+import argparse
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from hack.controlplane import processes
+from hack.controlplane.binaries import MissingBinary
+from hack.controlplane.launcher import TEMPORARY_PREFIX, ControlPlane, ControlPlaneError
+from hack.controlplane.servers import Options
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments, those of the process unless given.
+
+    Returns:
+        Exit status.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        if arguments.command == "up":
+            up(arguments.state_dir, audit=arguments.audit, kwok=arguments.kwok)
+        else:
+            down(arguments.state_dir)
+    except (ControlPlaneError, MissingBinary) as problem:
+        sys.stderr.write(f"{problem}\n")
+        return 1
+    return 0
+
+
+def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> None:
+    """Start a control plane that stays, and print how to use and end it.
+
+    Args:
+        state_dir: Where it is kept; a temporary directory unless given.
+        audit: Write an audit log.
+        kwok: Start kwok too.
+    """
+    with ControlPlane(Options(audit=audit, state_dir=state_dir), detach=True) as plane:
+        if kwok:
+            plane.start_kwok()
+    print(how_to_use(plane))
+
+
+def how_to_use(plane: ControlPlane) -> str:
+    """Return what a person needs to know of a control plane that stays: kubeconfig, logs, how to end it."""
+    lines = [
+        f"The API server is {plane.url}. To use it:",
+        f"  export KUBECONFIG={plane.kubeconfig}",
+        f"  {plane.binary('kubectl')} get nodes",
+        f"Logs: {plane.state_dir / 'logs'}",
+        "To end it:",
+        f"  python -m hack.controlplane.launcher down {plane.state_dir}",
+    ]
+    return "\n".join(lines)
+
+
+def down(state_dir: Path) -> None:
+    """End the processes of a control plane, the last started first, and remove a temporary state directory.
+
+    Args:
+        state_dir: Its state directory.
+
+    Raises:
+        ControlPlaneError: There is no record of a control plane in that directory.
+    """
+    if not (state_dir / processes.RECORDS_FILE).exists():
+        raise ControlPlaneError(f"{state_dir} holds no control plane: give the directory that `up` printed")
+    for record in reversed(processes.read_records(state_dir)):
+        ended = processes.end_recorded(record)
+        print(f"{record.name} (pid {record.pid}): {'ended' if ended else 'was not running'}")
+    processes.write_records(state_dir, [])
+    if state_dir.name.startswith(TEMPORARY_PREFIX):
+        shutil.rmtree(state_dir)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m hack.controlplane.launcher", description="A real control plane.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    starting = commands.add_parser("up", help="start one that stays until `down`")
+    starting.add_argument("--state-dir", type=Path, help="where it is kept; a temporary directory unless given")
+    starting.add_argument("--kwok", action="store_true", help="let kwok play the kubelet of every node")
+    starting.add_argument("--audit", action="store_true", help="write an audit log of pod writes")
+    ending = commands.add_parser("down", help="end one")
+    ending.add_argument("state_dir", type=Path, help="its state directory")
+    return parser

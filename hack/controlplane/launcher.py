@@ -1,0 +1,375 @@
+"""A real control plane on loopback: etcd and kube-apiserver, and on request kwok and kube-scheduler.
+
+Owns the state directory, the order of starting and stopping, and what happens to the processes when this one ends. It
+must not know the scheduler that is tested against it, and needs nothing beyond the standard library and PyYAML.
+
+Why not envtest or kind: the tests stop, freeze and crash the API server and etcd one by one and count bindings in the
+audit log, and they run where no container starts.
+
+    new --start()--> running --stop()--> stopped --start()--> running
+    running --stop_apiserver(), stop_etcd()--> degraded --start_etcd(), start_apiserver()--> running
+"""
+
+import atexit
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import yaml
+
+from hack.controlplane import binaries, probes, processes, servers
+from hack.controlplane.credentials import User, write_kubeconfig, write_service_account_key, write_tokens
+from hack.controlplane.processes import Command, Process
+from hack.controlplane.servers import STAGES, Layout, Options
+
+TEMPORARY_PREFIX = "bayplan-controlplane-"
+"""How the names of the temporary state directories begin."""
+
+_PORT_ATTEMPTS = 3
+_POLL_SECONDS = 0.05
+
+
+class ControlPlaneError(Exception):
+    """The control plane did not start, or a command against it failed."""
+
+
+class ControlPlane:
+    """etcd and kube-apiserver, started and ended together; a context manager.
+
+    A temporary state directory is removed at the end when all went well; after a failure it is kept and its path
+    printed.
+
+    Args:
+        options: How the API server is set up.
+        keep: Keep a temporary state directory in any case.
+        detach: Leave the processes running when the context or the interpreter ends without an error; `python -m
+            hack.controlplane.launcher down STATE_DIR` ends them.
+    """
+
+    def __init__(self, options: Options | None = None, *, keep: bool = False, detach: bool = False) -> None:
+        self.options = options or Options()
+        self.keep = keep
+        self.detach = detach
+        self.admin = User("bayplan-admin", ("system:masters",))
+        self._layout = Layout(Path())
+        self._processes: dict[str, Process] = {}
+        self._binaries: dict[str, Path] = {}
+        self._etcd_ports = (0, 0)
+        self._port = 0
+        self._started = False
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is not None:
+            self._keep_after_failure()
+        if kind is not None or not self.detach:
+            self.stop()
+
+    def start(self) -> Self:
+        """Start etcd and kube-apiserver and wait until both are ready.
+
+        Returns:
+            This control plane.
+
+        Raises:
+            ControlPlaneError: A server did not become ready, or the state directory is in use; the message ends with
+                the log.
+            MissingBinary: A binary is neither found nor buildable.
+        """
+        self._binaries |= binaries.resolve(["etcd", "kube-apiserver", "kubectl"])
+        self._make_state_dir()
+        if not self.detach:
+            atexit.register(self.stop)
+        try:
+            self._on_free_ports(self._start_etcd_on)
+            self._on_free_ports(self._start_apiserver_on)
+        except BaseException:
+            self._keep_after_failure()
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """End every process, the last started first; remove a temporary state directory unless it is kept."""
+        if not self._started:
+            return
+        self._started = False
+        atexit.unregister(self.stop)
+        while self._processes:
+            self._processes.popitem()[1].stop()
+        processes.write_records(self.state_dir, [])
+        if self.options.state_dir is None and not self.keep:
+            shutil.rmtree(self.state_dir, ignore_errors=True)
+
+    # -- servers ------------------------------------------------------------------------------------------------------
+
+    @property
+    def apiserver(self) -> Process:
+        """The latest kube-apiserver: pause, resume, CPU time."""
+        return self._processes["kube-apiserver"]
+
+    @property
+    def etcd(self) -> Process:
+        """The latest etcd: pause, resume, CPU time."""
+        return self._processes["etcd"]
+
+    def start_etcd(self) -> Process:
+        """Start etcd again, on its ports and over its data, and wait until it is ready."""
+        process = self._spawn("etcd", servers.etcd_args(self._layout, *self._etcd_ports))
+        self._await(process, lambda: probes.http_ok(self._etcd_ports[0], "/health"))
+        return process
+
+    def start_apiserver(self) -> Process:
+        """Start kube-apiserver again, on its port and with its certificate, and wait until it is ready."""
+        arguments = servers.apiserver_args(self._layout, self.options, self._port, self._etcd_ports[0])
+        process = self._spawn("kube-apiserver", arguments)
+        # /readyz does not cover the namespaces that the API server makes for itself when it starts.
+        for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
+            self._await(process, partial(self._apiserver_answers, path))
+        return process
+
+    def stop_etcd(self, *, crash: bool = False) -> None:
+        """End etcd; the API server stays and answers errors.
+
+        Args:
+            crash: SIGKILL instead of SIGTERM.
+        """
+        self._end(self.etcd, crash=crash)
+
+    def stop_apiserver(self, *, crash: bool = False) -> None:
+        """End kube-apiserver; etcd stays.
+
+        Args:
+            crash: SIGKILL instead of SIGTERM.
+        """
+        self._end(self.apiserver, crash=crash)
+
+    def start_kwok(self, stages: Sequence[Path] = (STAGES,)) -> Process:
+        """Start kwok over all nodes and wait until it serves.
+
+        Args:
+            stages: Files of kwok stages.
+
+        Returns:
+            Its handle.
+        """
+        self._binaries |= binaries.resolve(["kwok"])
+
+        def start() -> Process:
+            port = probes.free_port()
+            arguments = servers.kwok_args(self._layout, stages, port)
+            process = self._spawn("kwok", arguments, env={"KWOK_WORKDIR": str(self.state_dir / "kwok")})
+            self._await(process, lambda: probes.http_ok(port, "/readyz"))
+            return process
+
+        return self._on_free_ports(start)
+
+    def start_kube_scheduler(self, config: Path | None = None, extra_args: Sequence[str] = ()) -> Process:
+        """Start the reference scheduler as administrator, without leader election, and wait until it is ready.
+
+        Args:
+            config: A KubeSchedulerConfiguration; its kubeconfig and leader election are set here.
+            extra_args: Further flags.
+
+        Returns:
+            Its handle.
+        """
+        self._binaries |= binaries.resolve(["kube-scheduler"])
+        document: dict[str, Any] = yaml.safe_load(config.read_text()) if config else {}
+        document.setdefault("apiVersion", "kubescheduler.config.k8s.io/v1")
+        document.setdefault("kind", "KubeSchedulerConfiguration")
+        document.setdefault("clientConnection", {})["kubeconfig"] = str(self.kubeconfig)
+        document.setdefault("leaderElection", {})["leaderElect"] = False
+        completed = self.state_dir / "kube-scheduler.yaml"
+        completed.write_text(yaml.safe_dump(document))
+        certificates = self._layout.certificates / "kube-scheduler"
+        certificate = certificates / "kube-scheduler.crt"
+
+        def start() -> Process:
+            port = probes.free_port()
+            arguments = servers.kube_scheduler_args(self._layout, completed, certificates, port)
+            process = self._spawn("kube-scheduler", [*arguments, *extra_args])
+            self._await(process, lambda: probes.https_ok(port, "/readyz", certificate))
+            return process
+
+        return self._on_free_ports(start)
+
+    # -- clients ------------------------------------------------------------------------------------------------------
+
+    @property
+    def state_dir(self) -> Path:
+        """Where data, certificates, kubeconfigs and logs are."""
+        return self._layout.root
+
+    @property
+    def url(self) -> str:
+        """URL of the API server; the same after a restart."""
+        return f"https://{probes.LOOPBACK}:{self._port}"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """Kubeconfig of the administrator."""
+        return self._layout.kubeconfig
+
+    @property
+    def audit_log(self) -> Path:
+        """File with one JSON audit event a line, when the options ask for it."""
+        return self._layout.audit_log
+
+    def binary(self, name: str) -> Path:
+        """Return the path of a binary that this control plane uses, such as "kubectl"."""
+        return self._binaries[name]
+
+    def kubeconfig_for(self, name: str) -> Path:
+        """Write the kubeconfig of one of the `users` of the options.
+
+        Args:
+            name: User name.
+
+        Returns:
+            Its path.
+
+        Raises:
+            ControlPlaneError: The options name no such user.
+        """
+        for user in self.options.users:
+            if user.name == name:
+                path = self.state_dir / f"kubeconfig-{name.replace('/', '_').replace(':', '_')}"
+                write_kubeconfig(path, self.url, self._layout.apiserver_certificate.read_text(), user)
+                return path
+        known = ", ".join(user.name for user in self.options.users) or "nobody"
+        raise ControlPlaneError(f"no user {name!r}: add it to Options.users, which names {known}")
+
+    def audit_events(self) -> list[dict[str, Any]]:
+        """Return the audit events written so far, in order; a last line still being written is left out."""
+        if not self.audit_log.exists():
+            return []
+        return [json.loads(line) for line in self.audit_log.read_text().split("\n")[:-1]]
+
+    def kubectl(self, *args: str, input: str | None = None, timeout: float = 60.0) -> str:  # noqa: A002 - subprocess' word
+        """Run kubectl as administrator.
+
+        Args:
+            args: Its arguments.
+            input: Text for its standard input.
+            timeout: Seconds that it may take.
+
+        Returns:
+            What it wrote to standard output.
+
+        Raises:
+            ControlPlaneError: It failed; the message holds its standard error.
+        """
+        command = [
+            str(self.binary("kubectl")),
+            f"--kubeconfig={self.kubeconfig}",
+            f"--cache-dir={self.state_dir / 'kubectl'}",
+            *args,
+        ]
+        try:
+            outcome = subprocess.run(command, input=input, capture_output=True, text=True, timeout=timeout, check=False)
+        except subprocess.TimeoutExpired as problem:
+            raise ControlPlaneError(f"`kubectl {' '.join(args)}` took over {timeout:.0f} s") from problem
+        if outcome.returncode:
+            raise ControlPlaneError(f"`kubectl {' '.join(args)}` failed: {outcome.stderr.strip()}")
+        return outcome.stdout
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def _make_state_dir(self) -> None:
+        if self.options.state_dir is None:
+            root = Path(tempfile.mkdtemp(prefix=TEMPORARY_PREFIX))
+        else:
+            root = self.options.state_dir.resolve()
+            running = [record.name for record in processes.read_records(root) if record.is_running()]
+            if running:
+                raise ControlPlaneError(
+                    f"{root} belongs to a control plane that runs ({', '.join(running)}): choose another directory, "
+                    f"or end it with `python -m hack.controlplane.launcher down {root}`"
+                )
+        self._layout = layout = Layout(root)
+        self._started = True
+        layout.certificates.mkdir(mode=0o700, parents=True, exist_ok=True)
+        layout.logs.mkdir(exist_ok=True)
+        write_tokens(layout.tokens, [self.admin, *self.options.users])
+        if not layout.service_account_key.exists():
+            write_service_account_key(layout.service_account_key)
+
+    def _start_etcd_on(self) -> Process:
+        self._etcd_ports = (probes.free_port(), probes.free_port())
+        return self.start_etcd()
+
+    def _start_apiserver_on(self) -> Process:
+        self._port = probes.free_port()
+        process = self.start_apiserver()
+        write_kubeconfig(self.kubeconfig, self.url, self._layout.apiserver_certificate.read_text(), self.admin)
+        return process
+
+    def _apiserver_answers(self, path: str) -> bool:
+        return probes.https_ok(self._port, path, self._layout.apiserver_certificate, self.admin.token)
+
+    def _on_free_ports(self, start: Callable[[], Process]) -> Process:
+        """Call again, with other ports, when somebody took a port between its choice and its use."""
+        for attempt in range(1, _PORT_ATTEMPTS + 1):
+            try:
+                return start()
+            except ControlPlaneError as problem:
+                if attempt == _PORT_ATTEMPTS or "address already in use" not in str(problem):
+                    raise
+        raise AssertionError("the last attempt returns or raises")
+
+    def _spawn(self, name: str, arguments: Sequence[str], env: dict[str, str] | None = None) -> Process:
+        previous = self._processes.pop(name, None)
+        if previous is not None and previous.alive:
+            self._processes[name] = previous
+            raise ControlPlaneError(f"{name} runs already (pid {previous.pid}): stop it first")
+        program = str(self.binary(name))
+        log = self._layout.logs / f"{name}.log"
+        process = processes.start(Command(name, (program, *arguments), log, env or {}, detached=self.detach))
+        self._processes[name] = process
+        processes.write_records(self.state_dir, [process.record for process in self._processes.values()])
+        return process
+
+    def _await(self, process: Process, ready: Callable[[], bool]) -> None:
+        limit = self.options.ready_seconds
+        deadline = time.monotonic() + limit
+        while not ready():
+            if not process.alive:
+                what = f"{process.name} ended with status {process.returncode} while it started"
+            elif time.monotonic() > deadline:
+                what = f"{process.name} was not ready after {limit:.0f} s"
+                process.stop()
+            else:
+                time.sleep(_POLL_SECONDS)
+                continue
+            raise ControlPlaneError(f"{what}; the end of its log, {process.log}:\n{process.tail()}")
+
+    def _end(self, process: Process, *, crash: bool) -> None:
+        if crash:
+            process.kill()
+        else:
+            process.stop()
+
+    def _keep_after_failure(self) -> None:
+        self.keep = True
+        sys.stderr.write(f"control plane: logs are kept in {self._layout.logs}\n")
+
+
+if __name__ == "__main__":
+    from hack.controlplane.commands import main
+
+    sys.exit(main())

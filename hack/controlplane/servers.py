@@ -1,0 +1,195 @@
+"""What each server of the control plane is told on its command line, and the options that change it.
+
+Owns the flags. It must not start anything.
+
+Why so few options: whatever a test varies is one; everything else is a flag here, with its reason.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hack.controlplane.credentials import User
+from hack.controlplane.probes import LOOPBACK
+
+_HERE = Path(__file__).resolve().parent
+
+STAGES = _HERE / "stages.yaml"
+"""The kwok stages of this project."""
+
+AUDIT_POLICY = _HERE / "audit-policy.yaml"
+"""Records every write of a pod, and every binding with its body."""
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How the API server is set up.
+
+    Args:
+        feature_gates: Feature gates of kube-apiserver.
+        runtime_config: API versions to serve or not, such as `{"scheduling.k8s.io/v1alpha2": "true"}`.
+        audit: Write an audit log by `audit-policy.yaml` to `ControlPlane.audit_log`.
+        users: Users beside the administrator; they may do what RBAC objects, made later, allow.
+        apiserver_args: Further flags of kube-apiserver; they come last and win.
+        state_dir: Where everything is kept; a temporary directory unless given.
+        ready_seconds: How long each server may take to become ready, seconds.
+    """
+
+    feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    runtime_config: Mapping[str, str] = field(default_factory=dict)
+    audit: bool = False
+    users: Sequence[User] = ()
+    apiserver_args: Sequence[str] = ()
+    state_dir: Path | None = None
+    ready_seconds: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """Where things are inside a state directory.
+
+    Args:
+        root: The state directory.
+    """
+
+    root: Path
+
+    @property
+    def certificates(self) -> Path:
+        """Certificates, keys and tokens."""
+        return self.root / "certs"
+
+    @property
+    def apiserver_certificate(self) -> Path:
+        """The API server's own certificate, followed by the authority that it made up to sign it."""
+        return self.certificates / "apiserver.crt"
+
+    @property
+    def tokens(self) -> Path:
+        """The file for `--token-auth-file`."""
+        return self.certificates / "tokens.csv"
+
+    @property
+    def service_account_key(self) -> Path:
+        """The key that signs service-account tokens."""
+        return self.certificates / "service-account.key"
+
+    @property
+    def kubeconfig(self) -> Path:
+        """The administrator's kubeconfig."""
+        return self.root / "kubeconfig"
+
+    @property
+    def logs(self) -> Path:
+        """One log file for each server."""
+        return self.root / "logs"
+
+    @property
+    def audit_log(self) -> Path:
+        """The API server's audit log."""
+        return self.logs / "audit.log"
+
+
+def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
+    """Return etcd's flags.
+
+    Args:
+        layout: The state directory.
+        client_port: Port for the API server.
+        peer_port: Port for other members, of which there are none.
+    """
+    client, peer = (f"http://{LOOPBACK}:{port}" for port in (client_port, peer_port))
+    return [
+        f"--data-dir={layout.root / 'etcd'}",
+        f"--listen-client-urls={client}",
+        f"--advertise-client-urls={client}",
+        f"--listen-peer-urls={peer}",
+        f"--initial-advertise-peer-urls={peer}",
+        f"--initial-cluster=default={peer}",
+        # The data need not survive a power cut, and fsync is most of what a small write costs.
+        "--unsafe-no-fsync",
+        "--log-level=warn",
+        "--quota-backend-bytes=4294967296",
+    ]
+
+
+def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) -> list[str]:
+    """Return kube-apiserver's flags.
+
+    Args:
+        layout: The state directory.
+        options: What the caller varies.
+        port: Port to serve on.
+        etcd_port: Where etcd serves.
+    """
+    arguments = [
+        f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
+        f"--bind-address={LOOPBACK}",
+        f"--advertise-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={layout.certificates}",
+        f"--token-auth-file={layout.tokens}",
+        "--authorization-mode=RBAC",
+        f"--service-account-key-file={layout.service_account_key}",
+        f"--service-account-signing-key-file={layout.service_account_key}",
+        "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+        "--service-cluster-ip-range=10.0.0.0/24",
+        "--endpoint-reconciler-type=none",
+        # No controller makes service accounts or lifts the taint of a new node here.
+        "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
+    ]
+    if options.feature_gates:
+        gates = (f"{name}={str(on).lower()}" for name, on in options.feature_gates.items())
+        arguments.append(f"--feature-gates={','.join(gates)}")
+    if options.runtime_config:
+        settings = (f"{name}={value}" for name, value in options.runtime_config.items())
+        arguments.append(f"--runtime-config={','.join(settings)}")
+    if options.audit:
+        # Blocking, so that nothing is lost in a crash; a size in MB that is never reached, so that it never rotates.
+        arguments += [
+            f"--audit-policy-file={AUDIT_POLICY}",
+            f"--audit-log-path={layout.audit_log}",
+            "--audit-log-mode=blocking",
+            "--audit-log-maxsize=4096",
+        ]
+    return [*arguments, *options.apiserver_args]
+
+
+def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
+    """Return kwok's flags.
+
+    Args:
+        layout: The state directory.
+        stages: Files of stages.
+        port: Port for its health checks.
+    """
+    return [
+        f"--kubeconfig={layout.kubeconfig}",
+        "--manage-all-nodes",
+        *(f"--config={path}" for path in stages),
+        f"--server-address={LOOPBACK}:{port}",
+        # An address reserved for documentation: no packet sent to a node by mistake reaches anything.
+        "--node-ip=192.0.2.1",
+        "--cidr=10.64.0.1/10",
+        # Nobody reads the nodes' leases here, and renewing them is 500 writes/s at 5,000 nodes.
+        "--node-lease-duration-seconds=0",
+    ]
+
+
+def kube_scheduler_args(layout: Layout, config: Path, certificates: Path, port: int) -> list[str]:
+    """Return kube-scheduler's flags.
+
+    Args:
+        layout: The state directory.
+        config: A whole KubeSchedulerConfiguration.
+        certificates: Where it puts the certificate that it makes up.
+        port: Port for health checks and metrics.
+    """
+    return [
+        f"--config={config}",
+        f"--authentication-kubeconfig={layout.kubeconfig}",
+        f"--authorization-kubeconfig={layout.kubeconfig}",
+        f"--bind-address={LOOPBACK}",
+        f"--secure-port={port}",
+        f"--cert-dir={certificates}",
+    ]
