@@ -1,0 +1,116 @@
+"""What the API server refuses in the parts of a spec whose grammar the scheduler core owns.
+
+Owns the bounds and CEL rules that ``crd_generation`` lays over the core's models. It must not hold a rule that the
+core's models do not have: the API server only says no sooner. Why not in the models: the core knows no API server,
+and a file is not bounded. Every list and text has a bound, since a rule's cost is estimated from them.
+"""
+
+from typing import Any
+
+from pydantic.config import JsonDict
+
+from bayplan.resources.resource_model import MAX_NAME_LENGTH
+
+MAX_PLUGINS = 64
+MAX_EXTENDERS = 8
+MAX_MANAGED_RESOURCES = 32
+MAX_ARGS = 64
+_MAX_PATH_LENGTH = 1024
+_MAX_CERTIFICATE_LENGTH = 65536
+
+ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
+"""Args are free: only the plugin knows them, and the operator judges them with the plugin's own model."""
+
+BINDER_RULE: JsonDict = {
+    "rule": "self.filter(e, has(e.bindVerb) && size(e.bindVerb) > 0).size() <= 1",
+    "message": "only one extender may have a bindVerb; remove it from the others",
+}
+MANAGED_RESOURCE_RULE: JsonDict = {
+    "rule": "self.all(e, !has(e.managedResources) || e.managedResources.all(r, self.exists_one(f, "
+    "has(f.managedResources) && f.managedResources.exists(s, s.name == r.name))))",
+    "message": "a resource may be managed by one extender only; remove it from the others",
+}
+
+_ENABLED_RULES = [
+    {
+        "rule": "self.all(p, self.exists_one(q, q.name == p.name))",
+        "message": "a plugin may be enabled only once at an extension point; remove the repeated name",
+    },
+    {
+        "rule": "self.all(p, p.name != '*')",
+        "message": '"*" may only stand in disabled; name the plugins to enable',
+    },
+]
+
+OVERLAYS: dict[str, dict[str, Any]] = {
+    "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
+    "PluginSet": {
+        "properties": {
+            "enabled": {
+                "maxItems": MAX_PLUGINS,
+                "x-kubernetes-list-type": "atomic",
+                "x-kubernetes-validations": _ENABLED_RULES,
+            },
+            "disabled": {
+                "maxItems": MAX_PLUGINS,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        }
+    },
+    "Plugins": {
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(self.queueSort) || !has(self.queueSort.enabled) || size(self.queueSort.enabled) <= 1",
+                "message": "only one plugin can order the queue; enable one at queueSort",
+                "fieldPath": ".queueSort",
+            }
+        ]
+    },
+    "PluginConfig": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}, "args": ARGS_SCHEMA}},
+    "ExtenderManagedResource": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
+    "ExtenderTLSConfig": {
+        "properties": {
+            "serverName": {"maxLength": MAX_NAME_LENGTH},
+            "certFile": {"maxLength": _MAX_PATH_LENGTH},
+            "keyFile": {"maxLength": _MAX_PATH_LENGTH},
+            "caFile": {"maxLength": _MAX_PATH_LENGTH},
+            "certData": {"maxLength": _MAX_CERTIFICATE_LENGTH, "format": "byte"},
+            "keyData": {"maxLength": _MAX_CERTIFICATE_LENGTH, "format": "byte"},
+            "caData": {"maxLength": _MAX_CERTIFICATE_LENGTH, "format": "byte"},
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(self.insecure) || !self.insecure || !(has(self.caFile) || has(self.caData))",
+                "message": "insecure cannot be true beside caFile or caData; remove the one not wanted",
+            },
+            {
+                "rule": "(has(self.certFile) || has(self.certData)) == (has(self.keyFile) || has(self.keyData))",
+                "message": "a client certificate needs its key and the other way round; give both or neither",
+            },
+        ],
+    },
+    "Extender": {
+        "properties": {
+            "urlPrefix": {"maxLength": _MAX_PATH_LENGTH},
+            "filterVerb": {"maxLength": MAX_NAME_LENGTH},
+            "preemptVerb": {"maxLength": MAX_NAME_LENGTH},
+            "prioritizeVerb": {"maxLength": MAX_NAME_LENGTH},
+            "bindVerb": {"maxLength": MAX_NAME_LENGTH},
+            "managedResources": {
+                "maxItems": MAX_MANAGED_RESOURCES,
+                "x-kubernetes-list-type": "map",
+                "x-kubernetes-list-map-keys": ["name"],
+            },
+        },
+        "x-kubernetes-validations": [
+            {
+                "rule": "!has(self.prioritizeVerb) || size(self.prioritizeVerb) == 0 || "
+                "(has(self.weight) && self.weight > 0)",
+                "message": "must be at least 1 with prioritizeVerb",
+                "fieldPath": ".weight",
+            }
+        ],
+    },
+}
+"""Schema keywords for each of the core's models, by the model's name."""

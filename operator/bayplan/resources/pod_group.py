@@ -1,0 +1,180 @@
+"""PodGroup: pods that are placed together or not at all.
+
+Owns the grammar of its spec, its status and its columns. It must not know how a gang is scheduled. Why nothing is
+immutable: a group is judged anew in every cycle, so a smaller minMember or another topology simply holds from the
+next one; members that run already are not moved.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field, WithJsonSchema
+
+from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
+from bayplan.resources.resource_model import (
+    DNS_NAME_PATTERN,
+    MAX_NAME_LENGTH,
+    CustomResource,
+    PrinterColumn,
+    ResourceDefinition,
+    StatusModel,
+    Timestamp,
+)
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
+
+POD_GROUP_LABEL = "bayplan.dev/pod-group"
+"""A pod joins the group of its own namespace whose name this label holds."""
+
+_LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
+_MAX_RESOURCES = 64
+_MAX_VICTIMS = 256
+
+Quantity = Annotated[
+    str | int,
+    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY_PATTERN, "maxLength": 64}),
+]
+Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Finished", "Failed"]
+
+
+class Topology(ConfigModel):
+    """A domain of nodes that all members are to share."""
+
+    key: str = Field(
+        min_length=1,
+        description="Label of nodes whose values are the domains, such as topology.kubernetes.io/zone.",
+        json_schema_extra={"maxLength": 317, "pattern": _LABEL_KEY_PATTERN},
+    )
+    mode: Literal["Required", "Preferred"] = Field(
+        default="Required",
+        description="Required: all members in one domain or none is placed. Preferred: one domain when the group "
+        "fits into one, several otherwise.",
+        json_schema_extra={"x-keep-default": True},
+    )
+
+
+class PodGroupSpec(ConfigModel):
+    """How many members are needed, what they need and how the group waits."""
+
+    min_member: int = Field(
+        ge=1,
+        le=INT32_MAX,
+        description="How many members must be placed together. Until as many exist none is placed; further members "
+        "are placed one by one.",
+    )
+    min_resources: dict[str, Quantity] | None = Field(
+        default=None,
+        description="What minMember members request in all, such as cpu: 64. When given, the group is not tried "
+        "while less than this is free in the cluster.",
+        json_schema_extra={"maxProperties": _MAX_RESOURCES},
+    )
+    schedule_timeout_seconds: int | None = Field(
+        default=None,
+        ge=1,
+        le=INT32_MAX,
+        description="After how many seconds without success the group is told Unschedulable, gives up what is "
+        "reserved for it and waits behind its peers.",
+    )
+    priority_class_name: str | None = Field(
+        default=None,
+        min_length=1,
+        description="PriorityClass by which the group stands in the queue; the highest priority of its members when "
+        "left out.",
+        json_schema_extra={"maxLength": MAX_NAME_LENGTH, "pattern": DNS_NAME_PATTERN},
+    )
+    topology: Topology | None = Field(default=None, description="A domain of nodes that all members are to share.")
+    disruption: Literal["Pod", "Group"] = Field(
+        default="Pod",
+        description="What a preemption may take from the group. Pod: single members. Group: all members or none.",
+        json_schema_extra={"x-keep-default": True},
+    )
+    queueing: Literal["Strict", "BestEffort"] = Field(
+        default="BestEffort",
+        description="What happens when smaller pods pass the group. Strict: after some time the capacity that it "
+        "needs is reserved for it as it becomes free. BestEffort: they pass.",
+        json_schema_extra={"x-keep-default": True},
+    )
+
+
+class PodReference(StatusModel):
+    """A pod, by its name."""
+
+    namespace: str = Field(description="The pod's namespace.", json_schema_extra={"maxLength": 63})
+    name: str = Field(description="The pod's name.", json_schema_extra={"maxLength": MAX_NAME_LENGTH})
+
+
+def _count(description: str) -> Any:
+    return Field(default=0, ge=0, le=INT32_MAX, description=description)
+
+
+class PodGroupStatus(StatusModel):
+    """How far the group has come; written by the operator."""
+
+    observed_generation: int = Field(
+        default=0, ge=0, le=INT64_MAX, description="The metadata.generation that this status was found for."
+    )
+    phase: Phase | None = Field(
+        default=None,
+        description="Pending: members are missing or gated. Scheduling: the group is tried or waits to be. Scheduled: "
+        "minMember members are placed. Running: as many run. Finished: as many succeeded. Failed: too many failed.",
+    )
+    members: int = _count("Pods that belong to the group and are not being deleted.")
+    gated: int = _count("Members that a scheduling gate holds back.")
+    scheduled: int = _count("Members that are bound to a node.")
+    running: int = _count("Members that run.")
+    succeeded: int = _count("Members that ended well.")
+    failed: int = _count("Members that failed.")
+    conditions: tuple[Condition, ...] = Field(
+        default=(),
+        description="Scheduled: whether minMember members are placed; when not, how many of how many fit, what the "
+        "others lack, which nodes are nearest and what would unblock the group.",
+        json_schema_extra=dict(CONDITIONS_SCHEMA),
+    )
+    schedule_start_time: Timestamp | None = Field(default=None, description="When the group was first tried.")
+    last_attempt_time: Timestamp | None = Field(default=None, description="When the group was last tried.")
+    nominated_domain: str | None = Field(
+        default=None,
+        description="The topology domain, or the nodes, that capacity is reserved in for the group.",
+        json_schema_extra={"maxLength": 1024},
+    )
+    victims: tuple[PodReference, ...] = Field(
+        default=(),
+        description="Pods that are about to be evicted for the group, the first 256.",
+        json_schema_extra={"maxItems": _MAX_VICTIMS, "x-kubernetes-list-type": "atomic"},
+    )
+
+
+class PodGroup(CustomResource):
+    """Pods that are placed together or not at all."""
+
+    definition: ClassVar[ResourceDefinition] = ResourceDefinition(
+        kind="PodGroup",
+        plural="podgroups",
+        short_name="bpg",
+        namespaced=True,
+        description="PodGroup is a gang: pods that are placed together or not at all. A pod joins the group of its own "
+        f"namespace whose name is the value of its label {POD_GROUP_LABEL}.",
+        columns=(
+            PrinterColumn("Phase", "string", ".status.phase", "How far the group has come."),
+            PrinterColumn("Min", "integer", ".spec.minMember", "Members that must be placed together."),
+            PrinterColumn("Members", "integer", ".status.members", "Members that exist."),
+            PrinterColumn("Scheduled", "integer", ".status.scheduled", "Members that are bound."),
+            PrinterColumn("Running", "integer", ".status.running", "Members that run."),
+            PrinterColumn(
+                "Reason", "string", '.status.conditions[?(@.type=="Scheduled")].reason', "Why it is (not) scheduled."
+            ),
+            PrinterColumn("Gated", "integer", ".status.gated", "Members that are held back.", wide=True),
+            PrinterColumn("Succeeded", "integer", ".status.succeeded", "Members that ended well.", wide=True),
+            PrinterColumn("Failed", "integer", ".status.failed", "Members that failed.", wide=True),
+            PrinterColumn("Domain", "string", ".status.nominatedDomain", "Where capacity is reserved.", wide=True),
+            PrinterColumn(
+                "Message",
+                "string",
+                '.status.conditions[?(@.type=="Scheduled")].message',
+                "Why it is (not) scheduled, in words.",
+                wide=True,
+            ),
+        ),
+    )
+
+    spec: PodGroupSpec
+    status: PodGroupStatus = PodGroupStatus()
