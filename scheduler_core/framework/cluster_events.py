@@ -1,0 +1,129 @@
+"""Cluster events, and the queueing hints by which plugins say which of them can help a pod.
+
+Owns the vocabulary only; the queue applies it. Follows ``k8s.io/kube-scheduler`` v0.36.3, ``framework/types.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, IntFlag, auto
+
+from scheduler_core.model.pod import Pod
+
+
+class Resource(Enum):
+    """Kinds whose changes may make a pod schedulable."""
+
+    POD = "Pod"
+    NODE = "Node"
+    PERSISTENT_VOLUME = "PersistentVolume"
+    PERSISTENT_VOLUME_CLAIM = "PersistentVolumeClaim"
+    CSI_NODE = "storage.k8s.io/CSINode"
+    CSI_DRIVER = "storage.k8s.io/CSIDriver"
+    VOLUME_ATTACHMENT = "storage.k8s.io/VolumeAttachment"
+    CSI_STORAGE_CAPACITY = "storage.k8s.io/CSIStorageCapacity"
+    STORAGE_CLASS = "storage.k8s.io/StorageClass"
+    RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
+    POD_GROUP = "scheduling.k8s.io/PodGroup"
+    WILDCARD = "*"
+
+
+class Action(IntFlag):
+    """What happened, as bits: a registration names several."""
+
+    ADD = auto()
+    DELETE = auto()
+    UPDATE_NODE_ALLOCATABLE = auto()
+    UPDATE_NODE_LABEL = auto()
+    UPDATE_NODE_TAINT = auto()
+    UPDATE_NODE_CONDITION = auto()
+    UPDATE_NODE_ANNOTATION = auto()
+    UPDATE_NODE_DECLARED_FEATURE = auto()
+    UPDATE_POD_LABEL = auto()
+    UPDATE_POD_SCALE_DOWN = auto()
+    UPDATE_POD_TOLERATION = auto()
+    UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
+    UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
+    UPDATE_OTHER = auto()
+    """An update of a kind that is not told apart further."""
+
+    UPDATE = (
+        UPDATE_NODE_ALLOCATABLE
+        | UPDATE_NODE_LABEL
+        | UPDATE_NODE_TAINT
+        | UPDATE_NODE_CONDITION
+        | UPDATE_NODE_ANNOTATION
+        | UPDATE_NODE_DECLARED_FEATURE
+        | UPDATE_POD_LABEL
+        | UPDATE_POD_SCALE_DOWN
+        | UPDATE_POD_TOLERATION
+        | UPDATE_POD_SCHEDULING_GATES_ELIMINATED
+        | UPDATE_POD_GENERATED_RESOURCE_CLAIM
+        | UPDATE_OTHER
+    )
+    ALL = ADD | DELETE | UPDATE
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterEvent:
+    """Something happened to an object of a kind.
+
+    Attributes:
+        resource: The kind.
+        action: What happened; a registration may name several actions, an event that happened names one.
+        label: The name for metrics and logs, such as AssignedPodDelete; derived where it is empty.
+    """
+
+    resource: Resource
+    action: Action
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label, or kind and action in one word such as NodeAdd."""
+        if self.label:
+            return self.label
+        words = (self.action.name or "").split("_")
+        return self.resource.value.rpartition("/")[2] + "".join(word.capitalize() for word in words)
+
+    def covers(self, happened: ClusterEvent) -> bool:
+        """Whether a registration of this event asks to be told of ``happened``."""
+        if self.resource not in (happened.resource, Resource.WILDCARD) and happened.resource is not Resource.WILDCARD:
+            return False
+        return bool(self.action & happened.action)
+
+
+class Hint(Enum):
+    """What a queueing hint answers."""
+
+    SKIP = auto()
+    """The event cannot make the pod schedulable."""
+    QUEUE = auto()
+    """It may: try the pod again."""
+
+
+HintFunction = Callable[[Pod, object | None, object | None], Hint]
+"""Takes the waiting pod, the object before (None: added) and the object after (None: deleted)."""
+
+
+@dataclass(frozen=True, slots=True)
+class EventRegistration:
+    """A plugin wants pods that it rejected to be retried on ``event``, if ``hint`` agrees (None: always)."""
+
+    event: ClusterEvent
+    hint: HintFunction | None = None
+
+
+EVERY_EVENT = ClusterEvent(Resource.WILDCARD, Action.ALL)
+
+UNSCHEDULED_POD_ADD = ClusterEvent(Resource.POD, Action.ADD, "UnschedulablePodAdd")
+UNSCHEDULED_POD_UPDATE = ClusterEvent(Resource.POD, Action.UPDATE_OTHER, "UnschedulablePodUpdate")
+ASSIGNED_POD_ADD = ClusterEvent(Resource.POD, Action.ADD, "AssignedPodAdd")
+ASSIGNED_POD_DELETE = ClusterEvent(Resource.POD, Action.DELETE, "AssignedPodDelete")
+NODE_ADD = ClusterEvent(Resource.NODE, Action.ADD)
+NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
+UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, Action.ALL, "UnschedulableTimeout")
+FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, Action.ALL, "ForceActivate")
+PROFILE_SWAPPED = ClusterEvent(Resource.WILDCARD, Action.ALL, "ProfileSwapped")
+"""A profile's framework was replaced: what its old plugins said about waiting pods does not hold any more."""

@@ -1,0 +1,70 @@
+"""What plugins keep from one extension point to the next, within one attempt of one pod.
+
+Owns a typed store: a plugin declares a :class:`StateKey` and gets back what it put in, of the type that it said. It
+lives from PreFilter to PostBind and is dropped with the attempt.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+from scheduler_core.errors import PluginError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class StateKey(Generic[T]):
+    """Names a value of type T; the plugin's own name as a prefix keeps keys apart."""
+
+    name: str
+
+
+class CycleState:
+    """Values of one attempt.
+
+    Attributes:
+        skip_filter: Names of the plugins whose PreFilter answered Skip.
+        skip_score: Names of the plugins whose PreScore answered Skip.
+        skip_pre_bind: Names of the plugins whose PreBindPreFlight answered Skip.
+    """
+
+    __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score")
+
+    def __init__(self) -> None:
+        self._values: dict[StateKey[Any], Any] = {}
+        self.skip_filter: set[str] = set()
+        self.skip_score: set[str] = set()
+        self.skip_pre_bind: set[str] = set()
+
+    def write(self, key: StateKey[T], value: T) -> None:
+        """Keep a value; an earlier one of the same key is replaced."""
+        self._values[key] = value
+
+    def read(self, key: StateKey[T]) -> T:
+        """The value kept under ``key``.
+
+        Raises:
+            PluginError: Nothing was kept: the point that should have written it did not run.
+        """
+        try:
+            return cast("T", self._values[key])
+        except KeyError:
+            message = f'no "{key.name}" in the cycle state; enable the plugin at the extension point that writes it too'
+            raise PluginError(key.name.partition("/")[0], "cycleState", message) from None
+
+    def get(self, key: StateKey[T]) -> T | None:
+        """The value kept under ``key``, None if there is none."""
+        return cast("T | None", self._values.get(key))
+
+    def clone(self) -> CycleState:
+        """A copy for a what-if: values that have a ``clone`` method are cloned, others shared."""
+        copy = CycleState()
+        copy.skip_filter = set(self.skip_filter)
+        copy.skip_score = set(self.skip_score)
+        copy.skip_pre_bind = set(self.skip_pre_bind)
+        for key, value in self._values.items():
+            clone = getattr(value, "clone", None)
+            copy._values[key] = clone() if callable(clone) else value  # noqa: SLF001 - a copy of itself
+        return copy

@@ -1,0 +1,315 @@
+"""The extension points: what a plugin may implement, and in which form.
+
+Owns the abstract classes. A plugin subclasses every point that it serves, once. Filter and Score take all candidate
+rows at once, because that is what makes a cycle cost microseconds; an author who prefers one node at a time subclasses
+:class:`NodeFilterPlugin` or :class:`NodeScorePlugin` instead, and the runtime adapts it.
+
+Follows the points of kube-scheduler v1.36.3 (``k8s.io/kube-scheduler/framework/interface.go``); differences:
+QueueSort gives a key instead of a comparison, and Filter and Score work on columns.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, IntEnum, auto
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel
+
+from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+if TYPE_CHECKING:
+    from scheduler_core.framework.diagnosis import Diagnosis
+    from scheduler_core.framework.handle import Handle
+
+Codes = NDArray[np.int16]
+"""int16 per row asked about: 0 passes, any other number is the plugin's own and is explained by ``decode``."""
+Scores = NDArray[np.int64]
+"""int64 per row asked about."""
+
+MAX_NODE_SCORE = 100
+
+
+class Reads(IntEnum):
+    """What a plugin's answer for one row depends on, besides the pod: how long it may be remembered."""
+
+    STATIC = 1
+    """The Node object."""
+    ROW = 2
+    """Also the pods on that node."""
+    DOMAIN = 3
+    """Counts over topology domains."""
+    OPAQUE = 4
+    """Anything; never remembered."""
+
+
+class Normalization(Enum):
+    """How raw scores over all feasible nodes become 0 to 100."""
+
+    NONE = auto()
+    """They are within 0 to 100 already."""
+    MAX = auto()
+    """Scaled so that the highest is 100."""
+    REVERSE_MAX = auto()
+    """Scaled like MAX, then taken from 100."""
+    OWN = auto()
+    """By the plugin's ``normalize``."""
+
+
+class Plugin(ABC):
+    """What all plugins have.
+
+    Attributes:
+        name: The name by which profiles enable it; unique in a registry.
+        args_model: The pydantic model of its args, None if it takes none.
+    """
+
+    name: ClassVar[str]
+    args_model: ClassVar[type[BaseModel] | None] = None
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Keep what the plugin works with.
+
+        Args:
+            args: An instance of ``args_model``, validated and with defaults; None if the plugin takes no args.
+            handle: The rest of the scheduler.
+        """
+        self.args = args
+        self.handle = handle
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """All that this plugin reads of ``pod`` at Filter and Score, in one hashable value.
+
+        Two pods of equal signatures get equal answers. None (the default) says that the answer must not be reused.
+        """
+        del pod
+        return None
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """The events that may make a pod schedulable which this plugin rejected; by default every event."""
+        return (EventRegistration(EVERY_EVENT),)
+
+    def close(self) -> None:
+        """Release what the plugin holds; called after its last pod in flight."""
+
+
+class PreEnqueuePlugin(Plugin):
+    """Decides whether a pod may enter the active queue; must be quick."""
+
+    @abstractmethod
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Success lets the pod in; any other answer holds it back until an event that the plugin registered."""
+
+
+class QueueSortPlugin(Plugin):
+    """Orders the active queue; all live profiles share one."""
+
+    @abstractmethod
+    def sort_key(self, pod: QueuedPod) -> Any:
+        """A value that compares lower the sooner the pod should be tried."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreFilterResult:
+    """What PreFilter answers: a status, and on Success perhaps the only nodes to look at (None: all)."""
+
+    status: Status = SUCCESS
+    node_names: frozenset[str] | None = None
+
+
+class PreFilterPlugin(Plugin):
+    """Looks at the pod once before the nodes are; Skip leaves out the plugin's Filter for this pod."""
+
+    @abstractmethod
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Prepare, reject, narrow down or skip."""
+
+
+class PreFilterExtensions(ABC):
+    """Keeps what PreFilter computed true while a what-if adds and removes pods; mixed into a PreFilterPlugin."""
+
+    @abstractmethod
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """``added`` has been put on ``row``, as seen by ``pod``."""
+
+    @abstractmethod
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """``removed`` has been taken off ``row``, as seen by ``pod``."""
+
+
+class FilterPlugin(Plugin):
+    """Rules out nodes, all at once."""
+
+    filter_reads: ClassVar[Reads] = Reads.OPAQUE
+
+    @abstractmethod
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Judge rows.
+
+        Args:
+            state: The attempt's state.
+            pod: The pod to place.
+            nodes: The columns; freed rows among them may be answered in any way.
+            rows: The rows to judge; index columns with it.
+
+        Returns:
+            int16 per row, 0 where the pod may run; None if it may run on every row.
+        """
+
+    @abstractmethod
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """What ``code``, which this plugin answered in the same attempt, means."""
+
+
+class NodeFilterPlugin(Plugin):
+    """Rules out nodes, one at a time."""
+
+    @abstractmethod
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        """Judge one node."""
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterResult:
+    """What PostFilter answers; ``nominated_node`` "" clears the nomination, None leaves it as it is."""
+
+    status: Status
+    nominated_node: str | None = None
+
+
+class PostFilterPlugin(Plugin):
+    """Called when no node fits; may make room and nominate a node."""
+
+    @abstractmethod
+    def post_filter(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterResult:
+        """Try to help: Success if room is being made, Unschedulable if not."""
+
+
+class PreScorePlugin(Plugin):
+    """Looks at the feasible nodes once; Skip leaves out the plugin's Score for this pod."""
+
+    @abstractmethod
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Prepare or skip; ``rows`` are the feasible ones."""
+
+
+class ScorePlugin(Plugin):
+    """Ranks feasible nodes, all at once."""
+
+    score_reads: ClassVar[Reads] = Reads.OPAQUE
+    normalization: ClassVar[Normalization] = Normalization.NONE
+
+    @abstractmethod
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Raw scores, int64 per row; higher is better after normalisation."""
+
+    def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
+        """Map raw scores of all feasible rows to 0..100; only called with Normalization.OWN."""
+        del state, pod
+        return raw
+
+
+class NodeScorePlugin(Plugin):
+    """Ranks feasible nodes, one at a time."""
+
+    normalization: ClassVar[Normalization] = Normalization.NONE
+
+    @abstractmethod
+    def score_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> int:
+        """The raw score of one node."""
+
+    def normalize(self, state: CycleState, pod: PodInfo, raw: Mapping[str, int]) -> Mapping[str, int]:
+        """Map raw scores by node name to 0..100; only called with Normalization.OWN."""
+        del state, pod
+        return raw
+
+
+class ReservePlugin(Plugin):
+    """Holds what the pod needs on its node between the decision and the binding."""
+
+    @abstractmethod
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Hold it; anything but Success ends the attempt and unreserves all."""
+
+    @abstractmethod
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Give it back; called in reverse order, also where ``reserve`` was not reached or failed. Must not fail."""
+
+
+@dataclass(frozen=True, slots=True)
+class PermitResult:
+    """What Permit answers; with Wait, for how many seconds at most."""
+
+    status: Status = SUCCESS
+    timeout_seconds: float = 0.0
+
+
+class PermitPlugin(Plugin):
+    """Allows, refuses or delays binding."""
+
+    @abstractmethod
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        """Decide."""
+
+
+class PreBindPlugin(Plugin):
+    """Prepares what the pod needs to be bound; may await."""
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Whether ``pre_bind`` has anything to do: Success, or Skip. Must be quick and change nothing."""
+        del state, pod, node_name
+        return SUCCESS
+
+    @abstractmethod
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Prepare; anything but Success ends the attempt."""
+
+
+class BindPlugin(Plugin):
+    """Binds the pod."""
+
+    @abstractmethod
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Bind; Skip leaves it to the next plugin."""
+
+
+class PostBindPlugin(Plugin):
+    """Told after a pod was bound."""
+
+    @abstractmethod
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Clean up; cannot change anything any more."""
+
+
+POINT_CLASSES: Mapping[str, tuple[type[Plugin], ...]] = {
+    "preEnqueue": (PreEnqueuePlugin,),
+    "queueSort": (QueueSortPlugin,),
+    "preFilter": (PreFilterPlugin,),
+    "filter": (FilterPlugin, NodeFilterPlugin),
+    "postFilter": (PostFilterPlugin,),
+    "preScore": (PreScorePlugin,),
+    "score": (ScorePlugin, NodeScorePlugin),
+    "reserve": (ReservePlugin,),
+    "permit": (PermitPlugin,),
+    "preBind": (PreBindPlugin,),
+    "bind": (BindPlugin,),
+    "postBind": (PostBindPlugin,),
+}
+"""The configuration's name of each point and the classes that serve it, in the order of a pod's life."""
+
+
+def serves(plugin: type[Plugin], point: str) -> bool:
+    """Whether a plugin class serves an extension point."""
+    return issubclass(plugin, POINT_CLASSES[point])

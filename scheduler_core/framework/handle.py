@@ -1,0 +1,89 @@
+"""What a plugin can reach of the scheduler that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from scheduler_core.framework.status import Status
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class WaitingPod(Protocol):
+    """A pod that a Permit plugin made wait."""
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod."""
+
+    @property
+    def node_name(self) -> str:
+        """The node that is held for it."""
+
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed it yet."""
+
+    def allow(self, plugin: str) -> None:
+        """``plugin`` allows the pod; when the last one does, it is bound."""
+
+    def reject(self, plugin: str, reason: str) -> None:
+        """``plugin`` refuses the pod; everything held for it is given back."""
+
+
+class WaitingPods(Protocol):
+    """The pods that wait at Permit."""
+
+    def get(self, uid: str) -> WaitingPod | None:
+        """The waiting pod of this UID, None if it does not wait."""
+
+    def __iter__(self) -> Iterable[WaitingPod]:
+        """All of them, oldest first."""
+
+
+class Nominator(Protocol):
+    """Pods that preemption has promised a node."""
+
+    def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
+        """The pods that are nominated to a node."""
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Promise a node to a pod; an earlier promise is replaced."""
+
+    def withdraw(self, uid: str) -> None:
+        """Take back what was promised to a pod."""
+
+
+class Handle(Protocol):
+    """The scheduler as a plugin sees it; one per framework instance."""
+
+    @property
+    def profile_name(self) -> str:
+        """The scheduler name that the profile serves."""
+
+    @property
+    def nodes(self) -> NodeColumns:
+        """The live columns. What-if work goes on an overlay that is undone."""
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+
+    @property
+    def writer(self) -> ClusterWriter:
+        """The cluster."""
+
+    @property
+    def waiting_pods(self) -> WaitingPods:
+        """Pods that wait at Permit, of all profiles."""
+
+    @property
+    def nominator(self) -> Nominator:
+        """Nominations."""
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Move waiting pods into the active queue, whatever rejected them."""
+
+    def run_filters_on(self, pod: PodInfo, row: int) -> Status:
+        """Whether ``pod`` would pass this profile's filters on one row as things are: a what-if."""

@@ -1,0 +1,53 @@
+"""One node, for plugins that look at one at a time.
+
+Owns a read-only view of a row. It costs an object per node and per pod; vectorised plugins read the columns instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.node import Node
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class NodeView:
+    """A node and what runs on it."""
+
+    __slots__ = ("_columns", "node", "row")
+
+    def __init__(self, columns: NodeColumns, row: int, node: Node) -> None:
+        self._columns = columns
+        self.row = row
+        self.node = node
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.node.metadata.name
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The node's labels."""
+        return self.node.metadata.labels
+
+    @property
+    def pods(self) -> Iterable[PodInfo]:
+        """The pods that run or are assumed to run here."""
+        return self._columns.pods[self.row].values()
+
+    def allocatable(self, resource: str) -> int:
+        """How much of a resource pods may take (cpu in milli, the rest in whole units); 0 if the node has none."""
+        return self._amount(self._columns.allocatable, resource)
+
+    def requested(self, resource: str) -> int:
+        """How much of a resource the pods here have taken."""
+        return self._amount(self._columns.requested, resource)
+
+    def _amount(self, matrix: NDArray[np.int64], resource: str) -> int:
+        column = self._columns.resources.find(resource)
+        return 0 if column is None else int(matrix[column, self.row])

@@ -1,0 +1,92 @@
+"""Resource quantities, exactly.
+
+Owns the reading of quantity text. Everything is an integer count of nano-units until the last step, because sums must
+be exact before they are rounded: two containers of ``500m`` bytes ask for one byte, not for two.
+
+Follows ``k8s.io/apimachinery`` v0.36.3, ``pkg/api/resource``: precision ends at nano and magnitude at 2**63-1, rounding
+is away from zero.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+from scheduler_core.errors import QuantityError
+
+NANO = 1_000_000_000
+_NANO_PER_MILLI = 1_000_000
+_MAX_INT64 = 2**63 - 1
+
+_PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
+_DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
+# No quantity of nano precision below 2**63 needs a larger exponent; the bound keeps hostile text from costing memory.
+_MAX_EXPONENT = 64
+
+
+def _ceil_div(numerator: int, denominator: int) -> int:
+    return -(-numerator // denominator)
+
+
+@lru_cache(maxsize=16_384)
+def nano(quantity: str | float) -> int:
+    """Read a quantity.
+
+    Args:
+        quantity: Text such as ``1``, ``250m``, ``1.5Gi`` or ``1e3``; bare numbers are read as their text.
+
+    Returns:
+        Nano-units, rounded away from zero and held within what an int64 of whole units can carry.
+
+    Raises:
+        QuantityError: The text is not a quantity.
+    """
+    text = str(quantity)
+    match = _PATTERN.fullmatch(text)
+    if match is None or not (match[2] or match[3]):
+        raise QuantityError(f'"{text}" is not a quantity: write a number with an optional suffix, as 500m, 2 or 1.5Gi')
+    sign, whole, fraction, _, exponent_text, suffix = match.groups()
+    fraction = fraction or ""
+    digits = int((whole or "0") + fraction)
+    exponent = (int(exponent_text) if exponent_text else _DECIMAL_EXPONENT.get(suffix or "", 0)) + 9 - len(fraction)
+    digits *= _BINARY.get(suffix or "", 1)
+    if digits == 0:
+        return 0
+    if exponent > _MAX_EXPONENT:
+        magnitude = _MAX_INT64 * NANO
+    elif exponent >= 0:
+        magnitude = digits * 10**exponent
+    else:
+        magnitude = _ceil_div(digits, 10**-exponent) if -exponent <= _MAX_EXPONENT + len(fraction) else 1
+    magnitude = min(magnitude, _MAX_INT64 * NANO)
+    return -magnitude if sign == "-" else magnitude
+
+
+def whole_units(nano_units: int) -> int:
+    """Nano-units as whole units (bytes, counts), rounded away from zero."""
+    return _ceil_div(nano_units, NANO) if nano_units >= 0 else -_ceil_div(-nano_units, NANO)
+
+
+def milli_units(nano_units: int) -> int:
+    """Nano-units as thousandths (milli-CPU), rounded away from zero and held within int64."""
+    magnitude = min(_ceil_div(abs(nano_units), _NANO_PER_MILLI), _MAX_INT64)
+    return magnitude if nano_units >= 0 else -magnitude
+
+
+def value(quantity: str | float) -> int:
+    """A quantity in whole units.
+
+    Raises:
+        QuantityError: The text is not a quantity.
+    """
+    return whole_units(nano(quantity))
+
+
+def milli_value(quantity: str | float) -> int:
+    """A quantity in thousandths.
+
+    Raises:
+        QuantityError: The text is not a quantity.
+    """
+    return milli_units(nano(quantity))

@@ -1,0 +1,296 @@
+"""Nodes as columns, and the pods that run on them summed into those columns.
+
+Owns every per-node number that a cycle reads. Rows are stable for a node's life; a free list reuses them, capacity
+doubles. What plugins see are read-only views cut to the rows in use, made anew only when rows are added. A freed row
+stays in the views with ``alive`` False until it is reused.
+
+Layout: ``allocatable`` and ``requested`` are [resource, row], so that one resource over all nodes is one contiguous
+run of int64.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import CacheError
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_requests import PODS, in_units
+from scheduler_core.model.quantity import nano, whole_units
+from scheduler_core.model.taints import Taint
+from scheduler_core.snapshot.change_log import ChangeLog
+from scheduler_core.snapshot.host_ports import HostPortIndex
+from scheduler_core.snapshot.image_index import ImageIndex
+from scheduler_core.snapshot.interning import Interner, resource_interner
+from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+Rows = slice | NDArray[np.intp]
+"""The rows that a plugin is asked about: all in use as ``slice(None)``, or chosen ones in ascending order."""
+
+ALL_ROWS = slice(None)
+_FIRST_CAPACITY = 64
+
+_NodeParts = tuple[Mapping[str, int], int]
+_T = TypeVar("_T", bound=np.generic)
+
+
+class NodeColumns:
+    """The columns.
+
+    Attributes:
+        size: Rows in use or freed; the length of every column that is shown.
+        count: Nodes that exist.
+        names: Node name of each row, None where freed.
+        nodes: Node object of each row, None where freed.
+        pods: Pods of each row by UID.
+        resources: Numbers of resource names, the first axis of the two resource matrices.
+        taint_sets: Numbers of distinct taint lists.
+        images: Which rows hold which images.
+        host_ports: Which rows have which host ports taken.
+        changes: Rows in the order of any change to them.
+        version: Raised by every change of a Node object, a node's coming and its going.
+        alive: bool[row].
+        allocatable: int64[resource, row], cpu in milli, the rest in whole units.
+        requested: int64[resource, row], summed over pods.
+        nonzero_requested: int64[2, row], cpu in milli and memory in bytes, with defaults for containers that name none.
+        allowed_pods: int64[row].
+        pod_count: int64[row].
+        unschedulable: bool[row], ``spec.unschedulable``.
+        taint_set_ids: int32[row].
+    """
+
+    def __init__(self) -> None:
+        self.size = 0
+        self.count = 0
+        self.version = 0
+        self.names: list[str | None] = []
+        self.nodes: list[Node | None] = []
+        self.pods: list[dict[str, PodInfo]] = []
+        self.resources: Interner[str] = resource_interner()
+        self.taint_sets: Interner[tuple[Taint, ...]] = Interner()
+        self.taint_sets.intern(())
+        self.images = ImageIndex()
+        self.host_ports = HostPortIndex()
+        self.changes = ChangeLog()
+        self._rows: dict[str, int] = {}
+        self._free: list[int] = []
+        self._labels = LabelColumns(self._labels_of)
+        self._capacity = 0
+        self._allocate(_FIRST_CAPACITY, len(self.resources))
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def row_of(self, name: str) -> int:
+        """The row of the node called ``name``, -1 if there is none."""
+        return self._rows.get(name, NO_ROW)
+
+    def label_column(self, key: str) -> LabelColumn:
+        """The column of a label key; made on first use."""
+        return self._labels.column(key)
+
+    def node_name(self, row: int) -> str:
+        """The name of the node in ``row``.
+
+        Raises:
+            CacheError: The row is free.
+        """
+        name = self.names[row]
+        if name is None:
+            raise CacheError(f"row {row} holds no node; ask only about rows that are alive")
+        return name
+
+    def _labels_of(self, row: int) -> Mapping[str, str] | None:
+        node = self.nodes[row]
+        return None if node is None else node.metadata.labels
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def add_node(self, node: Node) -> int:
+        """Give a node a row.
+
+        Returns:
+            Its row.
+
+        Raises:
+            CacheError: A node of that name has one already.
+            QuantityError: A quantity of its status cannot be read; nothing was added.
+        """
+        name = node.metadata.name
+        if name in self._rows:
+            raise CacheError(f'node "{name}" is in the columns already; update it instead')
+        parts = _parts(node)
+        if self._free:
+            row = self._free.pop()
+        else:
+            row = self.size
+            if row == self._capacity:
+                self._allocate(self._capacity * 2, len(self.resources))
+            self.size += 1
+            self.names.append(None)
+            self.nodes.append(None)
+            self.pods.append({})
+            self._show()
+        self._rows[name] = row
+        self.names[row] = name
+        self._alive[row] = True
+        self.count += 1
+        self._fill(row, node, parts)
+        return row
+
+    def update_node(self, node: Node) -> int:
+        """Take over a changed node; its pods stay.
+
+        Raises:
+            CacheError: There is no node of that name.
+            QuantityError: A quantity of its status cannot be read; nothing was changed.
+        """
+        row = self._rows.get(node.metadata.name)
+        old = None if row is None else self.nodes[row]
+        if row is None or old is None:
+            raise CacheError(f'node "{node.metadata.name}" is not in the columns; add it first')
+        parts = _parts(node)
+        self.images.remove_node(row, old.status.images)
+        self._fill(row, node, parts)
+        return row
+
+    def remove_node(self, name: str) -> list[PodInfo]:
+        """Free a node's row.
+
+        Returns:
+            The pods that were accounted there; they are accounted nowhere now.
+
+        Raises:
+            CacheError: There is no node of that name.
+        """
+        row = self._rows.pop(name, None)
+        node = None if row is None else self.nodes[row]
+        if row is None or node is None:
+            raise CacheError(f'node "{name}" is not in the columns')
+        pods = list(self.pods[row].values())
+        for info in pods:
+            self.remove_pod(info)
+        self.images.remove_node(row, node.status.images)
+        self._labels.assign(row, {})
+        self.names[row] = self.nodes[row] = None
+        self._alive[row] = False
+        self._allocatable[:, row] = 0
+        self._allowed_pods[row] = 0
+        self._unschedulable[row] = False
+        self._taint_set_ids[row] = 0
+        self._free.append(row)
+        self.count -= 1
+        self._touch_node(row)
+        return pods
+
+    def _fill(self, row: int, node: Node, parts: _NodeParts) -> None:
+        amounts, allowed_pods = parts
+        columns = [self._resource(name) for name in amounts]
+        self._allocatable[:, row] = 0
+        for column, amount in zip(columns, amounts.values(), strict=True):
+            self._allocatable[column, row] = amount
+        self._allowed_pods[row] = allowed_pods
+        self._unschedulable[row] = node.spec.unschedulable
+        self._taint_set_ids[row] = self.taint_sets.intern(node.spec.taints)
+        self.images.add_node(row, node.status.images)
+        self._labels.assign(row, node.metadata.labels)
+        self.nodes[row] = node
+        self._touch_node(row)
+
+    def _touch_node(self, row: int) -> None:
+        self.version += 1
+        self.changes.append(row)
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def compile_pod(self, pod: Pod) -> PodInfo:
+        """Compile a pod; every resource that it names has its column from then on.
+
+        Raises:
+            QuantityError: A quantity of the pod cannot be read.
+        """
+        info = PodInfo(pod, self.resources)
+        if len(self.resources) > len(self._requested):
+            self._allocate(self._capacity, len(self.resources))
+        return info
+
+    def add_pod(self, info: PodInfo, row: int) -> None:
+        """Account a pod on a row."""
+        self._account(info, row, 1)
+        self.pods[row][info.uid] = info
+        info.row = row
+        if info.host_ports:
+            self.host_ports.add(row, info.host_ports)
+        self.changes.append(row)
+
+    def remove_pod(self, info: PodInfo) -> None:
+        """Take a pod off the row that it is accounted on."""
+        row = info.row
+        del self.pods[row][info.uid]
+        self._account(info, row, -1)
+        info.row = NO_ROW
+        if info.host_ports:
+            self.host_ports.remove(row, info.host_ports)
+        self.changes.append(row)
+
+    def _account(self, info: PodInfo, row: int, sign: int) -> None:
+        requested = self._requested
+        for column, amount in info.accounted:
+            requested[column, row] += sign * amount
+        self._nonzero_requested[0, row] += sign * info.requests.nonzero_cpu_milli
+        self._nonzero_requested[1, row] += sign * info.requests.nonzero_memory
+        self._pod_count[row] += sign
+
+    # -- storage ------------------------------------------------------------------------------------------------
+
+    def _resource(self, name: str) -> int:
+        column = self.resources.intern(name)
+        if column >= len(self._allocatable):
+            self._allocate(self._capacity, len(self.resources))
+        return column
+
+    def _allocate(self, capacity: int, resources: int) -> None:
+        old_capacity, self._capacity = self._capacity, capacity
+
+        def grown(name: str, shape: Iterable[int], dtype: type[np.generic]) -> NDArray[np.generic]:
+            array = np.zeros(tuple(shape), dtype=dtype)
+            if old_capacity:
+                old: NDArray[np.generic] = getattr(self, name)
+                array[tuple(slice(extent) for extent in old.shape)] = old
+            return array
+
+        self._allocatable = grown("_allocatable", (resources, capacity), np.int64).view(np.int64)
+        self._requested = grown("_requested", (resources, capacity), np.int64).view(np.int64)
+        self._nonzero_requested = grown("_nonzero_requested", (2, capacity), np.int64).view(np.int64)
+        self._allowed_pods = grown("_allowed_pods", (capacity,), np.int64).view(np.int64)
+        self._pod_count = grown("_pod_count", (capacity,), np.int64).view(np.int64)
+        self._taint_set_ids = grown("_taint_set_ids", (capacity,), np.int32).view(np.int32)
+        self._alive = grown("_alive", (capacity,), np.bool_).view(np.bool_)
+        self._unschedulable = grown("_unschedulable", (capacity,), np.bool_).view(np.bool_)
+        self._show()
+
+    def _show(self) -> None:
+        size = self.size
+        self._labels.resize(self._capacity, size)
+        self.allocatable = _read_only(self._allocatable[:, :size])
+        self.requested = _read_only(self._requested[:, :size])
+        self.nonzero_requested = _read_only(self._nonzero_requested[:, :size])
+        self.allowed_pods = _read_only(self._allowed_pods[:size])
+        self.pod_count = _read_only(self._pod_count[:size])
+        self.taint_set_ids = _read_only(self._taint_set_ids[:size])
+        self.alive = _read_only(self._alive[:size])
+        self.unschedulable = _read_only(self._unschedulable[:size])
+
+
+def _read_only(array: NDArray[_T]) -> NDArray[_T]:
+    array.flags.writeable = False
+    return array
+
+
+def _parts(node: Node) -> _NodeParts:
+    quantities = {name: nano(quantity) for name, quantity in node.status.allocatable.items()}
+    return in_units(quantities), whole_units(quantities.get(PODS, 0))
