@@ -109,6 +109,9 @@ class ControlPlane:
             return
         self._started = False
         atexit.unregister(self.stop)
+        for process in self._processes.values():
+            # An API server whose etcd is frozen would take all of its grace to end.
+            process.resume()
         while self._processes:
             self._processes.popitem()[1].stop()
         processes.write_records(self.state_dir, [])
@@ -255,7 +258,10 @@ class ControlPlane:
         raise ControlPlaneError(f"no user {name!r}: add it to Options.users, which names {known}")
 
     def audit_events(self) -> list[dict[str, Any]]:
-        """Return the audit events written so far, in order; a last line still being written is left out."""
+        """Return the audit events written so far, in order of their end.
+
+        The API server writes an event moments after the answer; a last line still being written is left out.
+        """
         if not self.audit_log.exists():
             return []
         return [json.loads(line) for line in self.audit_log.read_text().split("\n")[:-1]]

@@ -1,0 +1,177 @@
+"""Where the control plane's binaries come from, played with stand-ins for go and setup-envtest."""
+
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import binaries
+
+_ROOT = Path(binaries.__file__).resolve().parents[2]
+
+# Stands in for `go build ... -o FILE PACKAGE`: writes FILE and counts its runs.
+_GO_THAT_BUILDS = """#!/bin/sh
+PATH=/usr/bin:/bin
+echo "$@" >> "{log}"
+while [ "$1" != "-o" ]; do shift; done
+printf '#!/bin/sh\\n' > "$2"
+chmod +x "$2"
+"""
+
+_GO_THAT_FAILS = """#!/bin/sh
+echo "dial tcp: no such host"
+exit 1
+"""
+
+_SETUP_ENVTEST = """#!/bin/sh
+echo "$@" >> "{log}"
+printf '%s' "{assets}"
+"""
+
+
+class Machine:
+    """An empty machine: its own PATH, cache and assets.
+
+    Args:
+        root: Directory that it lives in.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.path, self.assets, self.log = root / "path", root / "assets", root / "log"
+        self.path.mkdir()
+        self.assets.mkdir()
+
+    def put(self, directory: Path, name: str, text: str = "#!/bin/sh\n") -> Path:
+        """Place an executable."""
+        directory.mkdir(parents=True, exist_ok=True)
+        file = directory / name
+        file.write_text(text.format(log=self.log, assets=self.assets))
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        return file
+
+    def runs(self) -> list[str]:
+        """Return the arguments of each run of a stand-in."""
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+    """A machine with nothing on it but the system's own tools."""
+    made = Machine(tmp_path)
+    monkeypatch.setenv("PATH", str(made.path))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("KUBEBUILDER_ASSETS", raising=False)
+    return made
+
+
+def test_assets_come_before_the_cache(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """KUBEBUILDER_ASSETS wins, and the cache supplies what it lacks."""
+    machine.put(binaries.cache_dir(), "etcd")
+    cached = machine.put(binaries.cache_dir(), "kwok")
+    given = machine.put(machine.assets, "etcd")
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine.assets))
+    assert binaries.resolve(["etcd", "kwok"]) == {"etcd": given, "kwok": cached}
+
+
+def test_assets_that_are_no_directory(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wrong KUBEBUILDER_ASSETS is reported, not passed over."""
+    monkeypatch.setenv("KUBEBUILDER_ASSETS", str(machine.assets / "nowhere"))
+    with pytest.raises(binaries.MissingBinary, match=r"KUBEBUILDER_ASSETS names .*nowhere, which is not a directory"):
+        binaries.resolve(["etcd"])
+
+
+def test_go_builds_into_the_cache(machine: Machine) -> None:
+    """What is not there is built by go, from the module that requires it, and found in the cache afterwards."""
+    machine.put(machine.path, "go", _GO_THAT_BUILDS)
+    first = binaries.resolve(["etcd", "kwok"])
+    assert first == {name: binaries.cache_dir() / name for name in ("etcd", "kwok")}
+    assert binaries.resolve(["etcd", "kwok"]) == first
+    assert [run.split()[-1] for run in machine.runs()] == ["go.etcd.io/etcd/server/v3", "sigs.k8s.io/kwok/cmd/kwok"]
+
+
+def test_builds_carry_their_version(machine: Machine) -> None:
+    """The linker stamps the version into both packages that report one."""
+    machine.put(machine.path, "go", _GO_THAT_BUILDS)
+    binaries.resolve(["kubectl"])
+    (run,) = machine.runs()
+    assert "-X k8s.io/component-base/version.gitVersion=v1.36.3" in run
+    assert "-X k8s.io/client-go/pkg/version.gitMinor=36" in run
+
+
+def test_nothing_half_built_stays(machine: Machine) -> None:
+    """A failed build leaves no file in the cache, and its output is in the message."""
+    machine.put(machine.path, "go", _GO_THAT_FAILS)
+    with pytest.raises(binaries.MissingBinary, match="no such host"):
+        binaries.resolve(["kwok"])
+    assert [path.name for path in binaries.cache_dir().iterdir()] == [".lock"]
+
+
+def test_two_processes_build_once(machine: Machine) -> None:
+    """Of two processes that need the same binary one builds it and the other waits for that."""
+    machine.put(machine.path, "go", _GO_THAT_BUILDS)
+    command = [sys.executable, "-c", "from hack.controlplane import binaries; binaries.resolve(['etcd'])"]
+    builders = [subprocess.Popen(command, cwd=_ROOT, stderr=subprocess.DEVNULL) for _ in range(2)]
+    assert [builder.wait(timeout=60) for builder in builders] == [0, 0]
+    assert len(machine.runs()) == 1
+
+
+def test_setup_envtest_stands_in_for_go(machine: Machine) -> None:
+    """Without Go, setup-envtest supplies the three binaries that it knows."""
+    machine.put(machine.path, "setup-envtest", _SETUP_ENVTEST)
+    for name in ("etcd", "kube-apiserver", "kubectl"):
+        machine.put(machine.assets, name)
+    found = binaries.resolve(["etcd", "kube-apiserver", "kubectl"])
+    assert set(found) == {"etcd", "kube-apiserver", "kubectl"}
+    assert machine.runs() == ["use 1.36.x -p path"]
+
+
+def test_any_kubectl_will_do(machine: Machine) -> None:
+    """A kubectl on PATH is taken when nothing better is there."""
+    kubectl = machine.put(machine.path, "kubectl")
+    assert binaries.resolve(["kubectl"]) == {"kubectl": kubectl}
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy"),
+    [
+        pytest.param("etcd", "or put setup-envtest on PATH", id="known to setup-envtest"),
+        pytest.param("kwok", "a directory that also holds kwok", id="unknown to setup-envtest"),
+    ],
+)
+def test_a_bare_machine_is_told_what_to_install(machine: Machine, name: str, remedy: str) -> None:
+    """With no source at all the error names what is missing and every remedy that would work for it."""
+    with pytest.raises(binaries.MissingBinary) as caught:
+        binaries.resolve([name])
+    assert caught.value.names == (name,)
+    assert "go is not on PATH" in str(caught.value)
+    assert "Install Go 1.26 or newer" in str(caught.value)
+    assert remedy in str(caught.value)
+
+
+def test_unknown_names_are_refused() -> None:
+    """A name without a recipe is the caller's mistake."""
+    with pytest.raises(ValueError, match="no recipe for kubelet: use one of etcd"):
+        binaries.resolve(["kubelet"])
+
+
+def test_the_key_covers_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another go.sum is another cache directory."""
+    before = binaries.cache_dir()
+    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum"):
+        copy = tmp_path / name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes((_ROOT / "hack" / "controlplane" / name).read_bytes())
+    monkeypatch.setattr(binaries, "_HERE", tmp_path)
+    assert binaries.cache_dir() == before
+    (tmp_path / "kwok" / "go.sum").write_text("other")
+    assert binaries.cache_dir() != before
+
+
+@pytest.mark.cluster
+def test_the_real_api_server_knows_its_version() -> None:
+    """The API server in use reports the release that is pinned."""
+    program = binaries.resolve(["kube-apiserver"])["kube-apiserver"]
+    reported = subprocess.run([program, "--version"], capture_output=True, text=True, check=True).stdout
+    assert reported.startswith(f"Kubernetes {binaries.KUBERNETES_VERSION.rpartition('.')[0]}.")

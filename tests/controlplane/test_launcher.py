@@ -1,0 +1,304 @@
+"""The launcher against real servers: ready, used, broken on purpose, ended, and never left behind."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane import processes
+from hack.controlplane.credentials import User
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.processes import Process, Record
+from hack.controlplane.servers import Options
+
+pytestmark = pytest.mark.cluster
+
+_ROOT = Path(processes.__file__).resolve().parents[2]
+
+
+def node(name: str, **status: Any) -> dict[str, Any]:
+    """Return a node of four cores."""
+    amounts = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    status = {"capacity": amounts, "allocatable": amounts | {"cpu": "3"}} | status
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "status": status}
+
+
+def pod(name: str, *, on: str | None = None, **metadata: Any) -> dict[str, Any]:
+    """Return a pod of one container, bound to a node when one is given."""
+    spec: dict[str, Any] = {"containers": [{"name": "main", "image": "example/main:1"}]}
+    if on:
+        spec["nodeName"] = on
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def create(plane: ControlPlane, namespace: str, *objects: dict[str, Any]) -> None:
+    """Create objects by kubectl."""
+    documents = "\n".join(json.dumps(item) + "\n---" for item in objects)
+    plane.kubectl("create", "--namespace", namespace, "--filename=-", input=documents)
+
+
+def wait_for(plane: ControlPlane, namespace: str, what: str, condition: str) -> None:
+    """Let kubectl watch until a condition holds."""
+    plane.kubectl("wait", "--namespace", namespace, what, f"--for={condition}", "--timeout=20s")
+
+
+def get(plane: ControlPlane, namespace: str, what: str) -> dict[str, Any]:
+    """Return one object."""
+    found: dict[str, Any] = json.loads(plane.kubectl("get", "--namespace", namespace, what, "--output=json"))
+    return found
+
+
+def bind(plane: ControlPlane, namespace: str, name: str, target: str) -> None:
+    """Bind a pod as a scheduler does."""
+    binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": {"name": target}}
+    path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+    plane.kubectl("create", "--raw", path, "--filename=-", input=json.dumps(binding))
+
+
+def ends(records: Sequence[Record], doing: Any, *, within: float = 20.0) -> list[str]:
+    """Do something, and return the names of those processes that have not ended afterwards.
+
+    A pidfd becomes readable when its process ends, whoever its parent is.
+    """
+    handles = {os.pidfd_open(record.pid): record.name for record in records}
+    try:
+        doing()
+        for handle in list(handles):
+            waiting = select.poll()
+            waiting.register(handle, select.POLLIN)
+            if waiting.poll(within * 1000):
+                os.close(handle)
+                del handles[handle]
+        return list(handles.values())
+    finally:
+        for handle in handles:
+            os.close(handle)
+
+
+@pytest.fixture(scope="module")
+def workers(control_plane: ControlPlane, kwok: Process) -> Iterator[tuple[str, str]]:
+    """Two nodes of the session's control plane, for this module."""
+    names = ("launcher-a", "launcher-b")
+    create(control_plane, "default", *(node(name) for name in names))
+    yield names
+    control_plane.kubectl("delete", "nodes", *names)
+
+
+@pytest.fixture
+def own(tmp_path: Path) -> Iterator[ControlPlane]:
+    """A control plane that a test may break."""
+    with ControlPlane(Options(state_dir=tmp_path / "state", users=[User("alice", ("readers",))])) as plane:
+        yield plane
+
+
+def test_it_is_ready(control_plane: ControlPlane) -> None:
+    """After start the API server says that it is ready, and its first namespaces are there."""
+    assert control_plane.kubectl("get", "--raw", "/readyz") == "ok"
+    assert "namespace/default" in control_plane.kubectl("get", "namespaces", "--output=name").split()
+
+
+def test_the_kubeconfig_verifies_the_server(control_plane: ControlPlane) -> None:
+    """The kubeconfig trusts this server's certificate and nothing is left unverified."""
+    (cluster,) = yaml.safe_load(control_plane.kubeconfig.read_text())["clusters"]
+    assert set(cluster["cluster"]) == {"server", "certificate-authority-data"}
+    assert control_plane.kubeconfig.stat().st_mode & 0o077 == 0
+
+
+def test_nodes_become_ready_and_keep_their_status(control_plane: ControlPlane, workers: tuple[str, str]) -> None:
+    """Kwok adds the condition Ready; capacity and allocatable stay as they were made."""
+    wait_for(control_plane, "default", f"node/{workers[0]}", "condition=Ready")
+    status = get(control_plane, "default", f"node/{workers[0]}")["status"]
+    assert (status["capacity"]["cpu"], status["allocatable"]["cpu"]) == ("4", "3")
+    assert {address["type"] for address in status["addresses"]} == {"InternalIP", "Hostname"}
+
+
+def test_a_node_made_not_ready_stays_so(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A test may play a broken node: its condition is not repaired while kwok serves others."""
+    broken = node("launcher-broken", conditions=[{"type": "Ready", "status": "False"}])
+    create(control_plane, namespace, broken, pod("elsewhere", on=workers[0]))
+    wait_for(control_plane, namespace, "pod/elsewhere", "jsonpath={.status.phase}=Running")
+    conditions = get(control_plane, namespace, "node/launcher-broken")["status"]["conditions"]
+    control_plane.kubectl("delete", "node", "launcher-broken")
+    assert [(row["type"], row["status"]) for row in conditions] == [("Ready", "False")]
+
+
+def test_a_bound_pod_runs(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A pod that is bound becomes Running, with all that a kubelet would report."""
+    create(control_plane, namespace, pod("bound"))
+    bind(control_plane, namespace, "bound", workers[1])
+    wait_for(control_plane, namespace, "pod/bound", "condition=Ready")
+    status = get(control_plane, namespace, "pod/bound")["status"]
+    assert status["phase"] == "Running"
+    assert {"podIP", "hostIP", "startTime"} <= set(status)
+    assert "running" in status["containerStatuses"][0]["state"]
+
+
+def test_a_jobs_pod_completes(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A pod of a Job succeeds after its time, others run on."""
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": "0b5e"}
+    job_pod = pod("job", on=workers[0], ownerReferences=[owner], annotations={"bayplan.dev/run-for": "100ms"})
+    create(control_plane, namespace, job_pod, pod("server", on=workers[0]))
+    wait_for(control_plane, namespace, "pod/job", "jsonpath={.status.phase}=Succeeded")
+    assert get(control_plane, namespace, "pod/server")["status"]["phase"] == "Running"
+
+
+def test_a_deletion_finishes(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A bound pod that is deleted with its usual grace is gone soon."""
+    create(control_plane, namespace, pod("short", on=workers[0]))
+    wait_for(control_plane, namespace, "pod/short", "condition=Ready")
+    control_plane.kubectl("delete", "pod", "short", "--namespace", namespace, "--timeout=20s")
+    assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == ""
+
+
+def test_a_finalizer_holds_a_pod(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A pod with a finalizer ends only when that is taken away."""
+    create(control_plane, namespace, pod("held", on=workers[0], finalizers=["bayplan.dev/test"]))
+    wait_for(control_plane, namespace, "pod/held", "condition=Ready")
+    control_plane.kubectl("delete", "pod", "held", "--namespace", namespace, "--wait=false")
+    wait_for(control_plane, namespace, "pod/held", "jsonpath={.metadata.deletionGracePeriodSeconds}=0")
+    patch = '{"metadata":{"finalizers":null}}'
+    control_plane.kubectl("patch", "pod", "held", "--namespace", namespace, "--type=merge", f"--patch={patch}")
+    assert control_plane.kubectl("get", "pods", "--namespace", namespace, "--output=name") == ""
+
+
+def test_the_audit_log_records_a_binding(control_plane: ControlPlane, workers: tuple[str, str], namespace: str) -> None:
+    """A binding is in the audit log with who made it, for which node, and how it was answered."""
+    create(control_plane, namespace, pod("audited"))
+    bind(control_plane, namespace, "audited", workers[0])
+    with pytest.raises(ControlPlaneError, match="already assigned"):
+        bind(control_plane, namespace, "audited", workers[1])
+    assert get(control_plane, namespace, "pod/audited")["spec"]["nodeName"] == workers[0]
+    bindings = [
+        (event["user"]["username"], event["requestObject"]["target"]["name"], event["responseStatus"]["code"])
+        for event in control_plane.audit_events()
+        if event["objectRef"].get("subresource") == "binding" and event["objectRef"]["namespace"] == namespace
+    ]
+    assert bindings == [("bayplan-admin", workers[0], 201), ("bayplan-admin", workers[1], 409)]
+
+
+@pytest.mark.kube_scheduler
+def test_the_reference_scheduler_binds(
+    control_plane: ControlPlane, workers: tuple[str, str], namespace: str, tmp_path: Path
+) -> None:
+    """kube-scheduler runs beside it with a configuration of the caller's."""
+    config = tmp_path / "config.yaml"
+    config.write_text("profiles: [{schedulerName: reference}]\n")
+    wait_for(control_plane, namespace, f"node/{workers[0]}", "condition=Ready")
+    process = control_plane.start_kube_scheduler(config)
+    try:
+        wanted = pod("wanted")
+        wanted["spec"]["schedulerName"] = "reference"
+        create(control_plane, namespace, wanted)
+        wait_for(control_plane, namespace, "pod/wanted", "condition=PodScheduled")
+        assert process.cpu_seconds() > 0
+        assert process.peak_rss() > 10_000_000
+    finally:
+        process.stop()
+    assert not process.alive
+
+
+def test_users_do_what_rbac_allows(own: ControlPlane) -> None:
+    """A user of the options is refused at first and let in by a role binding to its group."""
+    kubeconfig = str(own.kubeconfig_for("alice"))
+    with pytest.raises(ControlPlaneError, match='User "alice" cannot list resource "nodes"'):
+        own.kubectl("get", "nodes", "--kubeconfig", kubeconfig)
+    own.kubectl("create", "clusterrole", "look", "--verb=list", "--resource=nodes")
+    own.kubectl("create", "clusterrolebinding", "look", "--clusterrole=look", "--group=readers")
+    own.kubectl("get", "nodes", "--kubeconfig", kubeconfig)
+
+
+def test_servers_come_back_with_their_data(own: ControlPlane) -> None:
+    """After a crash of both servers the same kubeconfig sees the same objects."""
+    create(own, "default", node("survivor"))
+    own.stop_apiserver(crash=True)
+    own.stop_etcd(crash=True)
+    with pytest.raises(ControlPlaneError, match="refused"):
+        own.kubectl("get", "nodes")
+    own.start_etcd()
+    own.start_apiserver()
+    assert own.kubectl("get", "nodes", "--output=name") == "node/survivor\n"
+
+
+def test_a_frozen_api_server_answers_later(own: ControlPlane) -> None:
+    """A paused API server keeps its clients waiting and goes on where it was."""
+    own.apiserver.pause()
+    with pytest.raises(ControlPlaneError, match="took over 1 s"):
+        own.kubectl("get", "nodes", timeout=1)
+    own.apiserver.resume()
+    own.kubectl("get", "nodes")
+
+
+def test_stop_leaves_no_process() -> None:
+    """After stop nothing runs, also when a server was paused, and a temporary state directory is gone."""
+    plane = ControlPlane().start()
+    records = processes.read_records(plane.state_dir)
+    assert [record.name for record in records] == ["etcd", "kube-apiserver"]
+    plane.etcd.pause()
+    assert ends(records, plane.stop) == []
+    assert not plane.state_dir.exists()
+
+
+def test_a_killed_parent_leaves_no_process(tmp_path: Path) -> None:
+    """When the Python process is killed outright, its servers die with it, whichever thread had started them."""
+    script = f"""
+import sys, threading
+from pathlib import Path
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.servers import Options
+plane = ControlPlane(Options(state_dir=Path({str(tmp_path)!r})))
+starter = threading.Thread(target=plane.start)
+starter.start()
+starter.join()
+print(plane.kubectl("get", "--raw", "/readyz"), flush=True)
+sys.stdin.read()
+"""
+    command = [sys.executable, "-c", script]
+    with subprocess.Popen(command, cwd=_ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == "ok\n"
+        records = processes.read_records(tmp_path)
+        assert ends(records, parent.kill) == []
+    assert parent.returncode == -signal.SIGKILL
+
+
+def test_up_stays_and_down_ends(tmp_path: Path) -> None:
+    """`up` leaves the servers running after it has ended, and `down` ends them."""
+    command = [sys.executable, "-m", "hack.controlplane.launcher"]
+    printed = subprocess.run(
+        [*command, "up", "--state-dir", str(tmp_path)], cwd=_ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    assert f"export KUBECONFIG={tmp_path / 'kubeconfig'}" in printed
+    records = processes.read_records(tmp_path)
+    assert [record.is_running() for record in records] == [True, True]
+    down = [*command, "down", str(tmp_path)]
+    assert ends(records, lambda: subprocess.run(down, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)) == []
+
+
+def test_a_reused_pid_is_spared() -> None:
+    """A record whose start time is another's ends nothing, though a process with its pid runs."""
+    own = processes.Record("etcd", os.getpid(), 1, Path("/proc/sys/kernel/random/boot_id").read_text().strip())
+    assert not processes.end_recorded(own)
+
+
+def test_a_failed_start_shows_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """When a server does not start, the error ends with its log, nothing is left running and the log is kept."""
+    plane = ControlPlane(Options(state_dir=tmp_path, apiserver_args=["--no-such-flag"]))
+    with pytest.raises(ControlPlaneError, match=r"kube-apiserver ended with status 1 .*\n(.*\n)*.*unknown flag"):
+        plane.start()
+    assert processes.read_records(tmp_path) == []
+    assert "unknown flag" in (tmp_path / "logs" / "kube-apiserver.log").read_text()
+    assert f"logs are kept in {tmp_path / 'logs'}" in capsys.readouterr().err
+
+
+def test_a_state_dir_in_use_is_refused(own: ControlPlane) -> None:
+    """Two control planes never share a directory."""
+    with pytest.raises(ControlPlaneError, match=r"belongs to a control plane that runs \(etcd, kube-apiserver\)"):
+        ControlPlane(Options(state_dir=own.state_dir)).start()
