@@ -66,5 +66,5 @@ class CycleState:
         copy.skip_pre_bind = set(self.skip_pre_bind)
         for key, value in self._values.items():
             clone = getattr(value, "clone", None)
-            copy._values[key] = clone() if callable(clone) else value  # noqa: SLF001 - a copy of itself
+            copy._values[key] = clone() if callable(clone) else value
         return copy

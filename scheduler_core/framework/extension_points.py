@@ -99,7 +99,7 @@ class Plugin(ABC):
         """The events that may make a pod schedulable which this plugin rejected; by default every event."""
         return (EventRegistration(EVERY_EVENT),)
 
-    def close(self) -> None:
+    def close(self) -> None:  # noqa: B027 - most plugins hold nothing
         """Release what the plugin holds; called after its last pod in flight."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Protocol
 
 from scheduler_core.framework.status import Status
@@ -38,7 +38,7 @@ class WaitingPods(Protocol):
     def get(self, uid: str) -> WaitingPod | None:
         """The waiting pod of this UID, None if it does not wait."""
 
-    def __iter__(self) -> Iterable[WaitingPod]:
+    def __iter__(self) -> Iterator[WaitingPod]:
         """All of them, oldest first."""
 
 
