@@ -47,7 +47,7 @@ class PodInfo:
         self.accounted = self.fit
         if self.requests.accounted is not self.requests.fit:
             self.accounted = _columns(self.requests.accounted, resources)
-        self.host_ports: tuple[HostPort, ...] = _host_ports(pod)
+        self.host_ports: tuple[HostPort, ...] = host_ports(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
 
@@ -59,7 +59,8 @@ def _columns(amounts: Mapping[str, int], resources: Interner[str]) -> tuple[tupl
     return tuple((resources.intern(name), amount) for name, amount in amounts.items() if amount)
 
 
-def _host_ports(pod: Pod) -> tuple[HostPort, ...]:
+def host_ports(pod: Pod) -> tuple[HostPort, ...]:
+    """The host ports that a pod's containers and sidecars take, each once."""
     containers = [*pod.spec.containers]
     containers += [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
     ports: list[HostPort] = [

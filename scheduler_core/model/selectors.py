@@ -1,0 +1,358 @@
+"""Selectors as they match: label selectors, and the node selectors of affinity and of persistent volumes.
+
+Owns the compiled form of what :mod:`scheduler_core.model.affinity` decodes, its validity and its matching on plain
+values. Must not know columns; :mod:`scheduler_core.snapshot.node_matching` evaluates the same requirements on them.
+Compiled forms are hashable and canonical (requirements that mean the same compare equal), because they serve as keys of
+memos and of pod signatures.
+
+An expression that cannot be read is an error where nobody can be told later (label selectors, preferred terms, affinity
+added by configuration). A required term of a pod that has one just matches no node and leaves the other terms alone.
+
+Follows ``k8s.io/apimachinery`` v0.36.3 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go`` and
+``k8s.io/component-helpers`` v0.36.3 ``scheduling/corev1/nodeaffinity``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+from msgspec import Struct
+
+from scheduler_core.errors import SelectorError
+from scheduler_core.model.affinity import (
+    LabelSelector,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+)
+from scheduler_core.model.pod import Pod
+
+IN = "In"
+NOT_IN = "NotIn"
+EXISTS = "Exists"
+DOES_NOT_EXIST = "DoesNotExist"
+GREATER_THAN = "Gt"
+LESS_THAN = "Lt"
+
+METADATA_NAME = "metadata.name"
+
+_LABEL_OPERATORS = (IN, NOT_IN, EXISTS, DOES_NOT_EXIST)
+_NODE_OPERATORS = (*_LABEL_OPERATORS, GREATER_THAN, LESS_THAN)
+
+_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
+_DNS_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
+_DNS_SUBDOMAIN = re.compile(rf"{_DNS_LABEL}(?:\.{_DNS_LABEL})*")
+_DNS_SUBDOMAIN_LIMIT = 253
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_INT64_LIMIT = 2**63
+
+
+def parse_int64(text: str) -> int | None:
+    """Read a decimal integer as Go's ``strconv.ParseInt`` does; None for anything else or beyond 64 bits."""
+    if _INTEGER.fullmatch(text) is None:
+        return None
+    # Python refuses to read integers of thousands of digits; leading zeros aside, int64 needs twenty characters.
+    sign = "-" if text[0] == "-" else ""
+    digits = text.lstrip("+-").lstrip("0") or "0"
+    if len(digits) > 19:
+        return None
+    number = int(sign + digits)
+    return number if -_INT64_LIMIT <= number < _INT64_LIMIT else None
+
+
+def is_label_key(key: str) -> bool:
+    """Whether ``key`` is a label key: a name of up to 63 characters, perhaps after a DNS prefix and a slash."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _DNS_SUBDOMAIN_LIMIT or _DNS_SUBDOMAIN.fullmatch(prefix) is None):
+        return False
+    return _NAME.fullmatch(name) is not None
+
+
+def is_label_value(value: str) -> bool:
+    """Whether ``value`` may stand in a label: empty, or a name of up to 63 characters."""
+    return not value or _NAME.fullmatch(value) is not None
+
+
+class LabelRequirement(Struct, gc=False, frozen=True):
+    """One condition on one label.
+
+    Attributes:
+        key: The label key.
+        operator: One of the constants of this module.
+        values: What In and NotIn compare with, sorted and each once; empty otherwise.
+        number: What Gt and Lt compare with; 0 otherwise.
+    """
+
+    key: str
+    operator: str
+    values: tuple[str, ...] = ()
+    number: int = 0
+
+    def admits(self, value: str | None) -> bool:
+        """Whether an object whose label has ``value`` (None: it lacks the label) meets the condition."""
+        operator = self.operator
+        if operator == IN:
+            return value in self.values
+        if operator == NOT_IN:
+            return value not in self.values
+        if operator == EXISTS:
+            return value is not None
+        if operator == DOES_NOT_EXIST:
+            return value is None
+        number = None if value is None else parse_int64(value)
+        if number is None:
+            return False
+        return number > self.number if operator == GREATER_THAN else number < self.number
+
+
+class LabelMatcher(Struct, gc=False, frozen=True):
+    """A compiled label selector: requirements that must all hold; ``nothing`` makes it match no object at all."""
+
+    requirements: tuple[LabelRequirement, ...] = ()
+    nothing: bool = False
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether it matches whatever the labels are."""
+        return not (self.requirements or self.nothing)
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether an object with ``labels`` is selected."""
+        if self.nothing:
+            return False
+        for requirement in self.requirements:  # noqa: SIM110 - a generator costs as much as the whole match
+            if not requirement.admits(labels.get(requirement.key)):
+                return False
+        return True
+
+
+MATCH_EVERYTHING = LabelMatcher()
+MATCH_NOTHING = LabelMatcher(nothing=True)
+
+
+def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
+    """Compile ``metav1.LabelSelector``: an empty one matches everything, an absent one nothing.
+
+    Raises:
+        SelectorError: An operator is unknown, or a key or a value cannot be one of a label.
+    """
+    if selector is None:
+        return MATCH_NOTHING
+    requirements = {_label_requirement(Requirement(key, IN, (value,))) for key, value in selector.match_labels.items()}
+    requirements.update(_label_requirement(expression) for expression in selector.match_expressions)
+    return LabelMatcher(_sorted(requirements)) if requirements else MATCH_EVERYTHING
+
+
+def _label_requirement(expression: Requirement) -> LabelRequirement:
+    if expression.operator not in _LABEL_OPERATORS:
+        raise SelectorError(_unknown_operator(expression, _LABEL_OPERATORS))
+    return compile_requirement(expression)
+
+
+def _sorted(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
+    return tuple(sorted(requirements, key=lambda one: (one.key, one.operator, one.values, one.number)))
+
+
+@lru_cache(maxsize=16_384)
+def compile_requirement(expression: Requirement) -> LabelRequirement:
+    """Compile one expression on a label of a pod or of a node.
+
+    Raises:
+        SelectorError: The operator is unknown, the values are not what it takes, or the key or a value cannot be one
+            of a label.
+    """
+    key, operator, values = expression.key, expression.operator, expression.values
+    if not is_label_key(key):
+        raise SelectorError(f'"{key}" is not a label key: write a name, or a DNS prefix, a slash and a name')
+    if operator not in _NODE_OPERATORS:
+        raise SelectorError(_unknown_operator(expression, _NODE_OPERATORS))
+    for value in values:
+        if not is_label_value(value):
+            raise SelectorError(
+                f'"{value}" of key "{key}" is not a label value: use up to 63 letters, digits, "-", "_" and ".", '
+                "with a letter or digit at both ends"
+            )
+    if operator in (IN, NOT_IN):
+        if not values:
+            raise SelectorError(f'key "{key}" with operator {operator} needs at least one value')
+        return LabelRequirement(key, operator, tuple(sorted(set(values))))
+    if operator in (EXISTS, DOES_NOT_EXIST):
+        if values:
+            raise SelectorError(f'key "{key}" with operator {operator} takes no values; remove them')
+        return LabelRequirement(key, operator)
+    number = parse_int64(values[0]) if len(values) == 1 else None
+    if number is None:
+        raise SelectorError(f'key "{key}" with operator {operator} needs exactly one value, a 64-bit integer')
+    return LabelRequirement(key, operator, (), number)
+
+
+def _unknown_operator(expression: Requirement, known: Sequence[str]) -> str:
+    return f'operator "{expression.operator}" of key "{expression.key}" is unknown; use one of {", ".join(known)}'
+
+
+class FieldRequirement(Struct, gc=False, frozen=True):
+    """One condition on a node's field: equal to ``value``, or with ``negated`` not equal to it."""
+
+    key: str
+    value: str
+    negated: bool = False
+
+    def admits(self, name: str) -> bool:
+        """Whether a node called ``name`` meets it; any field but its name reads as empty."""
+        actual = name if self.key == METADATA_NAME else ""
+        return (actual == self.value) is not self.negated
+
+
+class NodeTerm(Struct, gc=False, frozen=True):
+    """A compiled node selector term; one with ``problems`` matches no node."""
+
+    labels: tuple[LabelRequirement, ...] = ()
+    fields: tuple[FieldRequirement, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node called ``name`` with ``labels`` meets every condition."""
+        return (
+            not self.problems
+            and all(requirement.admits(labels.get(requirement.key)) for requirement in self.labels)
+            and all(requirement.admits(name) for requirement in self.fields)
+        )
+
+
+@lru_cache(maxsize=4096)
+def compile_node_term(term: NodeSelectorTerm) -> NodeTerm | None:
+    """Compile a term; None for an empty one, which matches no node."""
+    if not (term.match_expressions or term.match_fields):
+        return None
+    problems: list[str] = []
+    labels: set[LabelRequirement] = set()
+    for expression in term.match_expressions:
+        try:
+            labels.add(compile_requirement(expression))
+        except SelectorError as problem:
+            problems.append(str(problem))
+    fields: dict[FieldRequirement, None] = {}
+    for expression in term.match_fields:
+        try:
+            fields[_field_requirement(expression)] = None
+        except SelectorError as problem:
+            problems.append(str(problem))
+    if problems:
+        return NodeTerm(problems=tuple(problems))
+    return NodeTerm(_sorted(labels), tuple(fields))
+
+
+def _field_requirement(expression: Requirement) -> FieldRequirement:
+    if expression.operator not in (IN, NOT_IN):
+        raise SelectorError(_unknown_operator(expression, (IN, NOT_IN)))
+    if len(expression.values) != 1:
+        raise SelectorError(f'field "{expression.key}" needs exactly one value; write a term for each')
+    return FieldRequirement(expression.key, expression.values[0], expression.operator == NOT_IN)
+
+
+class NodeMatcher(Struct, gc=False, frozen=True):
+    """A compiled node selector: terms of which one must match; without any it matches no node."""
+
+    terms: tuple[NodeTerm, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """What cannot be read in any term."""
+        return tuple(problem for term in self.terms for problem in term.problems)
+
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node called ``name`` with ``labels`` is selected."""
+        return any(term.matches(labels, name) for term in self.terms)
+
+
+@lru_cache(maxsize=4096)
+def compile_node_selector(selector: NodeSelector) -> NodeMatcher:
+    """Compile a node selector; terms that cannot be read keep their problems and match nothing."""
+    terms = (compile_node_term(term) for term in selector.node_selector_terms)
+    return NodeMatcher(tuple(term for term in terms if term is not None))
+
+
+def compile_readable_node_selector(selector: NodeSelector) -> NodeMatcher:
+    """Compile a node selector that has to be readable as a whole.
+
+    Raises:
+        SelectorError: With every problem of every term.
+    """
+    matcher = compile_node_selector(selector)
+    if matcher.problems:
+        raise SelectorError("; ".join(matcher.problems))
+    return matcher
+
+
+class PreferredNodeTerm(Struct, gc=False, frozen=True):
+    """A compiled preferred term: ``weight`` is added to the score of nodes that ``term`` matches."""
+
+    weight: int
+    term: NodeTerm
+
+
+@lru_cache(maxsize=4096)
+def compile_preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[PreferredNodeTerm, ...]:
+    """Compile preferred terms; those of weight 0 and empty ones are left out unread.
+
+    Raises:
+        SelectorError: With every problem of every other term.
+    """
+    compiled: list[PreferredNodeTerm] = []
+    problems: list[str] = []
+    for preferred in terms:
+        term = compile_node_term(preferred.preference) if preferred.weight else None
+        if term is not None:
+            problems.extend(term.problems)
+            compiled.append(PreferredNodeTerm(preferred.weight, term))
+    if problems:
+        raise SelectorError("; ".join(problems))
+    return tuple(compiled)
+
+
+class RequiredNodeAffinity(Struct, gc=False, frozen=True):
+    """What a pod demands of its node's labels and name.
+
+    Attributes:
+        node_selector: Of ``spec.nodeSelector``: all must hold.
+        affinity: Of required node affinity, None if the pod has none.
+    """
+
+    node_selector: tuple[LabelRequirement, ...] = ()
+    affinity: NodeMatcher | None = None
+
+    @property
+    def is_everything(self) -> bool:
+        """Whether the pod demands nothing."""
+        return not self.node_selector and self.affinity is None
+
+    def matches(self, labels: Mapping[str, str], name: str) -> bool:
+        """Whether a node called ``name`` with ``labels`` will do."""
+        if not all(requirement.admits(labels.get(requirement.key)) for requirement in self.node_selector):
+            return False
+        return self.affinity is None or self.affinity.matches(labels, name)
+
+    def problems(self, labels: Mapping[str, str], name: str) -> tuple[str, ...]:
+        """What could not be read, if that leaves open whether the node would do: empty when it matches anyway."""
+        if self.affinity is None or self.matches(labels, name):
+            return ()
+        if not all(requirement.admits(labels.get(requirement.key)) for requirement in self.node_selector):
+            return ()
+        return self.affinity.problems
+
+
+NO_REQUIRED_NODE_AFFINITY = RequiredNodeAffinity()
+
+
+def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
+    """Compile ``spec.nodeSelector`` and required node affinity; the former is taken as it is, unchecked."""
+    spec = pod.spec
+    affinity = spec.affinity.node_affinity if spec.affinity is not None else None
+    required = None if affinity is None or affinity.required is None else compile_node_selector(affinity.required)
+    if required is None and not spec.node_selector:
+        return NO_REQUIRED_NODE_AFFINITY
+    labels = tuple(LabelRequirement(key, IN, (value,)) for key, value in sorted(spec.node_selector.items()))
+    return RequiredNodeAffinity(labels, required)

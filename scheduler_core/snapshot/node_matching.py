@@ -1,0 +1,167 @@
+"""Node selectors evaluated on columns: one bool per row.
+
+Owns the translation of compiled requirements into operations on label columns. Must not know pods or plugins. Most
+conditions compare interned numbers and need nothing kept: one value is one comparison over int32. Only what asks about
+many values (Gt, Lt, long lists) goes through a table by value, which is kept until the column changes.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    IN,
+    METADATA_NAME,
+    NOT_IN,
+    FieldRequirement,
+    LabelRequirement,
+    NodeMatcher,
+    NodeTerm,
+    RequiredNodeAffinity,
+)
+from scheduler_core.snapshot.label_columns import NO_VALUE, LabelColumn
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+
+Mask = NDArray[np.bool_]
+"""bool per row asked about."""
+
+_LIMIT = 512
+# Up to here comparing with each value costs less than looking every row up in a table.
+_FEW_VALUES = 3
+
+
+class NodeMatching:
+    """Evaluates selectors over one set of columns; answers for freed rows mean nothing.
+
+    Attributes:
+        nodes: The columns.
+        limit: How many tables are kept.
+    """
+
+    __slots__ = ("_tables", "limit", "nodes")
+
+    def __init__(self, nodes: NodeColumns, limit: int = _LIMIT) -> None:
+        self.nodes = nodes
+        self.limit = limit
+        self._tables: dict[LabelRequirement, tuple[int, Mask]] = {}
+
+    def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
+        """Where a pod's node selector and required affinity hold.
+
+        Args:
+            required: What the pod demands.
+            rows: The rows to judge.
+
+        Returns:
+            bool per row; None where nothing is demanded.
+        """
+        mask: Mask | None = None
+        for requirement in required.node_selector:
+            found = self.label(requirement, rows)
+            mask = found if mask is None else np.logical_and(mask, found, out=mask)
+        if required.affinity is None:
+            return mask
+        found = self.selector(required.affinity, rows)
+        return found if mask is None else np.logical_and(mask, found, out=mask)
+
+    def selector(self, matcher: NodeMatcher, rows: Rows) -> Mask:
+        """Where one term of a node selector holds, bool per row."""
+        mask: Mask | None = None
+        for term in matcher.terms:
+            found = self.term(term, rows)
+            mask = found if mask is None else np.logical_or(mask, found, out=mask)
+        return self._constant(rows, value=False) if mask is None else mask
+
+    def term(self, term: NodeTerm, rows: Rows) -> Mask:
+        """Where every condition of a term holds, bool per row; nowhere for a term that cannot be read."""
+        if term.problems:
+            return self._constant(rows, value=False)
+        mask: Mask | None = None
+        for requirement in term.labels:
+            found = self.label(requirement, rows)
+            mask = found if mask is None else np.logical_and(mask, found, out=mask)
+        for field in term.fields:
+            found = self.field(field, rows)
+            mask = found if mask is None else np.logical_and(mask, found, out=mask)
+        return self._constant(rows, value=False) if mask is None else mask
+
+    def label(self, requirement: LabelRequirement, rows: Rows) -> Mask:
+        """Where a condition on a label holds, bool per row; the array is the caller's."""
+        column = self.nodes.label_column(requirement.key)
+        ids = column.ids[rows]
+        operator = requirement.operator
+        values = requirement.values
+        mask: Mask
+        if operator == EXISTS:
+            mask = ids != NO_VALUE
+        elif operator == DOES_NOT_EXIST:
+            mask = ids == NO_VALUE
+        elif operator not in (IN, NOT_IN) or len(values) > _FEW_VALUES:
+            mask = self._table(column, requirement)[ids]
+        elif operator == IN:
+            mask = _among(column, values, ids)
+        else:
+            mask = _not_among(column, values, ids)
+        return mask
+
+    def field(self, requirement: FieldRequirement, rows: Rows) -> Mask:
+        """Where a condition on a node's field holds, bool per row."""
+        if requirement.key != METADATA_NAME:
+            return self._constant(rows, value=requirement.admits(""))
+        row = self.nodes.row_of(requirement.value)
+        mask: Mask
+        if not isinstance(rows, slice):
+            mask = rows != row if requirement.negated else rows == row
+            return mask
+        mask = np.full(self.nodes.size, requirement.negated, dtype=np.bool_)
+        if row >= 0:
+            mask[row] = not requirement.negated
+        return mask[rows]
+
+    def _constant(self, rows: Rows, *, value: bool) -> Mask:
+        count = len(self.nodes.alive[rows]) if isinstance(rows, slice) else len(rows)
+        return np.full(count, value, dtype=np.bool_)
+
+    def _table(self, column: LabelColumn, requirement: LabelRequirement) -> Mask:
+        kept = self._tables.get(requirement)
+        if kept is not None and kept[0] == column.version:
+            return kept[1]
+        table = _value_table(column, requirement)
+        if kept is None and len(self._tables) >= self.limit:
+            del self._tables[next(iter(self._tables))]
+        self._tables[requirement] = (column.version, table)
+        return table
+
+
+def _among(column: LabelColumn, values: tuple[str, ...], ids: NDArray[np.int32]) -> Mask:
+    mask: Mask | None = None
+    for value in values:
+        number = column.values.find(value)
+        if number is not None:
+            found = ids == number
+            mask = found if mask is None else np.logical_or(mask, found, out=mask)
+    return np.zeros(len(ids), dtype=np.bool_) if mask is None else mask
+
+
+def _not_among(column: LabelColumn, values: tuple[str, ...], ids: NDArray[np.int32]) -> Mask:
+    mask: Mask | None = None
+    for value in values:
+        number = column.values.find(value)
+        if number is not None:
+            found = ids != number
+            mask = found if mask is None else np.logical_and(mask, found, out=mask)
+    return np.ones(len(ids), dtype=np.bool_) if mask is None else mask
+
+
+def _value_table(column: LabelColumn, requirement: LabelRequirement) -> Mask:
+    if requirement.operator not in (IN, NOT_IN):
+        return column.table(requirement.admits)
+    # Fewer values are listed than interned, as a rule: a condition on host names knows thousands of the latter.
+    listed = requirement.operator == IN
+    table = np.full(len(column.values) + 1, not listed, dtype=np.bool_)
+    numbers = (column.values.find(value) for value in requirement.values)
+    table[[number for number in numbers if number is not None]] = listed
+    return table
