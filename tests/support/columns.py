@@ -1,0 +1,27 @@
+"""Columns filled with the nodes and pods of a test."""
+
+from collections.abc import Iterable
+
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+
+def columns(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeColumns:
+    """Fill columns.
+
+    Args:
+        nodes: They get rows 0, 1, 2 and so on, in this order.
+        pods: Pods with a node; those on a node that is not in ``nodes`` are left out.
+
+    Returns:
+        The columns; compile the pod to be placed with their ``compile_pod``.
+    """
+    filled = NodeColumns()
+    for node in nodes:
+        filled.add_node(node)
+    for pod in pods:
+        row = filled.row_of(pod.spec.node_name)
+        if row >= 0:
+            filled.add_pod(filled.compile_pod(pod), row)
+    return filled
