@@ -1,0 +1,376 @@
+"""The queue of every write that nobody waits for: ordered and merged per object, retried, bounded.
+
+Owns the order and the pace. Must not know bodies or paths: a :class:`Write` carries itself out.
+
+    queued --eligible, object idle--> in flight --done--> forgotten
+      ^  ^-- merged with a later one        |
+      |                                     +--server away, time-out--> waiting for its retry (merged meanwhile)
+      |                                     +--refused, gone, too many tries--> given up
+    held (a bind of the object is on its way) --bound--> dropped
+                                              --not bound--> queued
+
+Why writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a
+bind. Status patches and events therefore wait while binds press, for ``defer_seconds`` at most; after that patches go
+as if nothing pressed, and events through a few workers, so that the queue drains without halving the binds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from bayplan.kube.backoff import delay_of_try
+from bayplan.kube.queued_write import ObjectKey, Rank, Write, WriteDroppedError
+from bayplan.kube.rate_limit import TokenBucket
+from scheduler_core.errors import (
+    ConflictError,
+    NotFoundError,
+    SchedulerCoreError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from scheduler_core.ports import Clock, Timer
+
+_logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class DispatcherOptions:
+    """Bounds of the dispatcher.
+
+    Attributes:
+        workers: Writes on the wire at once.
+        overdue_event_workers: Of these, for events that waited ``defer_seconds`` while binds still press.
+        max_events: Events queued; the oldest are dropped beyond that.
+        defer_seconds: How long writes yield to binds.
+        events_per_second: Rate limit of events.
+        event_burst: Events that may exceed it at once.
+        retry_initial_seconds: Delay after the first failure.
+        retry_maximum_seconds: Longest delay between tries.
+    """
+
+    workers: int = 8
+    overdue_event_workers: int = 2
+    max_events: int = 20_000
+    defer_seconds: float = 2.0
+    events_per_second: float = 1000.0
+    event_burst: int = 1000
+    retry_initial_seconds: float = 0.2
+    retry_maximum_seconds: float = 30.0
+
+
+class _Object:
+    """What is queued and on the wire for one object."""
+
+    __slots__ = ("holds", "idle", "in_flight", "pending", "retry")
+
+    def __init__(self) -> None:
+        self.pending: deque[Write] = deque()
+        self.in_flight: Write | None = None
+        self.retry: Timer | None = None
+        self.holds = 0
+        self.idle: asyncio.Event | None = None
+
+
+class ApiDispatcher:
+    """Carries out queued writes on the running loop.
+
+    Args:
+        options: Bounds.
+        clock: Time.
+        binds_press: Whether so many binds are under way that other writes should yield.
+
+    Attributes:
+        written: Writes carried out.
+        merged: Writes that became part of one that was queued.
+        retried: Failures that were tried again.
+        given_up: Writes that failed for good.
+        dropped_events: Events pushed out by newer ones.
+        dropped_patches: Status patches that a bind made pointless.
+        in_flight: Writes on the wire.
+    """
+
+    def __init__(self, options: DispatcherOptions, clock: Clock, binds_press: Callable[[], bool]) -> None:
+        self._options = options
+        self._clock = clock
+        self._binds_press = binds_press
+        self._objects: dict[ObjectKey, _Object] = {}
+        self._ready: tuple[deque[Write], ...] = (deque(), deque(), deque())
+        self._bucket = TokenBucket(options.events_per_second, options.event_burst, clock)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._queued_events: OrderedDict[Write, None] = OrderedDict()
+        self._events_in_flight = 0
+        self._timer: Timer | None = None
+        self._timer_due = 0.0
+        self._drained: asyncio.Event | None = None
+        self._closed = False
+        self.written = 0
+        self.merged = 0
+        self.retried = 0
+        self.given_up = 0
+        self.dropped_events = 0
+        self.dropped_patches = 0
+        self.in_flight = 0
+
+    @property
+    def queued(self) -> int:
+        """Writes that are neither on the wire nor done."""
+        return sum(len(entry.pending) for entry in self._objects.values())
+
+    def submit(self, write: Write) -> None:
+        """Queue a write, or merge it into the last one queued for its object."""
+        if self._closed:
+            write.ended(WriteDroppedError("The process is stopping: nothing more is written."))
+            return
+        entry = self._objects.get(write.key)
+        if entry is None:
+            entry = self._objects[write.key] = _Object()
+        elif entry.pending and entry.pending[-1].absorb(write):
+            self.merged += 1
+            return
+        write.queued_at = self._clock.now()
+        if write.rank is Rank.DELETION:
+            self._drop_patches(entry)  # nobody reads the status of a pod that is being deleted
+        elif write.rank is Rank.EVENT:
+            self._make_room()
+            self._queued_events[write] = None
+        entry.pending.append(write)
+        if entry.pending[0] is write:
+            self._offer(entry)
+        self.pump()
+
+    async def hold(self, key: ObjectKey) -> None:
+        """Drop an object's queued status patches, wait for one on the wire, and let none out until :meth:`release`.
+
+        The hold counts from the call, also when waiting is cancelled.
+        """
+        entry = self._objects.get(key)
+        if entry is None:
+            entry = self._objects[key] = _Object()
+        entry.holds += 1
+        self._drop_patches(entry)
+        while entry.in_flight is not None and entry.in_flight.rank is Rank.PATCH:
+            if entry.idle is None:
+                entry.idle = asyncio.Event()
+            entry.idle.clear()
+            await entry.idle.wait()
+        # One that failed meanwhile came back into the queue.
+        self._drop_patches(entry)
+
+    def release(self, key: ObjectKey, *, bound: bool) -> None:
+        """End a :meth:`hold`: patches that came meanwhile are dropped when the pod was bound, else they go out."""
+        entry = self._objects.get(key)
+        if entry is None:
+            return  # closed meanwhile
+        entry.holds -= 1
+        if bound:
+            self._drop_patches(entry)
+        if not self._forget(entry, key) and entry.retry is None:
+            self._offer(entry)
+        if not self._binds_press():
+            self.pump()
+
+    async def drain(self, seconds: float) -> None:
+        """Stop yielding to binds and write what is queued, for ``seconds`` at most."""
+        self._binds_press = _nothing_presses
+        self.pump()
+        if self.in_flight or self._objects:
+            self._drained = asyncio.Event()
+            try:
+                async with asyncio.timeout(max(seconds, 0.0)):
+                    await self._drained.wait()
+            except TimeoutError:
+                _logger.warning("Stopping with %d writes not sent", self.queued + self.in_flight)
+
+    async def close(self) -> None:
+        """Cancel what is on the wire, drop what is queued, and take nothing more."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        stopping = WriteDroppedError("The process stopped before this was written.")
+        for entry in self._objects.values():
+            if entry.in_flight is not None:
+                self._end(entry.in_flight, stopping)  # cancelled before its task ran at all
+            if entry.retry is not None:
+                entry.retry.cancel()
+            for write in entry.pending:
+                self._end(write, stopping)
+        self._objects.clear()
+
+    def pump(self) -> None:
+        """Send what may be sent now; called whenever something changed."""
+        while self.in_flight < self._options.workers and not self._closed:
+            write = self._next()
+            if write is None:
+                break
+            entry = self._objects[write.key]
+            entry.pending.popleft()
+            entry.in_flight = write
+            self.in_flight += 1
+            if write.rank is Rank.EVENT:
+                self._queued_events.pop(write, None)
+                self._events_in_flight += 1
+            task = asyncio.get_running_loop().create_task(self._carry_out(write, entry))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _next(self) -> Write | None:
+        for rank, ready in zip(Rank, self._ready, strict=True):
+            while ready and not self._is_ready(ready[0]):
+                ready.popleft()
+            if ready and self._may_go(rank, ready[0]):
+                return ready.popleft()
+        return None
+
+    def _is_ready(self, write: Write) -> bool:
+        """Whether an entry of a ready queue still stands: the write may have been dropped, held or sent since."""
+        entry = self._objects.get(write.key)
+        if entry is None or entry.in_flight is not None or not entry.pending or entry.pending[0] is not write:
+            return False
+        return entry.retry is None and not (entry.holds and write.rank is Rank.PATCH)
+
+    def _may_go(self, rank: Rank, write: Write) -> bool:
+        if rank is Rank.DELETION:
+            return True
+        if self._binds_press():
+            left = write.queued_at + self._options.defer_seconds - self._clock.now()
+            if left > 0.0:
+                self._wake_in(left)
+                return False
+            if rank is Rank.EVENT and self._events_in_flight >= self._options.overdue_event_workers:
+                return False
+        if rank is Rank.EVENT:
+            seconds = self._bucket.try_take()
+            if seconds > 0.0:
+                self._wake_in(seconds)
+                return False
+        return True
+
+    def _wake_in(self, seconds: float) -> None:
+        due = self._clock.now() + seconds
+        if self._timer is not None:
+            if self._timer_due <= due:
+                return
+            self._timer.cancel()
+        self._timer = self._clock.call_later(seconds, self._wake)
+        self._timer_due = due
+
+    def _wake(self) -> None:
+        self._timer = None
+        self.pump()
+
+    def _offer(self, entry: _Object) -> None:
+        """Put the object's next write in line."""
+        if entry.pending and entry.in_flight is None and entry.retry is None:
+            head = entry.pending[0]
+            if not (entry.holds and head.rank is Rank.PATCH):
+                self._ready[head.rank].append(head)
+
+    async def _carry_out(self, write: Write, entry: _Object) -> None:
+        try:
+            await write.carry_out()
+        except (ServerUnavailableError, WriteTimeoutError) as error:
+            self._failed(write, entry, error)
+        except SchedulerCoreError as error:
+            self._give_up(write, error)
+        except Exception as error:
+            _logger.exception("%s of %s failed by a bug in it", write.rank.name, write.key)
+            self._give_up(write, error)
+        except asyncio.CancelledError as error:
+            self._end(write, WriteDroppedError(f"The process stopped while this was written: {error}"))
+            raise
+        else:
+            self.written += 1
+            self._end(write, None)
+        finally:
+            self.in_flight -= 1
+            self._events_in_flight -= write.rank is Rank.EVENT
+            entry.in_flight = None
+            if entry.idle is not None:
+                entry.idle.set()
+            if not self._forget(entry, write.key):
+                self._offer(entry)
+        self.pump()
+
+    def _failed(self, write: Write, entry: _Object, error: Exception) -> None:
+        write.tries += 1
+        if write.max_tries is not None and write.tries >= write.max_tries:
+            self._give_up(write, error)
+            return
+        self.retried += 1
+        if entry.pending and write.absorb(entry.pending[0]):
+            entry.pending.popleft()
+            self.merged += 1
+        entry.pending.appendleft(write)
+        if write.rank is Rank.EVENT:
+            self._queued_events[write] = None
+        delay = delay_of_try(write.tries, self._options.retry_initial_seconds, self._options.retry_maximum_seconds)
+
+        def again() -> None:
+            entry.retry = None
+            self._offer(entry)
+            self.pump()
+
+        entry.retry = self._clock.call_later(delay, again)
+
+    def _give_up(self, write: Write, error: Exception) -> None:
+        self.given_up += 1
+        kind, namespace, name, _ = write.key
+        # An object that is gone, or another one of its name, is everyday; everything else wants to be seen.
+        level = logging.INFO if isinstance(error, NotFoundError | ConflictError) else logging.WARNING
+        _logger.log(level, "%s of %s %s/%s is given up: %s", write.rank.name, kind, namespace, name, error)
+        self._end(write, error)
+
+    def _end(self, write: Write, error: Exception | None) -> None:
+        try:
+            write.ended(error)
+        except Exception:
+            _logger.exception("What was to follow a write to %s failed", write.key)
+
+    def _drop_patches(self, entry: _Object) -> None:
+        kept = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
+        if len(kept) == len(entry.pending):
+            return
+        for write in entry.pending:
+            if write.rank is Rank.PATCH:
+                self.dropped_patches += 1
+                self._end(write, WriteDroppedError("The pod is being bound."))
+        entry.pending = kept
+        if entry.retry is not None:
+            entry.retry.cancel()
+            entry.retry = None
+        self._offer(entry)
+
+    def _make_room(self) -> None:
+        """Drop the oldest queued events until one more fits."""
+        while len(self._queued_events) >= self._options.max_events:
+            oldest, _ = self._queued_events.popitem(last=False)
+            entry = self._objects[oldest.key]
+            entry.pending.remove(oldest)
+            self.dropped_events += 1
+            self._end(oldest, WriteDroppedError("Too many events are queued: the oldest are dropped."))
+            if entry.retry is not None:
+                entry.retry.cancel()
+                entry.retry = None
+            if not self._forget(entry, oldest.key):
+                self._offer(entry)
+
+    def _forget(self, entry: _Object, key: ObjectKey) -> bool:
+        """Drop the books of an object with nothing left to do; whether that was so."""
+        if entry.pending or entry.in_flight is not None or entry.holds:
+            return False
+        self._objects.pop(key, None)
+        if self._drained is not None and not self._objects:
+            self._drained.set()
+        return True
+
+
+def _nothing_presses() -> bool:
+    return False

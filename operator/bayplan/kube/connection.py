@@ -1,0 +1,321 @@
+"""The connection to the API server: pools, credentials, limits, and HTTP turned into results or errors.
+
+Owns the aiohttp sessions. Must not know what is asked: paths and bodies come from the callers.
+
+Why a pool per purpose (:class:`Lane`): a burst of events must not take the connections that binds or the lease need,
+and watches hold theirs for minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from enum import Enum
+from importlib.metadata import version
+from typing import Any, Protocol, Self
+
+import aiohttp
+from msgspec import Struct
+from yarl import URL
+
+from bayplan.kube.api_errors import AnswerLostError, api_error
+from bayplan.kube.rate_limit import TokenBucket
+from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
+from scheduler_core.ports import Clock
+
+_logger = logging.getLogger(__name__)
+
+JSON = "application/json"
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+# Asks the server to answer a write with the object's metadata alone: nobody reads the rest.
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+_RENEW_SECONDS = 60.0  # as the client libraries do: a rotated token file stays valid for minutes after the rotation
+_RENEW_AGAIN_SECONDS = 10.0
+_RETRY_AFTER_DEFAULT_SECONDS = 1.0
+
+
+class Lane(Enum):
+    """What a request is for: each lane has connections of its own."""
+
+    READS = "reads"
+    WATCHES = "watches"
+    BINDS = "binds"
+    WRITES = "writes"
+    LEASES = "leases"
+
+
+_UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES})
+
+
+class ClusterAccess(Protocol):
+    """Where the API server is and how to show who we are."""
+
+    @property
+    def base_url(self) -> str:
+        """Scheme, host, port and prefix, without a slash at the end."""
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None for plain HTTP only."""
+
+    @property
+    def server_name(self) -> str | None:
+        """The name that the certificate must carry where it is not the URL's host."""
+
+    @property
+    def proxy(self) -> str | None:
+        """An HTTP proxy's URL."""
+
+    async def authorization(self) -> str | None:
+        """The Authorization header as it is now: reads a rotated token, runs a credential plugin. None is anonymous."""
+
+
+class ApiRequest(Struct, frozen=True, gc=False):
+    """One request.
+
+    Attributes:
+        method: HTTP method.
+        path: From the root, its parts quoted already.
+        body: Bytes to send.
+        content_type: Of the body.
+        params: Query parameters.
+        timeout: Seconds until an answer, waits for Retry-After included, waits in the rate limit not.
+        lane: Which connections carry it.
+        accept: What to answer with.
+    """
+
+    method: str
+    path: str
+    body: bytes | None = None
+    content_type: str = JSON
+    params: tuple[tuple[str, str], ...] = ()
+    timeout: float = 10.0
+    lane: Lane = Lane.WRITES
+    accept: str = JSON
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionOptions:
+    """Limits of a connection.
+
+    Attributes:
+        bind_connections: Pool for binds, as many as are bound at once.
+        write_connections: Pool for all other writes.
+        read_connections: Pool for lists and single reads.
+        qps: Requests per second other than watches and leases; None is unlimited.
+        burst: Requests that may exceed ``qps`` at once.
+        connect_seconds: Longest wait for a TCP and TLS connection.
+    """
+
+    bind_connections: int = 32
+    write_connections: int = 16
+    read_connections: int = 16
+    qps: float | None = None
+    burst: int = 100
+    connect_seconds: float = 10.0
+
+
+class ApiConnection:
+    """Requests and watches against one API server.
+
+    Use as an asynchronous context manager, or call :meth:`close`.
+    """
+
+    def __init__(self, access: ClusterAccess, options: ConnectionOptions, clock: Clock) -> None:
+        self._access = access
+        self._options = options
+        self._clock = clock
+        self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._bucket = TokenBucket(options.qps, options.burst, clock) if options.qps else None
+        self._base_url = access.base_url.rstrip("/")
+        self._extra: dict[str, Any] = {}
+        if access.proxy:
+            self._extra["proxy"] = access.proxy
+        if access.server_name:
+            self._extra["server_hostname"] = access.server_name
+        self._authorization: str | None = None
+        self._renew_at = float("-inf")
+        self._renewing = asyncio.Lock()
+        self._closed = False
+        self.requests = 0
+        self.throttled = 0
+
+    @property
+    def access(self) -> ClusterAccess:
+        """The credentials, for those that open a connection of their own."""
+        return self._access
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close every connection; later requests raise ServerUnavailableError."""
+        self._closed = True
+        sessions = list(self._sessions.values())
+        self._sessions.clear()
+        for session in sessions:
+            await session.close()
+
+    async def request(self, request: ApiRequest) -> bytes:
+        """Send a request and give the body of a 2xx answer.
+
+        Raises:
+            ConflictError: HTTP 409.
+            NotFoundError: HTTP 404.
+            ForbiddenError: HTTP 401 (after new credentials were tried), 403 and other refusals.
+            ServerUnavailableError: No connection, HTTP 429 for longer than the timeout, or 5xx.
+            WriteTimeoutError: No answer; whether it was carried out is unknown.
+            ResourceExpiredError: HTTP 410.
+        """
+        if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
+            await self._bucket.take()
+        deadline = self._clock.now() + request.timeout
+        renewed = False
+        while True:
+            status, retry_after, answer = await self._send(request, deadline)
+            if status < 300:
+                return answer
+            if status == 401 and not renewed:
+                # The token may have been rotated since it was last read.
+                renewed = True
+                before = self._authorization
+                await self._renew(force=True)
+                if self._authorization != before:
+                    continue
+            if retry_after is not None and self._clock.now() + retry_after < deadline:
+                self.throttled += 1
+                await self._clock.sleep(retry_after)
+                continue
+            raise api_error(f"{request.method} {request.path}", status, answer)
+
+    async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
+        if self._clock.now() >= self._renew_at:
+            await self._renew()
+        headers = {"Accept": request.accept}
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
+        if request.body is not None:
+            headers["Content-Type"] = request.content_type
+        self.requests += 1
+        try:
+            async with self._session(request.lane).request(
+                request.method,
+                URL(self._base_url + request.path, encoded=True),
+                params=request.params or None,
+                data=request.body,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
+                ),
+                allow_redirects=False,
+                **self._extra,
+            ) as response:
+                answer = await response.read()
+                return response.status, _retry_after(response), answer
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise _transport_error(f"{request.method} {request.path}", error) from error
+
+    @asynccontextmanager
+    async def stream(
+        self, path: str, params: tuple[tuple[str, str], ...], idle_seconds: float
+    ) -> AsyncIterator[aiohttp.StreamReader]:
+        """Open a watch; errors of the body's reads come out in the same tree as those of :meth:`request`.
+
+        Args:
+            path: From the root.
+            params: Query parameters, ``watch=true`` among them.
+            idle_seconds: Longest silence, so that a frozen server is noticed.
+
+        Yields:
+            The body as it arrives.
+        """
+        if self._clock.now() >= self._renew_at:
+            await self._renew()
+        headers = {"Accept": JSON}
+        if self._authorization is not None:
+            headers["Authorization"] = self._authorization
+        self.requests += 1
+        try:
+            async with self._session(Lane.WATCHES).get(
+                URL(self._base_url + path, encoded=True),
+                params=params,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(
+                    total=None, sock_connect=self._options.connect_seconds, sock_read=idle_seconds
+                ),
+                allow_redirects=False,
+                **self._extra,
+            ) as response:
+                if response.status != 200:
+                    if response.status == 401:
+                        self._renew_at = float("-inf")
+                    raise api_error(f"WATCH {path}", response.status, await response.read())
+                yield response.content
+        except (aiohttp.ClientError, OSError, TimeoutError) as error:
+            raise _transport_error(f"WATCH {path}", error) from error
+
+    def _session(self, lane: Lane) -> aiohttp.ClientSession:
+        session = self._sessions.get(lane)
+        if session is None:
+            if self._closed:
+                raise ServerUnavailableError("The connection to the API server is closed: this process is stopping.")
+            limits = {
+                Lane.READS: self._options.read_connections,
+                Lane.WATCHES: 0,
+                Lane.BINDS: self._options.bind_connections,
+                Lane.WRITES: self._options.write_connections,
+                Lane.LEASES: 2,
+            }
+            # Shorter than the API server's idle limit of 90 s, so that it is we who close and no request meets it.
+            connector = aiohttp.TCPConnector(
+                limit=limits[lane], ssl=self._access.ssl_context or True, keepalive_timeout=60.0
+            )
+            session = self._sessions[lane] = aiohttp.ClientSession(
+                connector=connector,
+                trust_env=False,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                read_bufsize=1 << 20,
+                # Compression costs more processor time on both sides than a cluster's network gains.
+                headers={"User-Agent": f"bayplan/{version('bayplan')}", "Accept-Encoding": "identity"},
+            )
+        return session
+
+    async def _renew(self, *, force: bool = False) -> None:
+        async with self._renewing:
+            if not force and self._clock.now() < self._renew_at:
+                return
+            try:
+                self._authorization = await self._access.authorization()
+                self._renew_at = self._clock.now() + _RENEW_SECONDS
+            except Exception:
+                _logger.exception("Cannot renew the credentials; going on with the last ones")
+                self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+    """Seconds that the server asks to wait; None when it does not ask. An HTTP date counts as the default."""
+    asked = response.headers.get("Retry-After")
+    if response.status == 429:
+        asked = asked or ""
+    elif response.status < 500 or asked is None:
+        return None
+    return float(asked) if asked.isdigit() else _RETRY_AFTER_DEFAULT_SECONDS
+
+
+def _transport_error(request: str, error: Exception) -> ClusterWriteError:
+    """What an error below HTTP means: nothing was sent, or nothing came back."""
+    what = str(error) or type(error).__name__
+    if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
+        return ServerUnavailableError(f"{request}: the API server cannot be reached: {what}")
+    if isinstance(error, TimeoutError):
+        return WriteTimeoutError(f"{request}: no answer in time: {what}")
+    return AnswerLostError(f"{request}: the connection broke before the answer: {what}")

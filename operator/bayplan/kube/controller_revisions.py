@@ -1,0 +1,119 @@
+"""Typed access to ControllerRevisions: where the last good revision of a profile survives a restart.
+
+Owns the wire form of ``apps/v1`` ControllerRevision. Must not know what the data means. A revision is namespaced while
+its owner may be cluster-scoped, which owner references allow; the namespace is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+from msgspec import Struct
+
+from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from scheduler_core.errors import ClusterWriteError, NotFoundError
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
+
+
+class ControllerRevision(Struct, frozen=True, rename="camel"):
+    """An immutable snapshot: ``data`` is any JSON object, ``revision`` its number, higher is newer."""
+
+    metadata: ObjectMeta
+    revision: int
+    data: dict[str, Any] = {}
+
+
+class _RevisionList(Struct, frozen=True):
+    items: list[ControllerRevision] = []
+
+
+_ONE = msgspec.json.Decoder(ControllerRevision)
+_MANY = msgspec.json.Decoder(_RevisionList)
+
+
+class ControllerRevisions:
+    """The ControllerRevisions of one namespace.
+
+    Args:
+        connection: To the API server.
+        namespace: Where they are kept.
+        seconds: Longest wait for one answer.
+    """
+
+    def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
+        self._connection = connection
+        self._path = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/controllerrevisions"
+        self._namespace = namespace
+        self._seconds = seconds
+
+    async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
+        """Those that carry all of ``labels``, oldest revision first.
+
+        Raises:
+            ClusterWriteError: The API server could not be asked, or answered what cannot be read.
+        """
+        selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
+        params = (("labelSelector", selector),) if selector else ()
+        answer = await self._connection.request(
+            ApiRequest("GET", self._path, params=params, timeout=self._seconds, lane=Lane.READS)
+        )
+        try:
+            return sorted(_MANY.decode(answer).items, key=lambda found: (found.revision, found.metadata.name))
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {self._path}: the answer cannot be read: {error}") from error
+
+    async def create(self, revision: ControllerRevision) -> ControllerRevision:
+        """Create one; its metadata gives name, labels and owner references.
+
+        Raises:
+            ConflictError: The name is taken.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        meta = revision.metadata
+        body = {
+            "apiVersion": "apps/v1",
+            "kind": "ControllerRevision",
+            "metadata": {
+                "name": meta.name,
+                "namespace": self._namespace,
+                "labels": meta.labels,
+                "ownerReferences": [_owner(owner) for owner in meta.owner_references],
+            },
+            "revision": revision.revision,
+            "data": revision.data,
+        }
+        answer = await self._connection.request(
+            ApiRequest("POST", self._path, msgspec.json.encode(body), timeout=self._seconds)
+        )
+        try:
+            return _ONE.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"POST {self._path}: the answer cannot be read: {error}") from error
+
+    async def delete(self, name: str, uid: str = "") -> None:
+        """Delete one, only this ``uid`` where it is given; one that is gone is a success.
+
+        Raises:
+            ConflictError: It has another UID.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        options = {"preconditions": {"uid": uid}} if uid else {}
+        body = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", **options})
+        path = f"{self._path}/{quote(name, safe='')}"
+        try:
+            await self._connection.request(ApiRequest("DELETE", path, body, timeout=self._seconds))
+        except NotFoundError:
+            return
+
+
+def _owner(owner: OwnerReference) -> dict[str, Any]:
+    return {
+        "apiVersion": owner.api_version,
+        "kind": owner.kind,
+        "name": owner.name,
+        "uid": owner.uid,
+        "controller": owner.controller,
+    }

@@ -1,0 +1,251 @@
+"""Events: named, cut to length, and counted as series when they repeat.
+
+Owns the books of what was reported lately. Must not know the pace at which events are sent: the dispatcher limits it.
+
+The same event (object, type, reason, action, note) within six minutes is not created again: its ``series`` is patched,
+at the second occurrence at once, later once a minute, as client-go v0.36.3 ``tools/events`` does with longer times.
+There the note is not compared, and a later note is lost; here another note is another event.
+
+    new --created--> single --repeats--> series --counts patched, once a minute--> forgotten 6 min after its last
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import uuid
+from collections import OrderedDict
+from datetime import datetime
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from bayplan.kube.api_dispatcher import ApiDispatcher
+from bayplan.kube.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest
+from bayplan.kube.queued_write import Rank, Write
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.ports import Clock, Event, ObjectReference, Timer
+
+NOTE_BYTES = 1024
+SERIES_SECONDS = 360.0
+_FLUSH_SECONDS = 60.0
+_REMEMBERED = 20_000
+_TRIES = 5
+_DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_SUFFIX = " ..."
+
+
+def cut_note(note: str) -> str:
+    """A note of at most 1,024 bytes of UTF-8, the cut marked by `` ...``.
+
+    Follows kube-scheduler v1.36.3, ``pkg/scheduler/schedule_one.go`` ``truncateMessage``, but never cuts a character in
+    two: the replacement character that Go's JSON would put there can make the note too long again.
+    """
+    encoded = note.encode()
+    if len(encoded) <= NOTE_BYTES:
+        return note
+    return encoded[: NOTE_BYTES - len(_SUFFIX)].decode(errors="ignore") + _SUFFIX
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _reference(reference: ObjectReference) -> dict[str, str]:
+    fields = {
+        "apiVersion": reference.api_version,
+        "kind": reference.kind,
+        "namespace": reference.namespace,
+        "name": reference.name,
+        "uid": reference.uid,
+    }
+    return {name: value for name, value in fields.items() if value}
+
+
+class _Series:
+    """One event and how often it was seen."""
+
+    __slots__ = ("body", "count", "last_now", "last_wall", "name", "namespace", "sent_count")
+
+    def __init__(self, namespace: str, name: str, body: dict[str, Any]) -> None:
+        self.namespace = namespace
+        self.name = name
+        self.body = body
+        self.count = 1
+        self.sent_count = 1
+        self.last_now = 0.0
+        self.last_wall = ""
+
+    def series_field(self) -> dict[str, Any]:
+        return {"count": self.count, "lastObservedTime": self.last_wall}
+
+
+class _EventWrite(Write):
+    """Creates an event, or patches its series; what it sends is read when it is sent."""
+
+    __slots__ = ("_connection", "_series", "_timeout", "creates")
+
+    def __init__(self, connection: ApiConnection, series: _Series, timeout: float, *, creates: bool) -> None:
+        super().__init__(("Event", series.namespace, series.name, ""), Rank.EVENT, _TRIES)
+        self._connection = connection
+        self._series = series
+        self._timeout = timeout
+        self.creates = creates
+
+    def absorb(self, later: Write) -> bool:
+        """A later patch of the series is in what this one will send."""
+        return isinstance(later, _EventWrite) and not later.creates
+
+    async def carry_out(self) -> None:
+        """Create or patch; an event that expired on the server is created anew."""
+        if self.creates:
+            await self._create()
+            return
+        series = self._series
+        series.sent_count = series.count
+        path = f"{_events_path(series.namespace)}/{quote(series.name, safe='')}"
+        patch = msgspec.json.encode({"series": series.series_field()})
+        try:
+            await self._connection.request(
+                ApiRequest("PATCH", path, patch, content_type=MERGE_PATCH, timeout=self._timeout, accept=METADATA_ONLY)
+            )
+        except NotFoundError:
+            await self._create()
+
+    async def _create(self) -> None:
+        series = self._series
+        body = series.body
+        if series.count > 1:
+            body = {**body, "series": series.series_field()}
+            series.sent_count = series.count
+        try:
+            await self._connection.request(
+                ApiRequest(
+                    "POST",
+                    _events_path(series.namespace),
+                    msgspec.json.encode(body),
+                    timeout=self._timeout,
+                    accept=METADATA_ONLY,
+                )
+            )
+        except ConflictError:
+            if not self.tries:
+                raise
+            # An earlier try arrived after all: its answer was lost.
+
+
+class EventRecorder:
+    """Turns the core's events into writes.
+
+    Args:
+        connection: To the API server.
+        dispatcher: Carries them out.
+        clock: Time.
+        timeout: Seconds for one answer.
+
+    Attributes:
+        recorded: Events taken.
+        repeated: Of these, counted into a series.
+    """
+
+    def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, clock: Clock, timeout: float) -> None:
+        self._connection = connection
+        self._dispatcher = dispatcher
+        self._clock = clock
+        self._timeout = timeout
+        self._host = socket.gethostname()
+        self._recent: OrderedDict[Event, _Series] = OrderedDict()
+        self._dirty: dict[Event, _Series] = {}
+        self._flush: Timer | None = None
+        self._last_stamp = 0
+        self.recorded = 0
+        self.repeated = 0
+
+    def record(self, event: Event) -> None:
+        """Queue an event, or count it into the series of an equal one."""
+        self.recorded += 1
+        now, wall = self._clock.now(), self._clock.wall()
+        series = self._recent.get(event)
+        if series is not None and now - series.last_now < SERIES_SECONDS:
+            self.repeated += 1
+            series.count += 1
+            series.last_now, series.last_wall = now, _micro_time(wall)
+            self._recent.move_to_end(event)
+            if series.count == 2:
+                self._send(series, creates=False)
+            else:
+                self._dirty[event] = series
+                self._schedule_flush()
+            return
+        series = self._new_series(event, wall)
+        series.last_now, series.last_wall = now, _micro_time(wall)
+        self._recent[event] = series
+        self._recent.move_to_end(event)
+        self._forget_old(now)
+        self._send(series, creates=True)
+
+    def flush(self) -> None:
+        """Queue the counts that were not sent yet."""
+        dirty, self._dirty = self._dirty, {}
+        for series in dirty.values():
+            if series.count > series.sent_count:
+                self._send(series, creates=False)
+
+    def close(self) -> None:
+        """Cancel the timer and queue the last counts."""
+        if self._flush is not None:
+            self._flush.cancel()
+            self._flush = None
+        self.flush()
+
+    def _send(self, series: _Series, *, creates: bool) -> None:
+        self._dispatcher.submit(_EventWrite(self._connection, series, self._timeout, creates=creates))
+
+    def _schedule_flush(self) -> None:
+        if self._flush is None:
+            self._flush = self._clock.call_later(_FLUSH_SECONDS, self._on_flush)
+
+    def _on_flush(self) -> None:
+        self._flush = None
+        self.flush()
+
+    def _forget_old(self, now: float) -> None:
+        while self._recent:
+            event, series = next(iter(self._recent.items()))
+            if len(self._recent) <= _REMEMBERED and now - series.last_now < SERIES_SECONDS:
+                return
+            del self._recent[event]
+
+    def _new_series(self, event: Event, wall: datetime) -> _Series:
+        regarding = event.regarding
+        namespace = regarding.namespace or "default"
+        name = self._name(regarding.name, wall)
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": name, "namespace": namespace},
+            "eventTime": _micro_time(wall),
+            "type": event.type,
+            "reason": event.reason[:128],
+            "action": event.action[:128],
+            "note": cut_note(event.note),
+            "regarding": _reference(regarding),
+            "reportingController": event.reporting_controller,
+            "reportingInstance": f"{event.reporting_controller}-{self._host}"[:128],
+        }
+        if event.related is not None:
+            body["related"] = _reference(event.related)
+        return _Series(namespace, name, body)
+
+    def _name(self, regarding: str, wall: datetime) -> str:
+        """``<object>.<nanoseconds in hex>``, as client-go names events; unique also within one microsecond."""
+        self._last_stamp = max(self._last_stamp + 1, int(wall.timestamp() * 1_000_000) * 1000)
+        name = f"{regarding}.{self._last_stamp:x}"
+        if len(name) > 253 or not _DNS_SUBDOMAIN.fullmatch(name):
+            return str(uuid.uuid4())
+        return name
+
+
+def _events_path(namespace: str) -> str:
+    return f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"

@@ -1,0 +1,379 @@
+"""One kind of object, listed and then watched, delivered to a sink.
+
+Owns what is known of one resource and the stream that keeps it current. Must not know what the objects mean: it
+compares keys, UIDs and resource versions only.
+
+    no version --streamed or paged list--> listing --complete--> watching --connection lost--> watching (same version)
+        ^                                                           |
+        +------------------------ 410, or an ERROR event -----------+
+
+Whatever happens, the sink sees a sequence of adds, updates and deletes that leads from what it knew to what is: after
+a relist the differences are delivered and nothing else. Follows client-go v0.36.3 ``tools/cache/reflector.go``
+(WatchList with the paged list as fallback), but delivers a streamed list while it arrives, which needs no second copy.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from bayplan.kube.api_errors import InvalidRequestError, ResourceExpiredError
+from bayplan.kube.backoff import Backoff
+from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.watch_stream import (
+    DELETED,
+    Bookmark,
+    KubeObject,
+    LineSplitter,
+    MalformedStreamError,
+    ObjectDecoder,
+    StreamEndedError,
+    Undecodable,
+    WatchEvent,
+)
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.ports import Clock
+
+_logger = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 0.002  # longest decoding without letting other tasks run
+_SETTLED_SECONDS = 1.0  # a stream that lived this long, or brought an event, was not in vain
+_STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
+
+T = TypeVar("T", bound=KubeObject)
+S_contra = TypeVar("S_contra", contravariant=True)
+
+
+class Sink(Protocol[S_contra]):
+    """Where an informer delivers; called on the loop, one call at a time, never with the same version twice."""
+
+    def on_add(self, obj: S_contra) -> None:
+        """An object that was not known."""
+
+    def on_update(self, old: S_contra, new: S_contra) -> None:
+        """A known object, same UID, in another version."""
+
+    def on_delete(self, last_known: S_contra) -> None:
+        """A known object is gone, or no longer selected."""
+
+    def on_synced(self) -> None:
+        """The first full list has been delivered; called exactly once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What to watch.
+
+    Attributes:
+        path: Collection, such as ``/api/v1/pods``.
+        field_selector: In the API's syntax; empty selects all.
+        label_selector: In the API's syntax; empty selects all.
+    """
+
+    path: str
+    field_selector: str = ""
+    label_selector: str = ""
+
+    @property
+    def params(self) -> tuple[tuple[str, str], ...]:
+        """The selectors as query parameters."""
+        pairs = (("fieldSelector", self.field_selector), ("labelSelector", self.label_selector))
+        return tuple(pair for pair in pairs if pair[1])
+
+
+@dataclass(frozen=True, slots=True)
+class InformerOptions:
+    """Times and sizes of an informer.
+
+    Attributes:
+        page_limit: Objects per page of a paged list.
+        idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
+        watch_seconds: Bounds between which the server ends each watch, at random so that they do not end together.
+        list_seconds: Longest wait for one page.
+        backoff_initial_seconds: First delay after an error.
+        backoff_maximum_seconds: Longest delay after an error.
+        seed: Fixes the jitter.
+    """
+
+    page_limit: int = 500
+    idle_seconds: float = 150.0
+    watch_seconds: tuple[int, int] = (300, 600)
+    list_seconds: float = 60.0
+    backoff_initial_seconds: float = 0.2
+    backoff_maximum_seconds: float = 30.0
+    seed: int | None = None
+
+
+class _ListMeta(Struct, frozen=True, gc=False, rename="camel"):
+    resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(Struct, frozen=True, gc=False):
+    metadata: _ListMeta
+    items: list[Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+
+
+class Informer(Generic[T]):
+    """Keeps ``known`` current and tells ``sink``; :meth:`run` until cancelled.
+
+    Attributes:
+        known: What was delivered and not deleted, by ``namespace/name`` (``/name`` where there is no namespace).
+        resource_version: Where the watch stands; empty before and between lists.
+        synced: Whether the first full list has been delivered.
+        restarts: Streams that ended, however they did.
+        relists: Lists after the first.
+        events: Events applied, those of lists included.
+        decode_errors: Objects that were skipped, and lines that were no JSON.
+        sink_errors: Exceptions of the sink.
+        last_event_time: ``clock.now()`` when the server was last heard, bookmarks included.
+        last_error: The last reason for a restart, empty after a success.
+    """
+
+    def __init__(
+        self, connection: ApiConnection, resource: Resource, kind: type[T], sink: Sink[T], clock: Clock
+    ) -> None:
+        self._connection = connection
+        self._resource = resource
+        self._decoder = ObjectDecoder(kind)
+        self._sink = sink
+        self._clock = clock
+        self.configure(InformerOptions())
+        self._listing: set[str] | None = None
+        self._use_streamed_list = True
+        self._streamed_list_failures = 0
+        self._opened = False
+        self.known: dict[str, T] = {}
+        self.resource_version = ""
+        self.synced = False
+        self.restarts = 0
+        self.relists = 0
+        self.events = 0
+        self.decode_errors = 0
+        self.sink_errors = 0
+        self.last_event_time = 0.0
+        self.last_error = ""
+
+    def configure(self, options: InformerOptions) -> Informer[T]:
+        """Set other times and sizes; before :meth:`run`.
+
+        Returns:
+            This informer.
+        """
+        self._options = options
+        self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
+        self._random = random.Random(options.seed)
+        return self
+
+    async def run(self) -> None:
+        """List, watch, and start over as needed, for ever; ends by cancellation only."""
+        while True:
+            began, events = self._clock.now(), self.events
+            failed = True
+            try:
+                await self._attempt()
+                failed = False
+            except InvalidRequestError as error:
+                self._stream_refused(error)
+            except (ResourceExpiredError, StreamEndedError) as error:
+                self._note_error(error)
+                self.resource_version = ""
+            except SchedulerCoreError as error:
+                self._note_error(error)
+            self.restarts += 1
+            if self._listing is not None:
+                self._listing = None
+                self._streamed_list_failures += self._opened
+            self._opened = False
+            settled = self._clock.now() - began >= _SETTLED_SECONDS
+            if settled or (self.events > events and not failed):
+                self._backoff.reset()
+            if failed or not settled:
+                await self._clock.sleep(self._backoff.next_delay())
+
+    def _note_error(self, error: Exception) -> None:
+        text = str(error)
+        # Once per reason: a server that is away for an hour is one line, not thousands.
+        if text != self.last_error:
+            _logger.warning("Watch of %s is opened again: %s", self._resource.path, text)
+        self.last_error = text
+
+    def _stream_refused(self, error: InvalidRequestError) -> None:
+        if not self.resource_version and self._use_streamed_list:
+            _logger.info("%s cannot be listed by a watch, reading pages instead: %s", self._resource.path, error)
+            self._use_streamed_list = False
+            return
+        self._note_error(error)
+        self.resource_version = ""
+
+    async def _attempt(self) -> None:
+        if not self.resource_version:
+            if self.synced:
+                self.relists += 1
+            if self._use_streamed_list and self._streamed_list_failures < _STREAMED_LIST_TRIES:
+                self._listing = set()
+            else:
+                await self._list_pages()
+        await self._watch()
+
+    async def _watch(self) -> None:
+        params = [
+            ("watch", "true"),
+            ("allowWatchBookmarks", "true"),
+            ("timeoutSeconds", str(self._random.randint(*self._options.watch_seconds))),
+            *self._resource.params,
+        ]
+        if self._listing is not None:
+            params += [("sendInitialEvents", "true"), ("resourceVersionMatch", "NotOlderThan")]
+        else:
+            params.append(("resourceVersion", self.resource_version))
+        splitter = LineSplitter()
+        clock, decode = self._clock, self._decoder.line
+        async with self._connection.stream(self._resource.path, tuple(params), self._options.idle_seconds) as stream:
+            self._opened = True
+            while chunk := await stream.readany():
+                self.last_event_time = clock.now()
+                slice_ends = time.perf_counter() + _SLICE_SECONDS
+                for line in splitter.feed(chunk):
+                    try:
+                        event = decode(line)
+                    except MalformedStreamError:
+                        self.decode_errors += 1
+                        raise
+                    self._apply(event)
+                    if time.perf_counter() >= slice_ends:
+                        await clock.sleep(0)
+                        slice_ends = time.perf_counter() + _SLICE_SECONDS
+                self.last_error = ""
+
+    async def _list_pages(self) -> None:
+        self._listing = None
+        listed: set[str] = set()
+        token = ""
+        while True:
+            params = [("limit", str(self._options.page_limit)), *self._resource.params]
+            if token:
+                params.append(("continue", token))
+            try:
+                body = await self._connection.request(
+                    ApiRequest(
+                        "GET",
+                        self._resource.path,
+                        params=tuple(params),
+                        timeout=self._options.list_seconds,
+                        lane=Lane.READS,
+                    )
+                )
+                page = _PAGES.decode(body)
+            except msgspec.DecodeError as error:
+                self.decode_errors += 1
+                raise MalformedStreamError(f"The list is not readable ({error}); it is asked for again.") from error
+            self.last_event_time = self._clock.now()
+            slice_ends = time.perf_counter() + _SLICE_SECONDS
+            for raw in page.items or ():
+                self._apply_listed(self._decoder.listed(raw), listed)
+                if time.perf_counter() >= slice_ends:
+                    await self._clock.sleep(0)
+                    slice_ends = time.perf_counter() + _SLICE_SECONDS
+            token = page.metadata.continue_
+            if not token:
+                self._finish_list(listed, page.metadata.resource_version)
+                return
+
+    def _apply(self, event: WatchEvent[T] | Bookmark | Undecodable) -> None:
+        listing = self._listing
+        if type(event) is Bookmark:
+            if listing is None:
+                self.resource_version = event.resource_version
+            elif event.ends_list:
+                self._listing = None
+                self._streamed_list_failures = 0
+                self._finish_list(listing, event.resource_version)
+            return
+        if listing is not None:
+            self._apply_listed(event, listing)
+            return
+        if type(event) is Undecodable:
+            self._skip(event)
+            self.resource_version = event.metadata.resource_version or self.resource_version
+            return
+        assert isinstance(event, WatchEvent)
+        obj: T = event.object
+        meta = obj.metadata
+        self.resource_version = meta.resource_version
+        self.events += 1
+        key = f"{meta.namespace}/{meta.name}"
+        if event.type == DELETED:
+            self._delete(key)
+        else:
+            self._upsert(key, obj)
+
+    def _apply_listed(self, event: WatchEvent[T] | Bookmark | Undecodable, listed: set[str]) -> None:
+        """Apply an event of a list that is not complete yet: its version must not be resumed from."""
+        if type(event) is Undecodable:
+            listed.add(f"{event.metadata.namespace}/{event.metadata.name}")
+            self._skip(event)
+            return
+        assert isinstance(event, WatchEvent)
+        obj: T = event.object
+        meta = obj.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        self.events += 1
+        if event.type == DELETED:
+            listed.discard(key)
+            self._delete(key)
+            return
+        listed.add(key)
+        self._upsert(key, obj)
+
+    def _finish_list(self, listed: set[str], resource_version: str) -> None:
+        for key in [key for key in self.known if key not in listed]:
+            self._delete(key)
+        self.resource_version = resource_version
+        if not self.synced:
+            self.synced = True
+            self._deliver("all", self._sink.on_synced)
+
+    def _skip(self, event: Undecodable) -> None:
+        meta = event.metadata
+        key = f"{meta.namespace}/{meta.name}"
+        self.decode_errors += 1
+        _logger.error("%s %s is not readable and is skipped: %s", self._resource.path, key, event.reason)
+        if event.type == DELETED or (key in self.known and self.known[key].metadata.uid != meta.uid):
+            self._delete(key)
+
+    def _upsert(self, key: str, obj: T) -> None:
+        known = self.known
+        old = known.get(key)
+        if old is not None:
+            if old.metadata.resource_version == obj.metadata.resource_version:
+                return
+            if old.metadata.uid == obj.metadata.uid:
+                known[key] = obj
+                self._deliver(key, self._sink.on_update, old, obj)
+                return
+            self._delete(key)  # deleted and created again while nobody looked
+        known[key] = obj
+        self._deliver(key, self._sink.on_add, obj)
+
+    def _delete(self, key: str) -> None:
+        old = self.known.pop(key, None)
+        if old is not None:
+            self._deliver(key, self._sink.on_delete, old)
+
+    def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:
+        try:
+            call(*objects)
+        except Exception:
+            self.sink_errors += 1
+            _logger.exception("Handling %s %s failed; the watch goes on", self._resource.path, key)

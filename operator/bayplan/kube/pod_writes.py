@@ -1,0 +1,165 @@
+"""Writes to pods other than binds: status patches and deletions.
+
+Owns their bodies and how one is merged over another. Must not know the queue that carries them out.
+
+Why a patch may leave ``lastTransitionTime`` out: the field says when the status changed, as kube-scheduler keeps it
+(``podutil.UpdatePodCondition``). A strategic merge keeps what a patch does not name, so the time is sent only when the
+condition is new or its status differs from what the informer, or else this writer, last knew; nothing has to be read
+for it, and a restart does not move it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from bayplan.kube.binds import pod_path
+from bayplan.kube.connection import METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
+
+_REMEMBERED = 20_000
+
+PodLookup = Callable[[str, str], Pod | None]
+"""Namespace and name to the pod as the informer knows it; None when it does not."""
+
+
+def timestamp(moment: datetime) -> str:
+    """``metav1.Time``: whole seconds, UTC."""
+    return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+class PodWrites:
+    """Sends status patches and deletions.
+
+    Args:
+        connection: To the API server.
+        clock: For ``lastTransitionTime``.
+        lookup: The informer's pods.
+        timeout: Seconds for one answer.
+    """
+
+    def __init__(self, connection: ApiConnection, clock: Clock, lookup: PodLookup | None, timeout: float) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._lookup = lookup
+        self._timeout = timeout
+        self._written: OrderedDict[tuple[str, str], str] = OrderedDict()
+
+    async def patch_status(self, patch: PodStatusPatch) -> None:
+        """Patch the status subresource; the UID in the body makes the server refuse another pod of that name.
+
+        Raises:
+            ConflictError: The UID is another one.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        await self._connection.request(
+            ApiRequest(
+                "PATCH",
+                f"{pod_path(patch.namespace, patch.name)}/status",
+                self.patch_body(patch),
+                content_type=STRATEGIC_MERGE_PATCH,
+                timeout=self._timeout,
+                accept=METADATA_ONLY,
+            )
+        )
+        if patch.condition is not None:
+            self._written[patch.uid, patch.condition.type] = patch.condition.status
+            if len(self._written) > _REMEMBERED:
+                self._written.popitem(last=False)
+
+    async def delete(self, deletion: PodDeletion) -> None:
+        """Set the condition where one is given, then delete exactly this UID; a pod that is gone is a success.
+
+        Raises:
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        path = pod_path(deletion.namespace, deletion.name)
+        options = msgspec.json.encode(
+            {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": deletion.uid}}
+        )
+        try:
+            if deletion.condition is not None:
+                await self.patch_status(
+                    PodStatusPatch(deletion.namespace, deletion.name, deletion.uid, deletion.condition)
+                )
+            await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
+        except NotFoundError:
+            return
+        except ConflictError:
+            if await self._uid_now(path) == deletion.uid:
+                raise
+
+    async def _uid_now(self, path: str) -> str | None:
+        """The UID of the pod at ``path``; None when there is none."""
+        try:
+            request = ApiRequest("GET", path, timeout=self._timeout, accept=METADATA_ONLY)
+            return _UIDS.decode(await self._connection.request(request)).metadata.uid
+        except NotFoundError:
+            return None
+
+    def patch_body(self, patch: PodStatusPatch) -> bytes:
+        """The strategic merge patch as JSON."""
+        status: dict[str, Any] = {}
+        if patch.condition is not None:
+            status["conditions"] = [self._condition(patch, patch.condition)]
+        if patch.nominated_node_name is not None:
+            status["nominatedNodeName"] = patch.nominated_node_name or None
+        return msgspec.json.encode({"metadata": {"uid": patch.uid}, "status": status})
+
+    def _condition(self, patch: PodStatusPatch, condition: PodCondition) -> dict[str, Any]:
+        body: dict[str, Any] = {
+            "type": condition.type,
+            "status": condition.status,
+            "lastProbeTime": None,
+            "reason": condition.reason or None,
+            "message": condition.message or None,
+        }
+        if condition.observed_generation:
+            body["observedGeneration"] = condition.observed_generation
+        if self._known_status(patch, condition.type) != condition.status:
+            body["lastTransitionTime"] = timestamp(self._clock.wall())
+        return body
+
+    def _known_status(self, patch: PodStatusPatch, kind: str) -> str | None:
+        pod = self._lookup(patch.namespace, patch.name) if self._lookup is not None else None
+        if pod is not None and pod.metadata.uid == patch.uid:
+            for condition in pod.status.conditions:
+                if condition.type == kind:
+                    return condition.status
+        return self._written.get((patch.uid, kind))
+
+
+class _Uid(msgspec.Struct, frozen=True, gc=False):
+    uid: str = ""
+
+
+class _WithUid(msgspec.Struct, frozen=True, gc=False):
+    metadata: _Uid
+
+
+_UIDS = msgspec.json.Decoder(_WithUid)
+
+
+def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:
+    """One patch with the effect of both.
+
+    Returns:
+        The later condition and nomination, each taken from the earlier patch where the later one gives none; None
+        when both set conditions of different types, which one patch cannot carry.
+    """
+    if earlier.condition is not None and later.condition is not None and earlier.condition.type != later.condition.type:
+        return None
+    nomination = later.nominated_node_name
+    return PodStatusPatch(
+        later.namespace,
+        later.name,
+        later.uid,
+        later.condition if later.condition is not None else earlier.condition,
+        nomination if nomination is not None else earlier.nominated_node_name,
+    )

@@ -1,0 +1,59 @@
+"""Status of custom resources: one merge patch on the status subresource.
+
+Owns the path and the request. Must not know the resources' fields: the body is the caller's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+from bayplan.kube.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest
+
+
+@dataclass(frozen=True, slots=True)
+class CustomResource:
+    """Which object: ``namespace`` None for a cluster-scoped one, ``plural`` as in its URL."""
+
+    group: str
+    version: str
+    plural: str
+    name: str
+    namespace: str | None = None
+
+    @property
+    def path(self) -> str:
+        """The object's URL path."""
+        scope = "" if self.namespace is None else f"/namespaces/{quote(self.namespace, safe='')}"
+        return f"/apis/{self.group}/{self.version}{scope}/{self.plural}/{quote(self.name, safe='')}"
+
+
+async def patch_status(
+    connection: ApiConnection, resource: CustomResource, status: Mapping[str, Any], seconds: float = 10.0
+) -> None:
+    """Merge ``status`` over the object's status; None removes a field, lists are replaced whole.
+
+    Args:
+        connection: To the API server.
+        resource: The object.
+        status: What stands below ``status``.
+        seconds: Longest wait for the answer.
+
+    Raises:
+        NotFoundError: The object is gone.
+        ClusterWriteError: See :meth:`ApiConnection.request`.
+    """
+    await connection.request(
+        ApiRequest(
+            "PATCH",
+            f"{resource.path}/status",
+            msgspec.json.encode({"status": status}),
+            content_type=MERGE_PATCH,
+            timeout=seconds,
+            accept=METADATA_ONLY,
+        )
+    )

@@ -1,0 +1,184 @@
+"""The writing half of the core's outside world, fulfilled on an API server.
+
+Owns the agreement between binds and everything else: a bind goes out at once, other writes through the dispatcher, and
+no PodScheduled=False follows the bind of its pod. Must not know why anything is written.
+
+    running --stop()--> draining (no new binds; those on the wire end, the queue is flushed) --grace over--> stopped
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from bayplan.kube.api_dispatcher import ApiDispatcher, DispatcherOptions
+from bayplan.kube.binds import Binder, read_pod
+from bayplan.kube.connection import ApiConnection
+from bayplan.kube.event_recorder import EventRecorder
+from bayplan.kube.pod_writes import PodLookup, PodWrites, merged
+from bayplan.kube.queued_write import ObjectKey, Rank, Write, WriteDroppedError
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding, Clock, Event, PodDeletion, PodStatusPatch
+
+_logger = logging.getLogger(__name__)
+
+_DELETION_TRIES = 6
+
+
+@dataclass(frozen=True, slots=True)
+class WriterOptions:
+    """Bounds of the writer.
+
+    Attributes:
+        bind_limit: Binds on the wire at once; the connection's bind pool should hold as many.
+        request_seconds: Longest wait for one answer.
+        dispatcher: Bounds of the queue of other writes.
+        pod_lookup: Pods as the informer knows them, for ``lastTransitionTime``.
+    """
+
+    bind_limit: int = 32
+    request_seconds: float = 10.0
+    dispatcher: DispatcherOptions = field(default_factory=DispatcherOptions)
+    pod_lookup: PodLookup | None = None
+
+
+class KubeWriter:
+    """Fulfils :class:`scheduler_core.ports.ClusterWriter`.
+
+    Args:
+        connection: To the API server; it stays open when the writer stops.
+        options: Bounds.
+        clock: Time.
+
+    Attributes:
+        binder: Its counters, and ``waiting`` and ``in_flight``.
+        dispatcher: Its counters.
+        events: Its counters.
+    """
+
+    def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:
+        self._connection = connection
+        self._seconds = options.request_seconds
+        self._pressure = max(options.bind_limit // 4, 2)
+        self._running = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._binds = 0
+        self._pod_writes = PodWrites(connection, clock, options.pod_lookup, options.request_seconds)
+        self.binder = Binder(connection, options.bind_limit, options.request_seconds)
+        self.dispatcher = ApiDispatcher(options.dispatcher, clock, self._binds_press)
+        self.events = EventRecorder(connection, self.dispatcher, clock, options.request_seconds)
+
+    async def start(self) -> None:
+        """Take binds from now on; needs the running loop."""
+        self._running = True
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Let binds on the wire end and flush the queue, for ``grace_seconds`` at most; then nothing more is sent."""
+        self._running = False
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + grace_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._idle.wait()
+        except TimeoutError:
+            _logger.warning("Stopping with %d binds unanswered; the next leader reads how they ended", self._binds)
+        await asyncio.sleep(0)  # whoever waited for the last bind records its event now
+        self.events.close()
+        await self.dispatcher.drain(deadline - loop.time())
+        await self.dispatcher.close()
+
+    @property
+    def pressing_binds(self) -> int:
+        """Binds that wait or are on the wire."""
+        return self.binder.waiting + self.binder.in_flight
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a pod, after what is queued for its status was dropped; see :class:`ClusterWriter`."""
+        if not self._running:
+            raise ServerUnavailableError(
+                f"Pod {binding.namespace}/{binding.name} was not bound: this process stops, its successor binds it."
+            )
+        key = _pod_key(binding)
+        self._binds += 1
+        self._idle.clear()
+        bound = False
+        try:
+            await self.dispatcher.hold(key)
+            await self.binder.bind(binding)
+            bound = True
+        finally:
+            self._binds -= 1
+            if not self._binds:
+                self._idle.set()
+            self.dispatcher.release(key, bound=bound)
+
+    async def read_pod(self, namespace: str, name: str) -> Pod | None:
+        """The pod as the API server has it now; see :class:`ClusterWriter`."""
+        return await read_pod(self._connection, namespace, name, seconds=self._seconds)
+
+    def patch_pod_status(self, patch: PodStatusPatch) -> None:
+        """Queue a patch; a later one of the same pod is merged over it."""
+        self.dispatcher.submit(_StatusWrite(self._pod_writes, patch))
+
+    def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        """Queue a deletion; ``done`` is told how it ended."""
+        self.dispatcher.submit(_DeletionWrite(self._pod_writes, deletion, done))
+
+    def record(self, event: Event) -> None:
+        """Queue an event."""
+        self.events.record(event)
+
+    def _binds_press(self) -> bool:
+        return self.binder.waiting > 0 or self.binder.in_flight >= self._pressure
+
+
+class _StatusWrite(Write):
+    """A patch of a pod's status."""
+
+    __slots__ = ("_pod_writes", "patch")
+
+    def __init__(self, pod_writes: PodWrites, patch: PodStatusPatch) -> None:
+        super().__init__(_pod_key(patch), Rank.PATCH, None)
+        self._pod_writes = pod_writes
+        self.patch = patch
+
+    def absorb(self, later: Write) -> bool:
+        if not isinstance(later, _StatusWrite):
+            return False
+        both = merged(self.patch, later.patch)
+        if both is None:
+            return False
+        self.patch = both
+        return True
+
+    async def carry_out(self) -> None:
+        await self._pod_writes.patch_status(self.patch)
+
+
+class _DeletionWrite(Write):
+    """A pod's deletion."""
+
+    __slots__ = ("_deletion", "_done", "_pod_writes")
+
+    def __init__(self, pod_writes: PodWrites, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        super().__init__(_pod_key(deletion), Rank.DELETION, _DELETION_TRIES)
+        self._pod_writes = pod_writes
+        self._deletion = deletion
+        self._done = done
+
+    async def carry_out(self) -> None:
+        await self._pod_writes.delete(self._deletion)
+
+    def ended(self, error: Exception | None) -> None:
+        self._done(error)
+
+
+def _pod_key(pod: Binding | PodStatusPatch | PodDeletion) -> ObjectKey:
+    return ("Pod", pod.namespace, pod.name, pod.uid)
+
+
+__all__ = ["KubeWriter", "WriteDroppedError", "WriterOptions"]
