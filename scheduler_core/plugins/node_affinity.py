@@ -1,0 +1,246 @@
+"""NodeAffinity: which nodes a pod may run on, and which it prefers, by their labels and names.
+
+Owns the combination of a pod's ``nodeSelector``, its node affinity and the affinity that the profile adds for all its
+pods. Must not know how selectors match; that is :mod:`scheduler_core.model.selectors` on values and
+:mod:`scheduler_core.snapshot.node_matching` on columns. Added affinity has a code of its own, since the author of a pod
+can do nothing about it and should be told so.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from scheduler_core.config import embedded
+from scheduler_core.config.plugin_args import NodeAffinityArgs
+from scheduler_core.errors import SelectorError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reads,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
+from scheduler_core.model.affinity import (
+    NodeAffinity as PodNodeAffinity,
+)
+from scheduler_core.model.affinity import (
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+)
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import (
+    IN,
+    METADATA_NAME,
+    NodeMatcher,
+    PreferredNodeTerm,
+    RequiredNodeAffinity,
+    compile_preferred_terms,
+    compile_readable_node_selector,
+    required_node_affinity,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_ENFORCED = 1
+_MISMATCH = 2
+_REJECTIONS = {
+    _ENFORCED: unresolvable("node(s) didn't match scheduler-enforced node affinity"),
+    _MISMATCH: unresolvable("node(s) didn't match Pod's node affinity/selector"),
+}
+_LOOK = PreFilterResult()
+_NOTHING_TO_DO = PreFilterResult(SKIP)
+_CONFLICT = PreFilterResult(unresolvable("pod affinity terms conflict"))
+
+_REQUIRED: StateKey[RequiredNodeAffinity] = StateKey("NodeAffinity/required")
+_PREFERRED: StateKey[tuple[PreferredNodeTerm, ...]] = StateKey("NodeAffinity/preferred")
+
+
+class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+    """Rules out nodes that a pod or its profile excludes, and ranks the others by preference."""
+
+    name = "NodeAffinity"
+    args_model = NodeAffinityArgs
+    filter_reads = Reads.STATIC
+    score_reads = Reads.STATIC
+    normalization = Normalization.MAX
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Compile the added affinity.
+
+        Raises:
+            SelectorError: The added affinity cannot be read; validated args always can.
+        """
+        super().__init__(args, handle)
+        self._added: NodeMatcher | None = None
+        self._added_preferred: tuple[PreferredNodeTerm, ...] = ()
+        self._has_added_preferred = False
+        self._matching: NodeMatching | None = None
+        added = args.added_affinity if args is not None else None
+        if added is not None:
+            affinity = _decoded(added)
+            if affinity.required is not None:
+                self._added = compile_readable_node_selector(affinity.required)
+            self._added_preferred = compile_preferred_terms(affinity.preferred)
+            self._has_added_preferred = bool(affinity.preferred)
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The node selector and node affinity."""
+        selector = pod.pod.spec.node_selector
+        return (tuple(sorted(selector.items())) if selector else (), _node_affinity(pod.pod))
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node's coming or a change of its labels."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (EventRegistration(node, self.after_node_change),)
+
+    def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if the node matches what it did not match before, or if an unreadable term leaves that open."""
+        if not isinstance(new, Node) or not isinstance(old, Node | None):
+            return Hint.QUEUE
+        labels, name = new.metadata.labels, new.metadata.name
+        if self._added is not None and not self._added.matches(labels, name):
+            return Hint.SKIP
+        required = required_node_affinity(pod)
+        if required.problems(labels, name):
+            return Hint.QUEUE
+        if not required.matches(labels, name):
+            return Hint.SKIP
+        if old is None:
+            return Hint.QUEUE
+        return Hint.SKIP if required.matches(old.metadata.labels, old.metadata.name) else Hint.QUEUE
+
+    # -- filtering ----------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Compile what the pod demands; narrow down to named nodes where every term names some."""
+        del nodes
+        required = required_node_affinity(pod.pod)
+        if required.is_everything and self._added is None:
+            return _NOTHING_TO_DO
+        state.write(_REQUIRED, required)
+        affinity = _node_affinity(pod.pod)
+        if affinity is None or affinity.required is None:
+            return _LOOK
+        names = _named_nodes(affinity.required.node_selector_terms)
+        if names is None:
+            return _LOOK
+        return PreFilterResult(SUCCESS, names) if names else _CONFLICT
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows that the added affinity, or else the pod, excludes; None when neither demands anything."""
+        required = state.get(_REQUIRED)
+        if required is None:
+            required = required_node_affinity(pod.pod)
+        matching = self._matching_on(nodes)
+        matched = matching.required(required, rows)
+        codes: Codes | None = None
+        if matched is not None:
+            codes = np.multiply(~matched, _MISMATCH, dtype=np.int16)
+        if self._added is not None:
+            allowed = matching.selector(self._added, rows)
+            if codes is None:
+                codes = (~allowed).astype(np.int16)
+            else:
+                codes[~allowed] = _ENFORCED
+        return codes
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """Whether the profile or the pod excludes the node."""
+        del state, pod
+        return _REJECTIONS[code]
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Compile the preferred terms; skip where neither pod nor profile has any."""
+        del nodes, rows
+        affinity = _node_affinity(pod.pod)
+        terms = () if affinity is None else affinity.preferred
+        if not terms and not self._has_added_preferred:
+            return SKIP
+        try:
+            state.write(_PREFERRED, compile_preferred_terms(terms))
+        except SelectorError as problem:
+            return error(f"preferred node affinity cannot be read; mend the pod's spec: {problem}")
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """The sum of the weights of the terms that match, int64 per row.
+
+        Raises:
+            SelectorError: A preferred term cannot be read; only where PreScore, which finds this out, was left out.
+        """
+        terms = state.get(_PREFERRED)
+        if terms is None:
+            affinity = _node_affinity(pod.pod)
+            terms = () if affinity is None else compile_preferred_terms(affinity.preferred)
+        matching = self._matching_on(nodes)
+        scores: Scores | None = None
+        for preferred in (*self._added_preferred, *terms):
+            weighted = np.multiply(matching.term(preferred.term, rows), preferred.weight, dtype=np.int64)
+            scores = weighted if scores is None else np.add(scores, weighted, out=scores)
+        return np.zeros(len(nodes.alive[rows]), dtype=np.int64) if scores is None else scores
+
+    def _matching_on(self, nodes: NodeColumns) -> NodeMatching:
+        matching = self._matching
+        if matching is None or matching.nodes is not nodes:
+            matching = self._matching = NodeMatching(nodes)
+        return matching
+
+
+def _node_affinity(pod: Pod) -> PodNodeAffinity | None:
+    affinity = pod.spec.affinity
+    return None if affinity is None else affinity.node_affinity
+
+
+def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
+    """The nodes that the terms name between them; None when a term is open to all, or there is no term."""
+    names: frozenset[str] | None = None
+    for term in terms:
+        of_term: frozenset[str] | None = None
+        for field in term.match_fields:
+            if field.key == METADATA_NAME and field.operator == IN:
+                values = frozenset(field.values)
+                of_term = values if of_term is None else of_term & values
+        if of_term is None:
+            return None
+        names = of_term if names is None else names | of_term
+    return names
+
+
+def _decoded(affinity: embedded.NodeAffinity) -> PodNodeAffinity:
+    required = affinity.required_during_scheduling_ignored_during_execution
+    return PodNodeAffinity(
+        required=None
+        if required is None
+        else NodeSelector(tuple(_decoded_term(term) for term in required.node_selector_terms)),
+        preferred=tuple(
+            PreferredSchedulingTerm(preferred.weight, _decoded_term(preferred.preference))
+            for preferred in affinity.preferred_during_scheduling_ignored_during_execution
+        ),
+    )
+
+
+def _decoded_term(term: embedded.NodeSelectorTerm) -> NodeSelectorTerm:
+    return NodeSelectorTerm(_decoded_requirements(term.match_expressions), _decoded_requirements(term.match_fields))
+
+
+def _decoded_requirements(requirements: Sequence[embedded.NodeSelectorRequirement]) -> tuple[Requirement, ...]:
+    return tuple(Requirement(one.key, one.operator, one.values) for one in requirements)

@@ -1,0 +1,57 @@
+"""NodeName: a pod that names its node runs there or nowhere.
+
+Owns this one comparison. Must not know how a name came into the spec. Follows kube-scheduler v1.36.3,
+``pkg/scheduler/framework/plugins/nodename/node_name.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, Reads
+from scheduler_core.framework.status import Status, unresolvable
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_OTHER_NODE = 1
+_REJECTION = unresolvable("node(s) didn't match the requested node name")
+
+
+class NodeName(FilterPlugin):
+    """Rules out every node but the one that the pod's spec names."""
+
+    name = "NodeName"
+    filter_reads = Reads.STATIC
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The name in the spec."""
+        return pod.pod.spec.node_name
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node's coming; a node's name never changes."""
+        return (EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Every row but the named node's is rejected; None when the pod names none."""
+        del state
+        name = pod.pod.spec.node_name
+        if not name:
+            return None
+        row = nodes.row_of(name)
+        codes: Codes
+        if not isinstance(rows, slice):
+            codes = (rows != row).astype(np.int16)
+            return codes
+        codes = np.full(nodes.size, _OTHER_NODE, dtype=np.int16)
+        if row != NO_ROW:
+            codes[row] = 0
+        return codes[rows]
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The one rejection there is."""
+        del state, pod, code
+        return _REJECTION

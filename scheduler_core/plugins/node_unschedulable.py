@@ -1,0 +1,75 @@
+"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon.
+
+Owns the reading of ``spec.unschedulable``. Must not know the taint that the node controller adds beside it; that one
+is TaintToleration's. Both exist, because the field works at once and the taint only when the controller has acted.
+Follows kube-scheduler v1.36.3,
+``pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, Reads
+from scheduler_core.framework.status import Status, unresolvable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.taints import NO_SCHEDULE, TAINT_NODE_UNSCHEDULABLE, Taint, tolerated
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_CORDON = Taint(TAINT_NODE_UNSCHEDULABLE, NO_SCHEDULE)
+_REJECTION = unresolvable("node(s) were unschedulable")
+
+
+class NodeUnschedulable(FilterPlugin):
+    """Rules out cordoned nodes."""
+
+    name = "NodeUnschedulable"
+    filter_reads = Reads.STATIC
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """Whether the pod tolerates a cordon."""
+        return tolerated(_CORDON, pod.pod.spec.tolerations)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node's coming or a change of its taints (of which a cordon counts as one); new tolerations of the pod."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Cordoned rows are rejected; None when there is none among ``rows`` or the pod tolerates it."""
+        del state
+        cordoned = nodes.unschedulable[rows]
+        if not cordoned.any() or tolerated(_CORDON, pod.pod.spec.tolerations):
+            return None
+        return cordoned.astype(np.int16)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The one rejection there is."""
+        del state, pod, code
+        return _REJECTION
+
+
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the node came uncordoned or was uncordoned."""
+    del pod
+    if not isinstance(new, Node) or not isinstance(old, Node | None):
+        return Hint.QUEUE
+    was_closed = old is None or old.spec.unschedulable
+    return Hint.QUEUE if was_closed and not new.spec.unschedulable else Hint.SKIP
+
+
+def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if it is this pod and it tolerates a cordon now."""
+    del old
+    if not isinstance(new, Pod):
+        return Hint.QUEUE
+    if new.metadata.uid != pod.metadata.uid:
+        return Hint.SKIP
+    return Hint.QUEUE if tolerated(_CORDON, new.spec.tolerations) else Hint.SKIP

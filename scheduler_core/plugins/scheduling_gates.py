@@ -1,0 +1,46 @@
+"""SchedulingGates: a pod with gates waits until someone has removed them all.
+
+Owns the gate and its wording. Must not know who sets gates: any controller may. Follows kube-scheduler v1.36.3,
+``pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.status import SUCCESS, Status, unresolvable
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class SchedulingGates(PreEnqueuePlugin):
+    """Holds gated pods out of the active queue."""
+
+    name = "SchedulingGates"
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """Nothing is read at Filter or Score."""
+        del pod
+        return ()
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """The removal of the pod's own last gate."""
+        removed = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+        return (EventRegistration(removed, after_gates_eliminated),)
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Success without gates; otherwise the gates that are left, in the order of the pod's spec."""
+        gates = pod.pod.spec.scheduling_gates
+        if not gates:
+            return SUCCESS
+        return unresolvable(f"waiting for scheduling gates: [{' '.join(gate.name for gate in gates)}]")
+
+
+def after_gates_eliminated(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if it is this pod whose gates are gone."""
+    del old
+    if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
+        return Hint.SKIP
+    return Hint.QUEUE

@@ -1,0 +1,177 @@
+"""TaintToleration: nodes keep off pods that do not tolerate their taints.
+
+Owns, per list of tolerations, two tables by taint list: is a pod kept off, and how many soft taints speak against the
+node. A cluster of thousands of nodes has a handful of distinct taint lists, so that a filter is one look-up per row and
+tolerations are compared with taints once, not once per node. Must not know why a node is tainted.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go``. PreScore only
+finds the table early; Score works without it (the reference fails such pods).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PreScorePlugin,
+    Reads,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SUCCESS, Status, unresolvable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration, tolerated
+from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_LIMIT = 1024
+_UNTOLERATED = 1
+_REJECTION = unresolvable("node(s) had untolerated taint(s)")
+
+TaintLists = Interner[tuple[Taint, ...]]
+
+
+class TolerationTable:
+    """What a list of tolerations means for each distinct list of taints.
+
+    Attributes:
+        codes: int16 by taint list, 1 where a taint that keeps pods off is not tolerated.
+        counts: int64 by taint list: PreferNoSchedule taints that are not tolerated.
+        rejects: Whether any of ``codes`` is not 0.
+        counts_any: Whether any of ``counts`` is not 0.
+    """
+
+    __slots__ = ("_tolerations", "codes", "counts", "counts_any", "rejects")
+
+    def __init__(self, tolerations: Sequence[Toleration]) -> None:
+        self._tolerations = tolerations
+        self.codes: Codes = np.zeros(0, dtype=np.int16)
+        self.counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
+        self.rejects = False
+        self.counts_any = False
+
+    def extend(self, taint_lists: TaintLists) -> None:
+        """Take in the taint lists that have come since."""
+        added = taint_lists.keys[len(self.codes) :]
+        codes = [int(has_untolerated_taint(taints, self._tolerations)) for taints in added]
+        counts = [_soft_untolerated(taints, self._tolerations) for taints in added]
+        self.codes = np.concatenate((self.codes, np.array(codes, dtype=np.int16)))
+        self.counts = np.concatenate((self.counts, np.array(counts, dtype=np.int64)))
+        self.rejects = self.rejects or any(codes)
+        self.counts_any = self.counts_any or any(counts)
+
+
+class TolerationTables:
+    """Tables by tolerations, the oldest given up beyond ``limit``; they follow the columns that they are asked of."""
+
+    __slots__ = ("_tables", "_taint_lists", "limit")
+
+    def __init__(self, limit: int = _LIMIT) -> None:
+        self.limit = limit
+        self._taint_lists: TaintLists | None = None
+        self._tables: dict[tuple[Toleration, ...], TolerationTable] = {}
+
+    def table(self, tolerations: tuple[Toleration, ...], taint_lists: TaintLists) -> TolerationTable:
+        """The table of ``tolerations``, which knows every list of ``taint_lists``."""
+        if taint_lists is not self._taint_lists:
+            self._tables.clear()
+            self._taint_lists = taint_lists
+        table = self._tables.get(tolerations)
+        if table is None:
+            if len(self._tables) >= self.limit:
+                del self._tables[next(iter(self._tables))]
+            table = self._tables[tolerations] = TolerationTable(tolerations)
+        if len(table.codes) < len(taint_lists):
+            table.extend(taint_lists)
+        return table
+
+
+_TABLE: StateKey[TolerationTable] = StateKey("TaintToleration/table")
+
+
+class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
+    """Rules out nodes with taints that the pod does not tolerate, and ranks soft-tainted ones lower."""
+
+    name = "TaintToleration"
+    filter_reads = Reads.STATIC
+    score_reads = Reads.STATIC
+    normalization = Normalization.REVERSE_MAX
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._tables = TolerationTables()
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The tolerations."""
+        return pod.pod.spec.tolerations
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node's coming or a change of its taints, and new tolerations of the pod."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+        toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+        return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Rows with an untolerated NoSchedule or NoExecute taint are rejected; None when no taint list has one."""
+        del state
+        table = self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets)
+        if not table.rejects:
+            return None
+        return table.codes.take(nodes.taint_set_ids[rows])
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The one rejection there is; it does not name the taint, as messages count equal reasons over nodes."""
+        del state, pod, code
+        return _REJECTION
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Find the pod's table; never skips, since a pod without a soft taint against it scores 100 everywhere."""
+        del rows
+        state.write(_TABLE, self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets))
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """PreferNoSchedule taints that the pod does not tolerate, int64 per row; fewer are better."""
+        table = state.get(_TABLE) or self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets)
+        taint_lists = nodes.taint_set_ids[rows]
+        if not table.counts_any:
+            return np.zeros(len(taint_lists), dtype=np.int64)
+        return table.counts.take(taint_lists)
+
+
+def has_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
+    """Whether a taint that keeps pods off (NoSchedule, NoExecute) is not tolerated."""
+    return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerated(taint, tolerations) for taint in taints)
+
+
+def _soft_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> int:
+    return sum(taint.effect == PREFER_NO_SCHEDULE and not tolerated(taint, tolerations) for taint in taints)
+
+
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the node keeps the pod off no more."""
+    if not isinstance(new, Node) or not isinstance(old, Node | None):
+        return Hint.QUEUE
+    tolerations = pod.spec.tolerations
+    kept_off = old is None or has_untolerated_taint(old.spec.taints, tolerations)
+    return Hint.QUEUE if kept_off and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
+
+
+def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if it is this pod whose tolerations changed."""
+    del old
+    if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
+        return Hint.SKIP
+    return Hint.QUEUE
