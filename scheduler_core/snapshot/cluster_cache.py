@@ -156,10 +156,14 @@ class ClusterCache:
         if placed is not None:
             self._unconfirmed.pop(uid, None)
             placed.placement = Placement.ADDED
-            if placed.info.node_name == pod.spec.node_name and _counts_alike(placed.info.pod, pod):
+            same_node = placed.info.node_name == pod.spec.node_name
+            if same_node and _reads_alike(placed.info.pod, pod):
                 placed.info.pod = pod
                 return placed.info
             info = self.columns.compile_pod(pod)
+            if same_node and _counts_alike(placed.info, info):
+                placed.info.pod = pod
+                return placed.info
             self._unsettle(placed.info)
             placed.info = info
         else:
@@ -195,18 +199,17 @@ class ClusterCache:
             self._homeless.pop(info.node_name, None)
 
 
-def _counts_alike(old: Pod, new: Pod) -> bool:
-    """Whether a change of a placed pod leaves everything that is summed or indexed as it was."""
-    if old.metadata.labels != new.metadata.labels or old.metadata.deletion_timestamp != new.metadata.deletion_timestamp:
-        return False
-    if old.spec.containers != new.spec.containers or old.spec.init_containers != new.spec.init_containers:
-        return False
-    old_status, new_status = old.status, new.status
-    return (
-        old_status.container_statuses == new_status.container_statuses
-        and old_status.init_container_statuses == new_status.init_container_statuses
-        and old_status.resources == new_status.resources
-        and old_status.allocated_resources == new_status.allocated_resources
-        and old.spec.resources == new.spec.resources
-        and old_status.conditions == new_status.conditions
-    )
+def _reads_alike(old: Pod, new: Pod) -> bool:
+    """Whether nothing changed from which sums are made: true of most updates, and cheaper than compiling."""
+    return old.spec == new.spec and old.status == new.status and _stands_alike(old, new)
+
+
+def _stands_alike(old: Pod, new: Pod) -> bool:
+    """Whether labels, and whether the pod is being deleted, are as they were."""
+    was_ending, is_ending = (pod.metadata.deletion_timestamp is not None for pod in (old, new))
+    return old.metadata.labels == new.metadata.labels and was_ending == is_ending
+
+
+def _counts_alike(old: PodInfo, new: PodInfo) -> bool:
+    """Whether a changed pod counts for its node just as it did."""
+    return old.requests == new.requests and old.host_ports == new.host_ports and _stands_alike(old.pod, new.pod)

@@ -11,6 +11,7 @@ run of int64.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from hashlib import blake2b
 from typing import TypeVar
 
 import numpy as np
@@ -62,6 +63,7 @@ class NodeColumns:
         pod_count: int64[row].
         unschedulable: bool[row], ``spec.unschedulable``.
         taint_set_ids: int32[row].
+        name_hashes: uint64[row], from the name alone, so that choices made by them do not depend on the order of nodes.
     """
 
     def __init__(self) -> None:
@@ -138,6 +140,7 @@ class NodeColumns:
         self._rows[name] = row
         self.names[row] = name
         self._alive[row] = True
+        self._name_hashes[row] = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
         self.count += 1
         self._fill(row, node, parts)
         return row
@@ -269,6 +272,7 @@ class NodeColumns:
         self._allowed_pods = grown("_allowed_pods", (capacity,), np.int64).view(np.int64)
         self._pod_count = grown("_pod_count", (capacity,), np.int64).view(np.int64)
         self._taint_set_ids = grown("_taint_set_ids", (capacity,), np.int32).view(np.int32)
+        self._name_hashes = grown("_name_hashes", (capacity,), np.uint64).view(np.uint64)
         self._alive = grown("_alive", (capacity,), np.bool_).view(np.bool_)
         self._unschedulable = grown("_unschedulable", (capacity,), np.bool_).view(np.bool_)
         self._show()
@@ -282,6 +286,7 @@ class NodeColumns:
         self.allowed_pods = _read_only(self._allowed_pods[:size])
         self.pod_count = _read_only(self._pod_count[:size])
         self.taint_set_ids = _read_only(self._taint_set_ids[:size])
+        self.name_hashes = _read_only(self._name_hashes[:size])
         self.alive = _read_only(self._alive[:size])
         self.unschedulable = _read_only(self._unschedulable[:size])
 

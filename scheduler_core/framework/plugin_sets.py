@@ -1,0 +1,152 @@
+"""Which plugins run at which point: the default set, a profile's wishes, and their merge.
+
+Owns the precedence of KubeSchedulerConfiguration: what a profile says of a single point goes before what it says under
+multiPoint, and that before the defaults; ``*`` disables all; a default that is enabled again keeps its place and takes
+the new weight. Pure: it instantiates nothing.
+
+Follows kube-scheduler v1.36.3, ``apis/config/v1/default_plugins.go`` (merging with the defaults) and
+``framework/runtime/framework.go`` (expanding multiPoint, score weights).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler_core.config.plugin_args import IN_TREE_ARGS
+from scheduler_core.config.plugins_config import ALL_PLUGINS, Plugins, PluginSet
+from scheduler_core.config.plugins_config import Plugin as PluginEntry
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import Problem
+from scheduler_core.framework.extension_points import POINT_CLASSES, serves
+from scheduler_core.framework.registry import Registry
+
+MULTI_POINT = "multiPoint"
+
+# Names that older configurations carry; another plugin does their work, so they are accepted and add nothing.
+LEGACY_NAMES = frozenset({"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"})
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedPlugin:
+    """A plugin at a point; ``weight`` matters at score only."""
+
+    name: str
+    weight: int = 0
+
+
+ResolvedPlugins = dict[str, tuple[ResolvedPlugin, ...]]
+"""Extension point to its plugins in the order in which they run."""
+
+
+def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[ResolvedPlugins, list[Problem]]:
+    """Merge a profile's plugins with the defaults and spread multiPoint over the points.
+
+    Args:
+        custom: What the profile says.
+        defaults: The default set, under multiPoint.
+        registry: The plugins that exist.
+
+    Returns:
+        What runs where, and every problem found, with paths from the profile's root, such as
+        ``plugins.score.enabled[0].name``.
+    """
+    problems = _unknown_plugins(custom, registry)
+    if problems:
+        return {}, problems
+    default_sets, custom_sets = defaults.points(), custom.points()
+    merged = {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
+    multi_point = [entry for entry in merged[MULTI_POINT].enabled if entry.name in registry]
+    resolved: ResolvedPlugins = {}
+    for point in POINT_CLASSES:
+        order, point_problems = _expand(point, merged[point], multi_point, registry)
+        problems += point_problems
+        weights = _weights(merged[point].enabled, multi_point) if point == "score" else {}
+        resolved[point] = tuple(ResolvedPlugin(name, weights.get(name, 0)) for name in order)
+    problems += _cardinality_problems(resolved)
+    return resolved, problems
+
+
+def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:
+    problems: list[Problem] = []
+    for point, plugin_set in custom.points().items():
+        for index, entry in enumerate(plugin_set.enabled):
+            path = f"plugins.{point}.enabled[{index}].name"
+            plugin = registry.get(entry.name)
+            if plugin is None:
+                if entry.name not in LEGACY_NAMES:
+                    hint = did_you_mean(entry.name, registry)
+                    message = f'there is no plugin "{entry.name}"{hint}; correct the name or install its package'
+                    problems.append(Problem(path, message))
+            elif point != MULTI_POINT and not serves(plugin, point):
+                points = ", ".join(name for name in POINT_CLASSES if serves(plugin, name))
+                problems.append(Problem(path, f'plugin "{entry.name}" does not serve {point}; it serves {points}'))
+    return problems
+
+
+def _merge(default: PluginSet, custom: PluginSet) -> PluginSet:
+    disabled = [*custom.disabled, *default.disabled]
+    disabled_names = {entry.name for entry in disabled}
+    again = {entry.name: entry for entry in custom.enabled}
+    enabled: list[PluginEntry] = []
+    replaced: set[str] = set()
+    if ALL_PLUGINS not in disabled_names:
+        for entry in default.enabled:
+            if entry.name in disabled_names:
+                continue
+            enabled.append(again.get(entry.name, entry))
+            replaced.add(entry.name)
+    enabled += [entry for entry in custom.enabled if entry.name not in replaced]
+    return PluginSet(enabled=tuple(enabled), disabled=tuple(disabled))
+
+
+def _expand(
+    point: str, point_set: PluginSet, multi_point: Sequence[PluginEntry], registry: Registry
+) -> tuple[list[str], list[Problem]]:
+    """Order the plugins of a point: overridden ones of multiPoint, the rest of multiPoint, then the point's own."""
+    own = [entry.name for entry in point_set.enabled if entry.name in registry]
+    disabled = {entry.name for entry in point_set.disabled}
+    if ALL_PLUGINS in disabled:
+        return own, []
+    overridden: set[str] = set()
+    spread: list[str] = []
+    problems: list[Problem] = []
+    for entry in multi_point:
+        plugin = registry.get(entry.name)
+        if plugin is None or not serves(plugin, point) or entry.name in disabled:
+            continue
+        if entry.name in own:
+            overridden.add(entry.name)
+        elif entry.name in spread:
+            problems.append(Problem("plugins.multiPoint", f'plugin "{entry.name}" is enabled twice; remove one'))
+        else:
+            spread.append(entry.name)
+    first = [name for name in own if name in overridden]
+    last = [name for name in own if name not in overridden]
+    return first + spread + last, problems
+
+
+def _weights(own: Sequence[PluginEntry], multi_point: Sequence[PluginEntry]) -> dict[str, int]:
+    """The point's own entry decides where a plugin stands in both; no weight, or 0, is 1."""
+    weights: dict[str, int] = {}
+    for entry in (*own, *multi_point):
+        weights.setdefault(entry.name, entry.weight or 1)
+    return weights
+
+
+def _cardinality_problems(resolved: ResolvedPlugins) -> list[Problem]:
+    problems: list[Problem] = []
+    sorters = [plugin.name for plugin in resolved["queueSort"]]
+    if len(sorters) != 1:
+        found = f"found {', '.join(sorters)}" if sorters else "found none"
+        problems.append(Problem("plugins.queueSort", f"exactly one plugin must order the queue, {found}"))
+    if not resolved["bind"]:
+        problems.append(Problem("plugins.bind", "at least one plugin must bind; enable DefaultBinder"))
+    return problems
+
+
+def unknown_config_problem(name: str, registry: Registry) -> str:
+    """What is wrong with configuring a plugin of that name; "" if nothing is."""
+    if name in registry or name in IN_TREE_ARGS:
+        return ""
+    return f'there is no plugin "{name}"{did_you_mean(name, registry)}; correct the name or install its package'

@@ -1,0 +1,74 @@
+"""Plugins by name: the built-in ones and those that pip installed.
+
+Owns the lookup and the refusal of duplicates. Must not know which plugins are built in (``in_tree`` tells it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from importlib.metadata import EntryPoint, entry_points
+
+from scheduler_core.errors import RegistryError
+from scheduler_core.framework.extension_points import POINT_CLASSES, Plugin, serves
+
+ENTRY_POINT_GROUP = "bayplan.plugins"
+
+
+class Registry:
+    """Plugin classes by the name by which profiles enable them."""
+
+    def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
+        self._classes: dict[str, type[Plugin]] = {}
+        for plugin in plugins:
+            self.register(plugin)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._classes
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._classes)
+
+    def get(self, name: str) -> type[Plugin] | None:
+        """The class of a plugin, None if there is none of that name."""
+        return self._classes.get(name)
+
+    def register(self, plugin: object, origin: str = "") -> None:
+        """Add a plugin class.
+
+        Args:
+            plugin: A concrete subclass of one or more extension points, with a ``name``.
+            origin: Where it comes from, for the error.
+
+        Raises:
+            RegistryError: The name is taken, or the class is no usable plugin.
+        """
+        where = f" (from {origin})" if origin else ""
+        if not (isinstance(plugin, type) and issubclass(plugin, Plugin)):
+            raise RegistryError(f"{plugin!r}{where} is not a subclass of Plugin; an entry point must name the class")
+        name = getattr(plugin, "name", "")
+        if not name:
+            raise RegistryError(f'{plugin.__qualname__}{where} has no name; set the class attribute "name"')
+        if not any(serves(plugin, point) for point in POINT_CLASSES):
+            raise RegistryError(f'plugin "{name}"{where} serves no extension point; subclass at least one')
+        missing = sorted(getattr(plugin, "__abstractmethods__", ()))
+        if missing:
+            raise RegistryError(f'plugin "{name}"{where} lacks {", ".join(missing)}; implement it')
+        if name in self._classes:
+            raise RegistryError(f'plugin "{name}"{where} is registered already; give one of the two another name')
+        self._classes[name] = plugin
+
+    def load_entry_points(self, points: Iterable[EntryPoint] | None = None) -> None:
+        """Add every plugin that an installed distribution declares in group ``bayplan.plugins``.
+
+        Raises:
+            RegistryError: One cannot be imported, is no plugin or takes a name that is in use.
+        """
+        for point in entry_points(group=ENTRY_POINT_GROUP) if points is None else points:
+            origin = f"entry point {point.name} = {point.value}"
+            try:
+                plugin = point.load()
+            except Exception as error:
+                raise RegistryError(
+                    f"{origin} cannot be loaded ({error}); mend or uninstall the package that declares it"
+                ) from error
+            self.register(plugin, origin)

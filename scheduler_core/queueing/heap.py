@@ -1,0 +1,73 @@
+"""A heap from which entries can be taken out by UID.
+
+Owns ordering by a key that is fixed when the entry comes. Taking out leaves a dead entry behind, which is dropped when
+it surfaces, or all at once when dead entries outnumber the living.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Any
+
+from scheduler_core.framework.queued_pod import QueuedPod
+
+_Entry = tuple[Any, int, QueuedPod]
+
+
+class PodHeap:
+    """Pods by key, lowest first; equal keys in order of arrival."""
+
+    __slots__ = ("_count", "_heap", "_living")
+
+    def __init__(self) -> None:
+        self._heap: list[_Entry] = []
+        self._living: dict[str, _Entry] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._living)
+
+    def __contains__(self, uid: str) -> bool:
+        return uid in self._living
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        return (entry[2] for entry in self._living.values())
+
+    def get(self, uid: str) -> QueuedPod | None:
+        """The pod of this UID, None if it is not here."""
+        entry = self._living.get(uid)
+        return None if entry is None else entry[2]
+
+    def push(self, key: Any, pod: QueuedPod) -> None:
+        """Add a pod; one of the same UID is replaced."""
+        self._count += 1
+        entry = (key, self._count, pod)
+        self._living[pod.uid] = entry
+        heapq.heappush(self._heap, entry)
+        if len(self._heap) > 2 * len(self._living) + 64:
+            self._heap = list(self._living.values())
+            heapq.heapify(self._heap)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """Take a pod out by its UID; None if it is not here."""
+        entry = self._living.pop(uid, None)
+        return None if entry is None else entry[2]
+
+    def lowest_key(self) -> Any:
+        """The key of the pod that is next; None when empty."""
+        heap = self._heap
+        while heap and self._living.get(heap[0][2].uid) is not heap[0]:
+            heapq.heappop(heap)
+        return heap[0][0] if heap else None
+
+    def pop(self) -> QueuedPod | None:
+        """Take out the pod that is next; None when empty."""
+        heap = self._heap
+        while heap:
+            entry = heapq.heappop(heap)
+            pod = entry[2]
+            if self._living.get(pod.uid) is entry:
+                del self._living[pod.uid]
+                return pod
+        return None

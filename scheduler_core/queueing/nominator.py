@@ -1,0 +1,52 @@
+"""Nodes that preemption has promised to pods.
+
+Owns the promises. A promised pod is counted on its node while others of no higher priority are filtered there, so that
+the room made for it is not taken.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class NominatedPods:
+    """Promises by node; see :class:`scheduler_core.framework.handle.Nominator`."""
+
+    __slots__ = ("_by_node", "_node_of")
+
+    def __init__(self) -> None:
+        self._by_node: dict[str, dict[str, PodInfo]] = {}
+        self._node_of: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self._node_of)
+
+    def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
+        """The pods that are promised a node."""
+        return tuple(self._by_node.get(node_name, {}).values())
+
+    def nodes(self) -> Iterable[str]:
+        """Nodes that are promised to anyone."""
+        return tuple(self._by_node)
+
+    def node_of(self, uid: str) -> str:
+        """The node promised to a pod, "" for none."""
+        return self._node_of.get(uid, "")
+
+    def nominate(self, pod: PodInfo, node_name: str) -> None:
+        """Promise a node; an earlier promise to the pod is replaced."""
+        self.withdraw(pod.uid)
+        self._node_of[pod.uid] = node_name
+        self._by_node.setdefault(node_name, {})[pod.uid] = pod
+
+    def withdraw(self, uid: str) -> None:
+        """Take back what was promised to a pod."""
+        node_name = self._node_of.pop(uid, None)
+        if node_name is None:
+            return
+        pods = self._by_node[node_name]
+        del pods[uid]
+        if not pods:
+            del self._by_node[node_name]

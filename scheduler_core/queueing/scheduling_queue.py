@@ -1,0 +1,345 @@
+"""The queue: every pod that waits is in exactly one place.
+
+Owns the places and the moves between them::
+
+    add ──gate──▶ active ──pop──▶ in flight ──done──▶ (bound, gone)
+      │             ▲  ▲             │ failed
+      │ held back   │  └─ backoff ◀──┤ an event came meanwhile, or an error
+      ▼             │        ▲       ▼
+     gated ──event──┘        └── unschedulable   (woken by a hint, activation, or after the flush interval)
+
+Must not know why pods fail. Time is the clock's; nothing here awaits but :meth:`SchedulingQueue.wait`.
+
+Follows kube-scheduler v1.36.3 (``backend/queue``): errors back off apart from rejections, a pod whose rejecting plugin
+answered Pending skips backoff, and when the active queue is empty the pod that is nearest the end of its backoff is
+tried early rather than leave the scheduler idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from scheduler_core.framework.cluster_events import ClusterEvent
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.queueing.heap import PodHeap
+from scheduler_core.queueing.in_flight import InFlight
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.snapshot.pod_info import PodInfo
+
+FLUSH_INTERVAL_SECONDS = 30.0
+
+
+@dataclass(slots=True)
+class QueueCounts:
+    """How many pods of one profile are where."""
+
+    active: int = 0
+    backoff: int = 0
+    unschedulable: int = 0
+    gated: int = 0
+
+    @property
+    def pending(self) -> int:
+        """All of them."""
+        return self.active + self.backoff + self.unschedulable + self.gated
+
+
+RulesLookup = Callable[[str], QueueingRules]
+"""The rules of a live profile by its scheduler name."""
+
+
+class SchedulingQueue:
+    """Pods that wait to be scheduled.
+
+    Attributes:
+        nominator: Promised nodes.
+        max_unschedulable_seconds: How long a pod may stay unschedulable before it is tried again whatever hints say.
+    """
+
+    def __init__(self, rules: RulesLookup, clock: Clock, max_unschedulable_seconds: float = 300.0) -> None:
+        self.nominator = NominatedPods()
+        self.max_unschedulable_seconds = max_unschedulable_seconds
+        self._rules = rules
+        self._clock = clock
+        self._active = PodHeap()
+        self._backoff = PodHeap()
+        self._error_backoff = PodHeap()
+        self._unschedulable: dict[str, QueuedPod] = {}
+        self._gated: dict[str, QueuedPod] = {}
+        self._in_flight = InFlight()
+        self._flying: dict[str, QueuedPod] = {}
+        self._sequence = itertools.count()
+        self._ready = asyncio.Event()
+        self._backoff_timer: Timer | None = None
+        self._backoff_due = 0.0
+
+    # -- coming and going ---------------------------------------------------------------------------------------
+
+    def add(self, info: PodInfo) -> None:
+        """A pod that is not bound has come."""
+        if self.find(info.uid) is not None:
+            self.update(info)
+            return
+        self._enter(QueuedPod(info, self._clock.now(), next(self._sequence)))
+
+    def update(self, info: PodInfo, events: Iterable[ClusterEvent] = (), old: object | None = None) -> None:
+        """A waiting pod has changed.
+
+        Args:
+            info: The pod as it is now.
+            events: What about it changed, as plugins name it.
+            old: The pod as it was.
+        """
+        pod = self.find(info.uid)
+        if pod is None:
+            self.add(info)
+            return
+        pod.info = info
+        new = info.pod
+        for event in events:
+            self._in_flight.note(event, old, new)
+        if info.uid in self._gated:
+            del self._gated[info.uid]
+            self._enter(pod)
+        elif info.uid in self._unschedulable:
+            self._wake([pod], events, old, new)
+
+    def remove(self, uid: str) -> QueuedPod | None:
+        """A waiting pod is gone, or bound by someone else; one in flight will not come back when it fails."""
+        self.nominator.withdraw(uid)
+        for heap in (self._active, self._backoff, self._error_backoff):
+            pod = heap.remove(uid)
+            if pod is not None:
+                return pod
+        return self._unschedulable.pop(uid, None) or self._gated.pop(uid, None) or self._flying.pop(uid, None)
+
+    def find(self, uid: str) -> QueuedPod | None:
+        """The pod of this UID wherever it waits or flies; None if the queue does not know it."""
+        return (
+            self._active.get(uid)
+            or self._unschedulable.get(uid)
+            or self._backoff.get(uid)
+            or self._error_backoff.get(uid)
+            or self._gated.get(uid)
+            or self._flying.get(uid)
+        )
+
+    # -- attempts -----------------------------------------------------------------------------------------------
+
+    def pop(self) -> QueuedPod | None:
+        """Take the pod that is next; its attempt is in flight until :meth:`done` or :meth:`failed`."""
+        pod = self._active.pop() or self._backoff.pop()
+        if pod is None:
+            self._ready.clear()
+            return None
+        pod.attempts += 1
+        pod.rejected_by = frozenset()
+        pod.pending_on = frozenset()
+        pod.backoff_until = 0.0
+        if not pod.first_attempt:
+            pod.first_attempt = self._clock.now()
+        self._in_flight.begin(pod.uid)
+        self._flying[pod.uid] = pod
+        return pod
+
+    async def wait(self) -> None:
+        """Wait until :meth:`pop` may have something."""
+        await self._ready.wait()
+
+    def is_in_flight(self, uid: str) -> bool:
+        """Whether an attempt of this pod is under way."""
+        return uid in self._flying
+
+    def done(self, uid: str) -> None:
+        """An attempt has ended and the pod does not come back."""
+        self._flying.pop(uid, None)
+        self._in_flight.end(uid)
+
+    def failed(self, pod: QueuedPod) -> None:
+        """An attempt has failed; the pod waits again, where what happened meanwhile says, unless it was removed.
+
+        ``rejected_by`` and ``pending_on`` tell who turned it away; nobody means an error or an empty cluster, after
+        which only time helps.
+        """
+        uid = pod.uid
+        events = self._in_flight.events_of(uid)
+        removed = uid not in self._flying
+        self.done(uid)
+        if removed:
+            return
+        pod.timestamp = self._clock.now()
+        if pod.rejected_by:
+            pod.unschedulable_count += 1
+            pod.error_count = 0
+        else:
+            pod.error_count += 1
+        verdict = Requeue.AFTER_BACKOFF
+        if pod.rejected_by:
+            verdict = Requeue.STAY
+            rules = self._rules(pod.profile)
+            for seen in events:
+                judged = rules.judge(pod, seen.event, seen.old, seen.new)
+                if judged is Requeue.AT_ONCE:
+                    verdict = judged
+                    break
+                if judged is Requeue.AFTER_BACKOFF:
+                    verdict = judged
+        if verdict is Requeue.STAY:
+            self._unschedulable[uid] = pod
+        else:
+            self._activate_or_back_off(pod, verdict)
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def on_event(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
+        """Something happened in the cluster: wake the pods that it may help."""
+        self._in_flight.note(event, old, new)
+        if self._unschedulable or self._gated:
+            self._wake([*self._unschedulable.values(), *self._gated.values()], (event,), old, new)
+
+    def activate(self, uids: Iterable[str]) -> None:
+        """Move pods to the active queue, whatever rejected them; gated ones stay."""
+        for uid in uids:
+            pod = self._unschedulable.pop(uid, None) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
+            if pod is not None:
+                self._enter(pod)
+
+    def retry_profile(self, profile: str) -> None:
+        """Try all waiting pods of a profile again, gates included: its plugins were replaced."""
+        for waiting in (self._unschedulable, self._gated):
+            for pod in [pod for pod in waiting.values() if pod.profile == profile]:
+                del waiting[pod.uid]
+                pod.rejected_by = frozenset()
+                self._enter(pod)
+
+    def withdraw_profile(self, profile: str) -> list[PodInfo]:
+        """Take out all waiting pods of a profile that is not live any more; those in flight end by themselves."""
+        pods = [pod for pod in self if pod.profile == profile]
+        for pod in pods:
+            self.remove(pod.uid)
+        return [pod.info for pod in pods]
+
+    def resort(self) -> None:
+        """Order the active queue anew: the QueueSort plugin was replaced."""
+        for pod in list(self._active):
+            self._active.remove(pod.uid)
+            self._push(pod)
+
+    def flush(self) -> None:
+        """Retry pods that have been unschedulable for too long: a hint may have been wrong."""
+        limit = self._clock.now() - self.max_unschedulable_seconds
+        for pod in [pod for pod in self._unschedulable.values() if pod.timestamp <= limit]:
+            del self._unschedulable[pod.uid]
+            self._activate_or_back_off(pod, Requeue.AFTER_BACKOFF)
+
+    def _wake(
+        self, pods: Iterable[QueuedPod], events: Iterable[ClusterEvent], old: object | None, new: object | None
+    ) -> None:
+        for event in events:
+            for pod in pods:
+                verdict = self._rules(pod.profile).judge(pod, event, old, new)
+                if verdict is Requeue.STAY:
+                    continue
+                if self._unschedulable.pop(pod.uid, None) or self._gated.pop(pod.uid, None):
+                    self._activate_or_back_off(pod, verdict)
+
+    def _activate_or_back_off(self, pod: QueuedPod, verdict: Requeue) -> None:
+        until = pod.timestamp + self._rules(pod.profile).backoff(pod)
+        if verdict is Requeue.AFTER_BACKOFF and until > self._clock.now():
+            if not self._passes_gates(pod):
+                return
+            pod.backoff_until = until
+            (self._error_backoff if pod.error_count else self._backoff).push(until, pod)
+            self._schedule_backoff()
+            if not pod.error_count:
+                self._ready.set()
+        else:
+            self._enter(pod)
+
+    def _enter(self, pod: QueuedPod) -> None:
+        """Into the active queue, or among the gated."""
+        if self._passes_gates(pod):
+            self._push(pod)
+
+    def _passes_gates(self, pod: QueuedPod) -> bool:
+        """Whether the gates are open; if not, the pod is among the gated now."""
+        status = self._rules(pod.profile).gate(pod)
+        if status.is_success:
+            pod.gated_by, pod.gate_reasons = "", ()
+            return True
+        pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
+        pod.rejected_by = frozenset((status.plugin,))
+        pod.timestamp = self._clock.now()
+        self._gated[pod.uid] = pod
+        return False
+
+    def _push(self, pod: QueuedPod) -> None:
+        pod.sort_key = self._rules(pod.profile).sort_key(pod)
+        self._active.push(pod.sort_key, pod)
+        self._ready.set()
+
+    def _schedule_backoff(self) -> None:
+        keys = [key for heap in (self._backoff, self._error_backoff) if (key := heap.lowest_key()) is not None]
+        if not keys:
+            return
+        due = min(keys)
+        if self._backoff_timer is not None:
+            if due >= self._backoff_due:
+                return
+            self._backoff_timer.cancel()
+        self._backoff_due = due
+        self._backoff_timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._end_backoffs)
+
+    def _end_backoffs(self) -> None:
+        self._backoff_timer = None
+        now = self._clock.now()
+        for heap in (self._backoff, self._error_backoff):
+            while (key := heap.lowest_key()) is not None and key <= now:
+                pod = heap.pop()
+                assert pod is not None
+                self._push(pod)
+        self._schedule_backoff()
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[QueuedPod]:
+        """Every pod that waits; those in flight are left out."""
+        yield from self._active
+        yield from self._backoff
+        yield from self._error_backoff
+        yield from self._unschedulable.values()
+        yield from self._gated.values()
+
+    def __len__(self) -> int:
+        waiting = len(self._active) + len(self._backoff) + len(self._error_backoff)
+        return waiting + len(self._unschedulable) + len(self._gated)
+
+    @property
+    def in_flight_count(self) -> int:
+        """Attempts under way."""
+        return len(self._flying)
+
+    def counts(self) -> dict[str, QueueCounts]:
+        """Counts by profile."""
+        counts: dict[str, QueueCounts] = {}
+        for place, pods in (
+            ("active", self._active),
+            ("backoff", itertools.chain(self._backoff, self._error_backoff)),
+            ("unschedulable", self._unschedulable.values()),
+            ("gated", self._gated.values()),
+        ):
+            for pod in pods:
+                of_profile = counts.setdefault(pod.profile, QueueCounts())
+                setattr(of_profile, place, getattr(of_profile, place) + 1)
+        return counts
+
+    def close(self) -> None:
+        """Stop the timer."""
+        if self._backoff_timer is not None:
+            self._backoff_timer.cancel()
+            self._backoff_timer = None

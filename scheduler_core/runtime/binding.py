@@ -1,0 +1,78 @@
+"""PreBindPreFlight, PreBind, Bind and PostBind: the points of the binding cycle.
+
+Owns their order and the translation of faults into statuses: whatever a plugin raises here must unwind a pod and
+never end a task unseen.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+
+def _raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
+    log.error("plugin %s raised at %s for pod %s", plugin, point, pod.key, exc_info=fault)
+    return error(f'plugin "{plugin}" failed at {point}: raised {type(fault).__name__}: {fault}').of(plugin)
+
+
+def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    """Ask who has something to do before the bind.
+
+    Returns:
+        Success if anyone has, Skip if nobody; an error with its plugin (a rejection is not allowed here and is one).
+    """
+    anyone = False
+    for plugin in instance.pre_bind:
+        try:
+            status = plugin.pre_bind_pre_flight(state, pod, node_name)
+        except Exception as fault:
+            return _raised(plugin.name, "preBindPreFlight", pod, fault)
+        if status.is_skip:
+            state.skip_pre_bind.add(plugin.name)
+        elif status.is_success:
+            anyone = True
+        else:
+            text = f'plugin "{plugin.name}" answered {status.code_name} at preBindPreFlight: {status.message}'
+            return error(text).of(plugin.name)
+    return SUCCESS if anyone else SKIP
+
+
+async def run_pre_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    """Run PreBind until a plugin does not succeed."""
+    for plugin in instance.pre_bind:
+        if plugin.name in state.skip_pre_bind:
+            continue
+        try:
+            status = await plugin.pre_bind(state, pod, node_name)
+        except Exception as fault:
+            return _raised(plugin.name, "preBind", pod, fault)
+        if not status.is_success:
+            return status.of(plugin.name)
+    return SUCCESS
+
+
+async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+    """Run Bind until a plugin does not skip."""
+    for plugin in instance.bind:
+        try:
+            status = await plugin.bind(state, pod, node_name)
+        except Exception as fault:
+            return _raised(plugin.name, "bind", pod, fault)
+        if status.code is not Code.SKIP:
+            return status if status.is_success else status.of(plugin.name)
+    return error("every Bind plugin left the pod to the next; enable DefaultBinder last")
+
+
+def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
+    """Run PostBind; a plugin that raises is logged, since the pod is bound whatever it says."""
+    for plugin in instance.post_bind:
+        try:
+            plugin.post_bind(state, pod, node_name)
+        except Exception:
+            log.exception("plugin %s raised at postBind for pod %s", plugin.name, pod.key)

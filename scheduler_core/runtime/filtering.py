@@ -1,0 +1,195 @@
+"""PreFilter and Filter over all candidate rows.
+
+Owns the verdicts: which plugin rejects which row first. Follows kube-scheduler v1.36.3 (``RunPreFilterPlugins``,
+``RunFilterPlugins``); where it stops at a node's first rejection, here every vectorised plugin judges all rows and the
+first in order keeps the verdict, which is the same and needs no branch per node. Plugins that look at single nodes, or
+may read anything, are asked only about rows that are left.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import PluginError, SchedulerCoreError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_CODE_BITS = 16
+_CODE_MASK = 0xFFFF
+NARROWED = -1
+"""The verdict of rows that PreFilter left out by naming the only nodes to look at."""
+
+
+@dataclass(slots=True)
+class PreFilterOutcome:
+    """What PreFilter leaves.
+
+    Attributes:
+        status: Success, or the rejection of the pod as a whole with its plugin.
+        node_names: The only nodes to look at; None for all.
+        narrowing: Plugins that named nodes.
+    """
+
+    status: Status = SUCCESS
+    node_names: frozenset[str] | None = None
+    narrowing: tuple[str, ...] = ()
+
+
+def run_pre_filters(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns
+) -> PreFilterOutcome:
+    """Run PreFilter.
+
+    An Unschedulable answer lets the remaining plugins run, since preemption will want their state; an unresolvable one
+    ends the point at once.
+
+    Raises:
+        PluginError: A plugin raised, or answered what the point does not allow.
+    """
+    outcome = PreFilterOutcome()
+    narrowing: list[str] = []
+    for plugin in instance.pre_filter:
+        try:
+            result = plugin.pre_filter(state, pod, nodes)
+        except Exception as error:
+            raise _fault(plugin.name, "preFilter", error) from error
+        status = result.status
+        if status.is_skip:
+            state.skip_filter.add(plugin.name)
+            continue
+        if not status.is_success:
+            rejection = status.of(plugin.name)
+            if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
+                return PreFilterOutcome(rejection)
+            if status.code is not Code.UNSCHEDULABLE:
+                raise PluginError(plugin.name, "preFilter", status.message or f"answered {status.code_name}")
+            outcome.status = rejection
+            continue
+        if result.node_names is not None:
+            narrowing.append(plugin.name)
+            known = outcome.node_names
+            outcome.node_names = result.node_names if known is None else known & result.node_names
+            if not outcome.node_names:
+                return PreFilterOutcome(_nothing_left(narrowing), frozenset(), tuple(narrowing))
+    outcome.narrowing = tuple(narrowing)
+    return outcome
+
+
+def _nothing_left(narrowing: list[str]) -> Status:
+    if len(narrowing) == 1:
+        return unresolvable(f"node(s) didn't satisfy plugin {narrowing[0]}")
+    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowing))}] simultaneously")
+
+
+def narrowed_status(narrowing: tuple[str, ...]) -> Status:
+    """The status of rows that PreFilter left out."""
+    return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowing))}]")
+
+
+def run_filters(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows
+) -> Verdicts:
+    """Run Filter on rows.
+
+    Returns:
+        int32 per row asked about: 0 where every plugin lets the pod pass, else the verdict of the first that does not.
+        Freed rows hold anything.
+
+    Raises:
+        PluginError: A plugin raised, or answered what the point does not allow.
+    """
+    count = nodes.size if isinstance(rows, slice) else len(rows)
+    verdicts: Verdicts = np.zeros(count, dtype=np.int32)
+    untouched = True
+    for position, plugin in enumerate(instance.filters):
+        if plugin.name in state.skip_filter:
+            continue
+        if isinstance(plugin, NodeFilterAdapter):
+            changed = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
+            untouched = untouched and not changed
+            continue
+        codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
+        if codes is None:
+            continue
+        rejected = codes != 0
+        if not untouched:
+            np.logical_and(rejected, verdicts == 0, out=rejected)
+        if rejected.any():
+            np.copyto(verdicts, _verdicts(codes, position), where=rejected)
+            untouched = False
+    return verdicts
+
+
+@dataclass(slots=True)
+class _Question:
+    state: CycleState
+    pod: PodInfo
+    nodes: NodeColumns
+    rows: Rows
+
+
+def _verdicts(codes: NDArray[np.int16], position: int) -> Verdicts:
+    return (codes.astype(np.int32) & _CODE_MASK) | ((position + 1) << _CODE_BITS)
+
+
+def _codes(plugin: FilterRunner, question: _Question, count: int) -> NDArray[np.int16] | None:
+    try:
+        codes = plugin.filter(question.state, question.pod, question.nodes, question.rows)
+    except Exception as error:
+        raise _fault(plugin.name, "filter", error) from error
+    if codes is not None:
+        _check_codes(plugin.name, codes, count)
+    return codes
+
+
+def _check_codes(plugin: str, codes: object, count: int) -> None:
+    if not isinstance(codes, np.ndarray) or codes.dtype != np.int16 or codes.shape != (count,):
+        shape = getattr(codes, "shape", None)
+        kind = getattr(codes, "dtype", type(codes).__name__)
+        raise PluginError(plugin, "filter", f"answered {kind}{shape}; return int16[{count}] or None")
+
+
+def _judge_what_is_left(plugin: NodeFilterAdapter, position: int, verdicts: Verdicts, question: _Question) -> bool:
+    left = np.flatnonzero(verdicts == 0)
+    if isinstance(question.rows, slice):
+        left = left[question.nodes.alive[left]]
+        rows = left
+    else:
+        rows = question.rows[left]
+    codes = _codes(plugin, _Question(question.state, question.pod, question.nodes, rows), len(rows))
+    if codes is None:
+        return False
+    rejected = codes != 0
+    verdicts[left[rejected]] = _verdicts(codes[rejected], position)
+    return bool(rejected.any())
+
+
+def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo, verdict: int) -> Status:
+    """The status behind a verdict of this attempt, with its plugin.
+
+    Raises:
+        PluginError: The plugin cannot explain its own code.
+    """
+    plugin = instance.filters[(verdict >> _CODE_BITS) - 1]
+    code = verdict & _CODE_MASK
+    if code > np.iinfo(np.int16).max:
+        code -= 1 << _CODE_BITS
+    try:
+        status = plugin.decode(state, pod, code)
+    except Exception as error:
+        raise _fault(plugin.name, "filter", error) from error
+    return status.of(plugin.name)
+
+
+def _fault(plugin: str, point: str, error: Exception) -> SchedulerCoreError:
+    if isinstance(error, PluginError):
+        return error
+    return PluginError(plugin, point, f"raised {type(error).__name__}: {error}")

@@ -1,0 +1,209 @@
+"""A live profile: its plugins, instantiated, in the order of each point.
+
+Owns the lists that the runtime walks, and the plugins' life: built whole or not at all, closed once after the last pod
+in flight. Must not know how a profile was configured beyond its :class:`ProfileConfig`.
+
+    building ──▶ live ──swap──▶ retired ──last pod done──▶ closed
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from scheduler_core.config.plugin_args import read_args
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.extension_points import (
+    BindPlugin,
+    FilterPlugin,
+    NodeFilterPlugin,
+    PermitPlugin,
+    Plugin,
+    PostBindPlugin,
+    PostFilterPlugin,
+    PreBindPlugin,
+    PreEnqueuePlugin,
+    PreFilterPlugin,
+    PreScorePlugin,
+    QueueSortPlugin,
+    ReservePlugin,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unknown_config_problem
+from scheduler_core.framework.registry import Registry
+from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T", bound=Plugin)
+
+_REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, NodeFilterPlugin, ReservePlugin, PermitPlugin)
+
+
+class FrameworkInstance:
+    """One revision of a profile, running.
+
+    Attributes:
+        config: What it was built from.
+        revision: The hash of that.
+        resolved: Plugin names and weights per point, as status shows them.
+        plugins: Every instantiated plugin by name.
+        scores: Score plugins with their weights.
+    """
+
+    def __init__(self, config: ProfileConfig, resolved: ResolvedPlugins, plugins: Mapping[str, Plugin]) -> None:
+        self.config = config
+        self.revision = config.revision()
+        self.resolved = resolved
+        self.plugins = plugins
+
+        def at(point: str, kind: type[T]) -> tuple[T, ...]:
+            found = [plugins[entry.name] for entry in resolved[point]]
+            return tuple(plugin for plugin in found if isinstance(plugin, kind))
+
+        self.queue_sort = at("queueSort", QueueSortPlugin)[0]  # type: ignore[type-abstract]  # a kind to ask isinstance
+        self.pre_enqueue = at("preEnqueue", PreEnqueuePlugin)  # type: ignore[type-abstract]  # as above
+        self.pre_filter = at("preFilter", PreFilterPlugin)  # type: ignore[type-abstract]  # as above
+        self.filters: tuple[FilterRunner, ...] = tuple(
+            filter_runner(plugins[entry.name]) for entry in resolved["filter"]
+        )
+        self.post_filter = at("postFilter", PostFilterPlugin)  # type: ignore[type-abstract]  # as above
+        self.pre_score = at("preScore", PreScorePlugin)  # type: ignore[type-abstract]  # as above
+        self.scores: tuple[tuple[ScoreRunner, int], ...] = tuple(
+            (score_runner(plugins[entry.name]), entry.weight) for entry in resolved["score"]
+        )
+        self.reserve = at("reserve", ReservePlugin)  # type: ignore[type-abstract]  # as above
+        self.permit = at("permit", PermitPlugin)  # type: ignore[type-abstract]  # as above
+        self.pre_bind = at("preBind", PreBindPlugin)  # type: ignore[type-abstract]  # as above
+        self.bind = at("bind", BindPlugin)  # type: ignore[type-abstract]  # as above
+        self.post_bind = at("postBind", PostBindPlugin)  # type: ignore[type-abstract]  # as above
+        self.registrations: dict[str, tuple[EventRegistration, ...]] = {
+            name: tuple(plugin.events_to_register())
+            for name, plugin in plugins.items()
+            if isinstance(plugin, _REJECTING)
+        }
+        self._in_flight = 0
+        self._retired = False
+        self._closed = False
+
+    @property
+    def name(self) -> str:
+        """The scheduler name that the profile serves."""
+        return self.config.scheduler_name
+
+    @property
+    def in_flight(self) -> int:
+        """Pods whose attempt began on this instance and has not ended."""
+        return self._in_flight
+
+    def begin(self) -> None:
+        """An attempt begins on this instance."""
+        self._in_flight += 1
+
+    def end(self) -> None:
+        """An attempt has ended; the last one of a retired instance closes it."""
+        self._in_flight -= 1
+        self._close_if_done()
+
+    def retire(self) -> None:
+        """No new attempt begins here; close after the last."""
+        self._retired = True
+        self._close_if_done()
+
+    def _close_if_done(self) -> None:
+        if not self._retired or self._in_flight or self._closed:
+            return
+        self._closed = True
+        for plugin in self.plugins.values():
+            try:
+                plugin.close()
+            except Exception:
+                log.exception("plugin %s of profile %s failed to close; it is dropped", plugin.name, self.name)
+
+
+HandleFactory = Callable[[str], Handle]
+"""Makes the handle of a profile from its scheduler name."""
+
+
+def build_instance(
+    config: ProfileConfig, registry: Registry, defaults: Plugins, make_handle: HandleFactory
+) -> FrameworkInstance:
+    """Instantiate a profile, whole or not at all.
+
+    Args:
+        config: The profile.
+        registry: The plugins that exist.
+        defaults: The default plugin set.
+        make_handle: Makes the plugins' handle.
+
+    Returns:
+        The instance, not yet live.
+
+    Raises:
+        ConfigError: With every problem: unknown plugins, bad args, no or several QueueSort plugins, no Bind plugin, a
+            plugin that cannot be made.
+    """
+    resolved, problems = resolve(config.plugins, defaults, registry)
+    problems = list(problems)
+    given = {entry.name: (index, entry.args) for index, entry in enumerate(config.plugin_config)}
+    for name, (index, _) in given.items():
+        message = unknown_config_problem(name, registry)
+        if message:
+            problems.append(Problem(f"pluginConfig[{index}].name", message))
+    enabled = dict.fromkeys(entry.name for entries in resolved.values() for entry in entries)
+    handle = make_handle(config.scheduler_name)
+    plugins: dict[str, Plugin] = {}
+    for name in dict.fromkeys([*enabled, *(name for name in given if name in registry)]):
+        index, args = given.get(name, (-1, {}))
+        try:
+            read = _read(name, args, f"pluginConfig[{index}]", registry)
+            if name in enabled:
+                plugins[name] = _make(
+                    name, read, f"pluginConfig[{index}]" if index >= 0 else "plugins", registry, handle
+                )
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        _close_all(plugins)
+        raise ConfigError(problems)
+    try:
+        return FrameworkInstance(config, resolved, plugins)
+    except Exception as error:
+        _close_all(plugins)
+        message = f"the plugins cannot be wired together: {error}; see the operator's log, or disable the faulty plugin"
+        raise ConfigError([Problem("plugins", message)]) from error
+
+
+def _read(name: str, args: Mapping[str, object], path: str, registry: Registry) -> BaseModel | None:
+    kind = registry.get(name)
+    assert kind is not None
+    if kind.args_model is not None:
+        return read_args(name, kind.args_model, args, f"{path}.args")
+    fields = sorted(set(args) - {"apiVersion", "kind"})
+    if fields:
+        raise ConfigError([Problem(f"{path}.args", f'plugin "{name}" takes no args; remove {", ".join(fields)}')])
+    return None
+
+
+def _make(name: str, args: BaseModel | None, path: str, registry: Registry, handle: Handle) -> Plugin:
+    kind = registry.get(name)
+    assert kind is not None
+    try:
+        return kind(args, handle)
+    except Exception as error:
+        message = f'plugin "{name}" cannot be made: {error}; correct its args or disable it'
+        raise ConfigError([Problem(path, message)]) from error
+
+
+def _close_all(plugins: Mapping[str, Plugin]) -> None:
+    for plugin in plugins.values():
+        try:
+            plugin.close()
+        except Exception:
+            log.exception("plugin %s failed to close; it is dropped", plugin.name)

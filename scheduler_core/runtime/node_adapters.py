@@ -1,0 +1,136 @@
+"""One node at a time, called as if it were all at once.
+
+Owns the adapters by which plugins that look at single nodes serve the vectorised points. They are asked only about rows
+that are left, since each costs a Python call.
+"""
+
+from __future__ import annotations
+
+from typing import cast
+
+import numpy as np
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    NodeFilterPlugin,
+    NodeScorePlugin,
+    Plugin,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import Code, Status
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_MAX_CODES = 32_767
+
+
+def row_numbers(nodes: NodeColumns, rows: Rows) -> list[int]:
+    """The rows that ``rows`` stands for, freed ones left out."""
+    if isinstance(rows, slice):
+        return [int(row) for row in np.flatnonzero(nodes.alive[rows])]
+    return [int(row) for row in rows]
+
+
+def _view(nodes: NodeColumns, row: int) -> NodeView | None:
+    node = nodes.nodes[row]
+    return None if node is None else NodeView(nodes, row, node)
+
+
+class NodeFilterAdapter:
+    """Serves Filter with a :class:`NodeFilterPlugin`; distinct answers are numbered within the attempt."""
+
+    def __init__(self, plugin: NodeFilterPlugin) -> None:
+        self.plugin = plugin
+        self.name = plugin.name
+        self._key: StateKey[list[Status]] = StateKey(f"{plugin.name}/statuses")
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Ask the plugin about each row."""
+        statuses = state.get(self._key)
+        if statuses is None:
+            statuses = []
+            state.write(self._key, statuses)
+        numbers = {status: number for number, status in enumerate(statuses, start=1)}
+        count = nodes.size if isinstance(rows, slice) else len(rows)
+        codes = np.zeros(count, dtype=np.int16)
+        positions = row_numbers(nodes, rows)
+        for index, row in enumerate(positions):
+            view = _view(nodes, row)
+            if view is None:
+                continue
+            status = self.plugin.filter_node(state, pod, view)
+            if not isinstance(status, Status):
+                raise PluginError(self.name, "filter", f"answered {status!r} for node {view.name}; return a Status")
+            if status.is_success:
+                continue
+            if status.code is Code.ERROR:
+                raise PluginError(self.name, "filter", status.message or f"failed on node {view.name}")
+            number = numbers.get(status)
+            if number is None:
+                if len(statuses) == _MAX_CODES:
+                    raise PluginError(self.name, "filter", f"gave more than {_MAX_CODES} distinct answers; word fewer")
+                statuses.append(status)
+                number = numbers[status] = len(statuses)
+            codes[row if isinstance(rows, slice) else index] = number
+        return codes
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The answer behind a number."""
+        del pod
+        return state.read(self._key)[code - 1]
+
+
+class NodeScoreAdapter:
+    """Serves Score with a :class:`NodeScorePlugin`."""
+
+    def __init__(self, plugin: NodeScorePlugin) -> None:
+        self.plugin = plugin
+        self.name = plugin.name
+        self.normalization = plugin.normalization
+        self._key: StateKey[list[str]] = StateKey(f"{plugin.name}/scored")
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Ask the plugin about each row; freed rows get 0."""
+        scores = np.zeros(nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int64)
+        names: list[str] = [""] * len(scores)
+        for index, row in enumerate(row_numbers(nodes, rows)):
+            view = _view(nodes, row)
+            if view is None:
+                continue
+            score = self.plugin.score_node(state, pod, view)
+            if isinstance(score, bool) or not isinstance(score, int):
+                raise PluginError(self.name, "score", f"answered {score!r} for node {view.name}; return an int")
+            position = row if isinstance(rows, slice) else index
+            scores[position] = score
+            names[position] = view.name
+        state.write(self._key, names)
+        return scores
+
+    def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
+        """Hand all raw scores to the plugin by node name."""
+        names = state.read(self._key)
+        by_name = {name: int(score) for name, score in zip(names, raw.tolist(), strict=True) if name}
+        normalized = self.plugin.normalize(state, pod, by_name)
+        missing = sorted(set(by_name) - set(normalized))
+        if missing:
+            raise PluginError(self.name, "normalizeScore", f"left out node {missing[0]}; answer for every node")
+        return np.array([normalized.get(name, 0) for name in names], dtype=np.int64)
+
+
+FilterRunner = FilterPlugin | NodeFilterAdapter
+ScoreRunner = ScorePlugin | NodeScoreAdapter
+
+
+def filter_runner(plugin: Plugin) -> FilterRunner:
+    """A plugin that serves Filter, in the form that takes all rows."""
+    return NodeFilterAdapter(plugin) if isinstance(plugin, NodeFilterPlugin) else cast("FilterPlugin", plugin)
+
+
+def score_runner(plugin: Plugin) -> ScoreRunner:
+    """A plugin that serves Score, in the form that takes all rows."""
+    return NodeScoreAdapter(plugin) if isinstance(plugin, NodeScorePlugin) else cast("ScorePlugin", plugin)

@@ -1,0 +1,136 @@
+"""Permit, and the pods that wait there.
+
+Owns who waits, on whose word and until when. A waiting pod ends exactly once: allowed by all, rejected by one, or out
+of time.
+
+Follows kube-scheduler v1.36.3 (``framework/runtime/waiting_pods_map.go``): each plugin has its own timer, none longer
+than 15 minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterator
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
+from scheduler_core.ports import Clock, Timer
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+MAX_TIMEOUT_SECONDS = 15 * 60.0
+
+
+def run_permit(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str
+) -> tuple[Status, dict[str, float]]:
+    """Run Permit.
+
+    Returns:
+        Success; or a rejection or an error with its plugin; or Wait, with the seconds that each waiting plugin gives.
+    """
+    waits: dict[str, float] = {}
+    for plugin in instance.permit:
+        try:
+            result = plugin.permit(state, pod, node_name)
+        except Exception as fault:
+            log.exception("plugin %s raised at permit for pod %s", plugin.name, pod.key)
+            text = f'plugin "{plugin.name}" failed at permit: raised {type(fault).__name__}: {fault}'
+            return error(text).of(plugin.name), {}
+        status = result.status
+        if status.code is Code.WAIT:
+            waits[plugin.name] = min(result.timeout_seconds, MAX_TIMEOUT_SECONDS)
+        elif not status.is_success:
+            return status.of(plugin.name), {}
+    return (Status(Code.WAIT), waits) if waits else (SUCCESS, {})
+
+
+class WaitingPodEntry:
+    """A pod that waits; see :class:`scheduler_core.framework.handle.WaitingPod`."""
+
+    def __init__(self, pod: PodInfo, node_name: str, waits: dict[str, float], clock: Clock) -> None:
+        self.pod = pod
+        self.node_name = node_name
+        self.since = clock.now()
+        self._outcome: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self._timers: dict[str, Timer] = {
+            plugin: clock.call_later(seconds, self._time_out(plugin, seconds)) for plugin, seconds in waits.items()
+        }
+
+    def pending_plugins(self) -> list[str]:
+        """The plugins that have not allowed the pod yet."""
+        return list(self._timers)
+
+    def allow(self, plugin: str) -> None:
+        """``plugin`` allows the pod; the last one ends the wait."""
+        timer = self._timers.pop(plugin, None)
+        if timer is None:
+            return
+        timer.cancel()
+        if not self._timers:
+            self._end(SUCCESS)
+
+    def reject(self, plugin: str, reason: str) -> None:
+        """``plugin`` refuses the pod; the wait ends."""
+        self._end(unschedulable(reason).of(plugin))
+
+    async def outcome(self) -> Status:
+        """Wait for the end: Success, or the rejection with its plugin."""
+        return await self._outcome
+
+    def _time_out(self, plugin: str, seconds: float) -> _TimeOut:
+        return _TimeOut(self, plugin, seconds)
+
+    def _end(self, status: Status) -> None:
+        for timer in self._timers.values():
+            timer.cancel()
+        if not self._outcome.done():
+            self._outcome.set_result(status)
+
+
+class _TimeOut:
+    """The end of one plugin's patience."""
+
+    def __init__(self, entry: WaitingPodEntry, plugin: str, seconds: float) -> None:
+        self._entry, self._plugin, self._seconds = entry, plugin, seconds
+
+    def __call__(self) -> None:
+        self._entry.reject(
+            self._plugin, f"rejected due to timeout after waiting {self._seconds:g}s at plugin {self._plugin}"
+        )
+
+
+class WaitingPodMap:
+    """All pods that wait at Permit, of every profile; see :class:`scheduler_core.framework.handle.WaitingPods`."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._entries: dict[str, WaitingPodEntry] = {}
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __iter__(self) -> Iterator[WaitingPodEntry]:
+        return iter(list(self._entries.values()))
+
+    def get(self, uid: str) -> WaitingPodEntry | None:
+        """The entry of a pod, None if it does not wait."""
+        return self._entries.get(uid)
+
+    def add(self, pod: PodInfo, node_name: str, waits: dict[str, float]) -> WaitingPodEntry:
+        """Make a pod wait from now on."""
+        entry = self._entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
+        return entry
+
+    async def wait(self, uid: str) -> Status:
+        """Wait for a pod's end; Success at once for one that does not wait."""
+        entry = self._entries.get(uid)
+        if entry is None:
+            return SUCCESS
+        try:
+            return await entry.outcome()
+        finally:
+            self._entries.pop(uid, None)

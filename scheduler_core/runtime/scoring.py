@@ -1,0 +1,136 @@
+"""PreScore, Score and NormalizeScore over the feasible rows.
+
+Owns the sum of weighted scores, and the parts of it where someone asks. Follows kube-scheduler v1.36.3
+(``RunScorePlugins``): a normalised score outside 0 to 100 is a fault of its plugin.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Scores
+from scheduler_core.framework.status import Code
+from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.node_adapters import ScoreRunner
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class PluginScores:
+    """One plugin's part: int64 per row, as answered, as normalised, and times the weight."""
+
+    raw: Scores
+    normalized: Scores
+    weighted: Scores
+
+
+@dataclass(slots=True)
+class ScoreTable:
+    """Totals per row and, where asked for, each plugin's part by name."""
+
+    totals: Scores
+    parts: dict[str, PluginScores] = field(default_factory=dict)
+
+
+def run_pre_scores(
+    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows
+) -> None:
+    """Run PreScore.
+
+    Raises:
+        PluginError: A plugin raised, or answered neither Success nor Skip.
+    """
+    for plugin in instance.pre_score:
+        try:
+            status = plugin.pre_score(state, pod, nodes, rows)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
+        if status.is_skip:
+            state.skip_score.add(plugin.name)
+        elif status.code is not Code.SUCCESS:
+            raise PluginError(plugin.name, "preScore", status.message or f"answered {status.code_name}")
+
+
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What is scored: a pod on rows, within one attempt."""
+
+    state: CycleState
+    pod: PodInfo
+    nodes: NodeColumns
+    rows: Rows
+
+
+def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: bool = False) -> ScoreTable:
+    """Run Score and NormalizeScore and add up.
+
+    Args:
+        instance: The profile.
+        scoring: What is scored; ``rows`` are the feasible ones.
+        keep_parts: Whether each plugin's part is kept for an explanation.
+
+    Raises:
+        PluginError: A plugin raised, or answered what the point does not allow.
+    """
+    rows = scoring.rows
+    count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
+    table = ScoreTable(np.zeros(count, dtype=np.int64))
+    for plugin, weight in instance.scores:
+        if plugin.name in scoring.state.skip_score:
+            continue
+        try:
+            raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
+            _check_shape(plugin.name, raw, count)
+            normalized = _normalized(plugin, raw, scoring)
+            _check_shape(plugin.name, normalized, count)
+        except PluginError:
+            raise
+        except Exception as error:
+            raise PluginError(plugin.name, "score", f"raised {type(error).__name__}: {error}") from error
+        _check_range(plugin.name, normalized, scoring)
+        weighted = normalized if weight == 1 else normalized * weight
+        table.totals += weighted
+        if keep_parts:
+            table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
+    return table
+
+
+def _normalized(plugin: ScoreRunner, raw: Scores, scoring: Scoring) -> Scores:
+    match plugin.normalization:
+        case Normalization.NONE:
+            return raw
+        case Normalization.MAX:
+            return normalize_max(raw)
+        case Normalization.REVERSE_MAX:
+            return normalize_reverse_max(raw)
+        case Normalization.OWN:
+            return plugin.normalize(scoring.state, scoring.pod, raw)
+
+
+def _check_shape(plugin: str, scores: object, count: int) -> None:
+    if not isinstance(scores, np.ndarray) or scores.dtype != np.int64 or scores.shape != (count,):
+        shape = getattr(scores, "shape", None)
+        kind = getattr(scores, "dtype", type(scores).__name__)
+        raise PluginError(plugin, "score", f"answered {kind}{shape}; return int64[{count}]")
+
+
+def _check_range(plugin: str, scores: Scores, scoring: Scoring) -> None:
+    if not len(scores):
+        return
+    lowest, highest = int(scores.min()), int(scores.max())
+    if lowest < 0 or highest > MAX_NODE_SCORE:
+        worst = lowest if lowest < 0 else highest
+        position = int(np.flatnonzero(scores == worst)[0])
+        row = position if isinstance(scoring.rows, slice) else int(scoring.rows[position])
+        node = scoring.nodes.names[row]
+        raise PluginError(
+            plugin, "score", f"gave node {node} {worst} after normalisation; stay within 0 and {MAX_NODE_SCORE}"
+        )
