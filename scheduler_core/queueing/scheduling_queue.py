@@ -8,6 +8,8 @@ Owns the places and the moves between them::
       ▼             │        ▲       ▼
      gated ──event──┘        └── unschedulable   (woken by a hint, activation, or after the flush interval)
 
+    parked: pods whose profile is not live; they go back to ``add`` when it comes
+
 Must not know why pods fail. Time is the clock's; nothing here awaits but :meth:`SchedulingQueue.wait`.
 
 Follows kube-scheduler v1.36.3 (``backend/queue``): errors back off apart from rejections, a pod whose rejecting plugin
@@ -49,8 +51,8 @@ class QueueCounts:
         return self.active + self.backoff + self.unschedulable + self.gated
 
 
-RulesLookup = Callable[[str], QueueingRules]
-"""The rules of a live profile by its scheduler name."""
+RulesLookup = Callable[[str], QueueingRules | None]
+"""The rules of a profile by its scheduler name; None while it is not live."""
 
 
 class SchedulingQueue:
@@ -71,6 +73,7 @@ class SchedulingQueue:
         self._error_backoff = PodHeap()
         self._unschedulable: dict[str, QueuedPod] = {}
         self._gated: dict[str, QueuedPod] = {}
+        self._parked: dict[str, QueuedPod] = {}
         self._in_flight = InFlight()
         self._flying: dict[str, QueuedPod] = {}
         self._sequence = itertools.count()
@@ -108,6 +111,8 @@ class SchedulingQueue:
             self._enter(pod)
         elif info.uid in self._unschedulable:
             self._wake([pod], events, old, new)
+        elif info.uid in self._parked:
+            pod.timestamp = self._clock.now()
 
     def remove(self, uid: str) -> QueuedPod | None:
         """A waiting pod is gone, or bound by someone else; one in flight will not come back when it fails."""
@@ -116,7 +121,11 @@ class SchedulingQueue:
             pod = heap.remove(uid)
             if pod is not None:
                 return pod
-        return self._unschedulable.pop(uid, None) or self._gated.pop(uid, None) or self._flying.pop(uid, None)
+        for place in (self._unschedulable, self._gated, self._parked, self._flying):
+            pod = place.pop(uid, None)
+            if pod is not None:
+                return pod
+        return None
 
     def find(self, uid: str) -> QueuedPod | None:
         """The pod of this UID wherever it waits or flies; None if the queue does not know it."""
@@ -127,6 +136,7 @@ class SchedulingQueue:
             or self._error_backoff.get(uid)
             or self._gated.get(uid)
             or self._flying.get(uid)
+            or self._parked.get(uid)
         )
 
     # -- attempts -----------------------------------------------------------------------------------------------
@@ -178,17 +188,17 @@ class SchedulingQueue:
             pod.error_count = 0
         else:
             pod.error_count += 1
-        verdict = Requeue.AFTER_BACKOFF
-        if pod.rejected_by:
-            verdict = Requeue.STAY
-            rules = self._rules(pod.profile)
-            for seen in events:
-                judged = rules.judge(pod, seen.event, seen.old, seen.new)
-                if judged is Requeue.AT_ONCE:
-                    verdict = judged
-                    break
-                if judged is Requeue.AFTER_BACKOFF:
-                    verdict = judged
+        rules = self._rules(pod.profile)
+        if rules is None:
+            self._parked[uid] = pod
+            return
+        verdict = Requeue.STAY if pod.rejected_by else Requeue.AFTER_BACKOFF
+        for seen in events:
+            if verdict is Requeue.AT_ONCE or not pod.rejected_by:
+                break
+            judged = rules.judge(pod, seen.event, seen.old, seen.new)
+            if judged is not Requeue.STAY:
+                verdict = judged
         if verdict is Requeue.STAY:
             self._unschedulable[uid] = pod
         else:
@@ -196,11 +206,12 @@ class SchedulingQueue:
 
     # -- moving -------------------------------------------------------------------------------------------------
 
-    def on_event(self, event: ClusterEvent, old: object | None, new: object | None) -> None:
-        """Something happened in the cluster: wake the pods that it may help."""
+    def on_event(self, event: ClusterEvent, old: object | None, new: object | None, but: str = "") -> None:
+        """Something happened in the cluster: wake the pods that it may help, but the one of UID ``but``."""
         self._in_flight.note(event, old, new)
         if self._unschedulable or self._gated:
-            self._wake([*self._unschedulable.values(), *self._gated.values()], (event,), old, new)
+            pods = [pod for pod in (*self._unschedulable.values(), *self._gated.values()) if pod.uid != but]
+            self._wake(pods, (event,), old, new)
 
     def activate(self, uids: Iterable[str]) -> None:
         """Move pods to the active queue, whatever rejected them; gated ones stay."""
@@ -209,20 +220,22 @@ class SchedulingQueue:
             if pod is not None:
                 self._enter(pod)
 
-    def retry_profile(self, profile: str) -> None:
-        """Try all waiting pods of a profile again, gates included: its plugins were replaced."""
-        for waiting in (self._unschedulable, self._gated):
-            for pod in [pod for pod in waiting.values() if pod.profile == profile]:
-                del waiting[pod.uid]
-                pod.rejected_by = frozenset()
-                self._enter(pod)
-
-    def withdraw_profile(self, profile: str) -> list[PodInfo]:
-        """Take out all waiting pods of a profile that is not live any more; those in flight end by themselves."""
-        pods = [pod for pod in self if pod.profile == profile]
-        for pod in pods:
-            self.remove(pod.uid)
-        return [pod.info for pod in pods]
+    def profile_changed(self, profile: str) -> None:
+        """A profile came, was replaced or went: its pods are tried again by its new rules, or parked."""
+        places: tuple[dict[str, QueuedPod], ...] = (self._unschedulable, self._gated, self._parked)
+        moving = [pod for place in places for pod in place.values() if pod.profile == profile]
+        for pod in moving:
+            for place in places:
+                place.pop(pod.uid, None)
+        if self._rules(profile) is None:
+            for heap in (self._active, self._backoff, self._error_backoff):
+                waiting = [pod for pod in heap if pod.profile == profile]
+                moving += waiting
+                for pod in waiting:
+                    heap.remove(pod.uid)
+        for pod in moving:
+            pod.rejected_by = frozenset()
+            self._enter(pod)
 
     def resort(self) -> None:
         """Order the active queue anew: the QueueSort plugin was replaced."""
@@ -242,14 +255,16 @@ class SchedulingQueue:
     ) -> None:
         for event in events:
             for pod in pods:
-                verdict = self._rules(pod.profile).judge(pod, event, old, new)
+                rules = self._rules(pod.profile)
+                verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, new)
                 if verdict is Requeue.STAY:
                     continue
                 if self._unschedulable.pop(pod.uid, None) or self._gated.pop(pod.uid, None):
                     self._activate_or_back_off(pod, verdict)
 
     def _activate_or_back_off(self, pod: QueuedPod, verdict: Requeue) -> None:
-        until = pod.timestamp + self._rules(pod.profile).backoff(pod)
+        rules = self._rules(pod.profile)
+        until = pod.timestamp + (0.0 if rules is None else rules.backoff(pod))
         if verdict is Requeue.AFTER_BACKOFF and until > self._clock.now():
             if not self._passes_gates(pod):
                 return
@@ -262,13 +277,17 @@ class SchedulingQueue:
             self._enter(pod)
 
     def _enter(self, pod: QueuedPod) -> None:
-        """Into the active queue, or among the gated."""
+        """Into the active queue, or among the gated or the parked."""
         if self._passes_gates(pod):
             self._push(pod)
 
     def _passes_gates(self, pod: QueuedPod) -> bool:
-        """Whether the gates are open; if not, the pod is among the gated now."""
-        status = self._rules(pod.profile).gate(pod)
+        """Whether the gates are open; if not, the pod is among the gated now, or parked."""
+        rules = self._rules(pod.profile)
+        if rules is None:
+            self._parked[pod.uid] = pod
+            return False
+        status = rules.gate(pod)
         if status.is_success:
             pod.gated_by, pod.gate_reasons = "", ()
             return True
@@ -279,7 +298,9 @@ class SchedulingQueue:
         return False
 
     def _push(self, pod: QueuedPod) -> None:
-        pod.sort_key = self._rules(pod.profile).sort_key(pod)
+        rules = self._rules(pod.profile)
+        assert rules is not None
+        pod.sort_key = rules.sort_key(pod)
         self._active.push(pod.sort_key, pod)
         self._ready.set()
 
@@ -308,7 +329,7 @@ class SchedulingQueue:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[QueuedPod]:
-        """Every pod that waits; those in flight are left out."""
+        """Every pod that waits for a live profile; those in flight and those parked are left out."""
         yield from self._active
         yield from self._backoff
         yield from self._error_backoff
@@ -318,6 +339,16 @@ class SchedulingQueue:
     def __len__(self) -> int:
         waiting = len(self._active) + len(self._backoff) + len(self._error_backoff)
         return waiting + len(self._unschedulable) + len(self._gated)
+
+    @property
+    def parked_count(self) -> int:
+        """Pods whose profile is not live."""
+        return len(self._parked)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing can be tried before time passes or something happens."""
+        return not (self._active or self._backoff or self._flying)
 
     @property
     def in_flight_count(self) -> int:

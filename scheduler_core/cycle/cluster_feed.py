@@ -1,0 +1,174 @@
+"""What the cluster reports, taken into the cache and the queue.
+
+Owns the translation: which change of which object is which event, and what of it concerns the cache, the queue or both.
+Whoever watches (informers, the simulator, tests) calls it on the loop, between two cycles.
+
+Follows kube-scheduler v1.36.3 (``eventhandlers.go``, ``framework/events.go``). A change of a node that alters nothing
+the core reads (a heartbeat) ends here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cluster_events import (
+    ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
+    NODE_ADD,
+    NODE_DELETE,
+    UNSCHEDULED_POD_UPDATE,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_requests import pod_requests
+
+log = logging.getLogger(__name__)
+
+
+class ClusterFeed:
+    """Takes changes of pods and nodes."""
+
+    def __init__(self, context: CycleContext) -> None:
+        self._context = context
+
+    # -- pods ---------------------------------------------------------------------------------------------------
+
+    def pod_added(self, pod: Pod) -> None:
+        """A pod has come, or is first seen."""
+        self._guarded(self._pod_added, pod)
+
+    def pod_updated(self, old: Pod, pod: Pod) -> None:
+        """A pod has changed."""
+        self._guarded(lambda new: self._pod_updated(old, new), pod)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """A pod is gone, or has ended."""
+        context, uid = self._context, pod.metadata.uid
+        placed = context.cache.remove_pod(uid)
+        context.queue.remove(uid)
+        waiting = context.waiting.get(uid)
+        if waiting is not None:
+            waiting.reject("", "the pod was deleted")
+        if placed is not None or pod.spec.node_name:
+            context.queue.on_event(ASSIGNED_POD_DELETE, pod, None)
+        else:
+            context.queue.on_event(ClusterEvent(Resource.POD, Action.DELETE, "UnschedulablePodDelete"), pod, None)
+
+    def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
+        try:
+            take(pod)
+        except SchedulerCoreError as error:
+            log.error("pod %s is left out: %s; correct the pod", pod.key, error)  # noqa: TRY400 - the text says it all
+
+    def _pod_added(self, pod: Pod) -> None:
+        if pod.is_terminal:
+            return
+        context = self._context
+        if pod.spec.node_name:
+            context.cache.add_pod(pod)
+            context.queue.remove(pod.metadata.uid)
+            context.queue.on_event(ASSIGNED_POD_ADD, None, pod)
+            return
+        info = context.cache.columns.compile_pod(pod)
+        if pod.status.nominated_node_name:
+            context.queue.nominator.nominate(info, pod.status.nominated_node_name)
+        context.queue.add(info)
+
+    def _pod_updated(self, old: Pod, pod: Pod) -> None:
+        if pod.metadata.uid != old.metadata.uid:
+            self.pod_deleted(old)
+            self._pod_added(pod)
+        elif pod.is_terminal:
+            if not old.is_terminal:
+                self.pod_deleted(pod)
+        elif pod.spec.node_name and not old.spec.node_name:
+            self._pod_added(pod)
+        elif pod.spec.node_name:
+            self._context.cache.add_pod(pod)
+            for event in _pod_events(old, pod):
+                self._context.queue.on_event(event, old, pod)
+        else:
+            self._waiting_pod_updated(old, pod)
+
+    def _waiting_pod_updated(self, old: Pod, pod: Pod) -> None:
+        context = self._context
+        if context.cache.get(pod.metadata.uid) is not None:
+            return
+        info = context.cache.columns.compile_pod(pod)
+        if pod.status.nominated_node_name != old.status.nominated_node_name:
+            if pod.status.nominated_node_name:
+                context.queue.nominator.nominate(info, pod.status.nominated_node_name)
+            else:
+                context.queue.nominator.withdraw(info.uid)
+        events = _pod_events(old, pod)
+        if not events and old.spec != pod.spec:
+            events = [UNSCHEDULED_POD_UPDATE]
+        context.queue.update(info, events, old)
+
+    # -- nodes --------------------------------------------------------------------------------------------------
+
+    def node_added(self, node: Node) -> None:
+        """A node has come, or is first seen."""
+        try:
+            self._context.cache.add_node(node)
+        except SchedulerCoreError as error:
+            log.error("node %s is left out: %s; correct its status", node.metadata.name, error)  # noqa: TRY400 - as above
+            return
+        self._context.queue.on_event(NODE_ADD, None, node)
+
+    def node_updated(self, old: Node, node: Node) -> None:
+        """A node has changed."""
+        if old.spec == node.spec and old.status == node.status and old.metadata.labels == node.metadata.labels:
+            return
+        try:
+            self._context.cache.update_node(node)
+        except SchedulerCoreError as error:
+            log.error("node %s stays as it was: %s; correct its status", node.metadata.name, error)  # noqa: TRY400 - as above
+            return
+        for event in _node_events(old, node):
+            self._context.queue.on_event(event, old, node)
+
+    def node_deleted(self, node: Node) -> None:
+        """A node is gone."""
+        self._context.cache.remove_node(node.metadata.name)
+        self._context.queue.on_event(NODE_DELETE, node, None)
+
+
+def _node_events(old: Node, new: Node) -> list[ClusterEvent]:
+    """What about a node changed, as plugins name it."""
+    actions: list[Action] = []
+    if old.status.allocatable != new.status.allocatable:
+        actions.append(Action.UPDATE_NODE_ALLOCATABLE)
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_NODE_LABEL)
+    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+        actions.append(Action.UPDATE_NODE_TAINT)
+    if old.status.declared_features != new.status.declared_features:
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def _pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
+    """What about a pod changed, as plugins name it."""
+    actions: list[Action] = []
+    if old.metadata.labels != new.metadata.labels:
+        actions.append(Action.UPDATE_POD_LABEL)
+    if old.spec != new.spec or old.status != new.status:
+        if _is_scaled_down(old, new):
+            actions.append(Action.UPDATE_POD_SCALE_DOWN)
+        if old.spec.tolerations != new.spec.tolerations:
+            actions.append(Action.UPDATE_POD_TOLERATION)
+        if old.spec.scheduling_gates and not new.spec.scheduling_gates:
+            actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
+    return [ClusterEvent(Resource.POD, action) for action in actions]
+
+
+def _is_scaled_down(old: Pod, new: Pod) -> bool:
+    before, after = pod_requests(old).accounted, pod_requests(new).accounted
+    return any(after.get(name, 0) < amount for name, amount in before.items())

@@ -1,0 +1,88 @@
+"""What all steps of a cycle share.
+
+Owns nothing itself: it names the parts that belong together and the options that hold for all profiles.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.runtime.profiles import ProfileTable
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_order import NodeOrder
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(slots=True)
+class ProfileRecord:
+    """What a profile has done since the process started; instances come and go, this stays.
+
+    Attributes:
+        scheduled: Pods bound.
+        unschedulable: Attempts that ended in a rejection.
+        errors: Attempts that ended in an error.
+        last_scheduled: When the last pod was bound, UTC.
+        last_error: The text of the last error.
+    """
+
+    scheduled: int = 0
+    unschedulable: int = 0
+    errors: int = 0
+    last_scheduled: datetime | None = None
+    last_error: str = ""
+
+
+@dataclass(slots=True)
+class CycleContext:
+    """The parts.
+
+    Attributes:
+        seed: Settles ties among equal nodes; equal seeds and equal clusters give equal placements.
+        percentage_of_nodes_to_score: For profiles that set none themselves; None looks at all nodes.
+        next_start: Where the next search begins, for profiles that look at a percentage of the nodes.
+        records: What profiles have done, by scheduler name.
+    """
+
+    cache: ClusterCache
+    queue: SchedulingQueue
+    profiles: ProfileTable
+    waiting: WaitingPodMap
+    clock: Clock
+    writer: ClusterWriter
+    node_order: NodeOrder
+    seed: int = 0
+    percentage_of_nodes_to_score: int | None = None
+    next_start: int = 0
+    records: dict[str, ProfileRecord] = field(default_factory=dict)
+
+    def record(self, profile: str) -> ProfileRecord:
+        """The record of a profile."""
+        return self.records.setdefault(profile, ProfileRecord())
+
+
+@dataclass(slots=True)
+class Attempt:
+    """One try to place one pod.
+
+    Attributes:
+        queued: The pod in the queue.
+        info: The pod as it was when the attempt began; an update meanwhile does not touch it.
+        instance: The profile's revision that decides, from begin to end.
+        state: What plugins keep.
+        started: The clock's time.
+        node_name: The chosen node, "" until there is one.
+    """
+
+    queued: QueuedPod
+    info: PodInfo
+    instance: FrameworkInstance
+    started: float
+    state: CycleState = field(default_factory=CycleState)
+    node_name: str = ""

@@ -1,0 +1,109 @@
+"""What becomes of a pod whose attempt failed.
+
+Owns the words (condition and event, as kube-scheduler words them) and the way back into the queue. Must not undo
+anything: what was assumed or reserved is unwound by the step that did it, before it comes here.
+
+Follows kube-scheduler v1.36.3 (``handleSchedulingFailure``).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.status import Status
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.ports import Event, ObjectReference, PodStatusPatch
+
+log = logging.getLogger(__name__)
+
+POD_SCHEDULED = "PodScheduled"
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why an attempt failed.
+
+    Attributes:
+        message: The whole text.
+        rejected_by: Plugins that turned the pod away; empty for errors.
+        pending_on: Of those, the ones that answered Pending.
+        is_error: Whether it is an error rather than a rejection.
+        nominated_node: The node to be promised; "" takes a promise back, None leaves it.
+    """
+
+    message: str
+    rejected_by: frozenset[str] = frozenset()
+    pending_on: frozenset[str] = frozenset()
+    is_error: bool = False
+    nominated_node: str | None = ""
+
+
+def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
+    """The pod fits nowhere."""
+    return Failure(
+        diagnosis.message(),
+        frozenset(diagnosis.rejected_by),
+        frozenset(diagnosis.pending_on),
+        nominated_node=nominated_node,
+    )
+
+
+def of_status(status: Status) -> Failure:
+    """A plugin turned the pod away after its node was chosen, or failed."""
+    if not status.is_rejected:
+        return Failure(status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=True)
+    message = "0/1 nodes are available:"
+    if status.reasons:
+        message += " " + ", ".join(sorted(f"1 {reason}" for reason in status.reasons)) + "."
+    plugins = frozenset((status.plugin,))
+    return Failure(message, plugins, plugins if status.code_name == "Pending" else frozenset())
+
+
+def reference_to(pod: Pod) -> ObjectReference:
+    """The pod as events name it."""
+    return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
+
+
+def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
+    """Tell why, and let the pod wait again, unless it is bound or gone meanwhile."""
+    queued, profile = attempt.queued, attempt.instance.name
+    record = context.record(profile)
+    if failure.is_error:
+        record.errors += 1
+        record.last_error = f"{attempt.info.key}: {failure.message}"
+        log.warning("pod %s cannot be scheduled by profile %s: %s", attempt.info.key, profile, failure.message)
+    else:
+        record.unschedulable += 1
+    attempt.instance.end()
+    if not context.queue.is_in_flight(queued.uid):
+        context.queue.done(queued.uid)
+        return
+    queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
+    if failure.nominated_node:
+        context.queue.nominator.nominate(queued.info, failure.nominated_node)
+    elif failure.nominated_node is not None:
+        context.queue.nominator.withdraw(queued.uid)
+    pod = queued.info.pod
+    context.queue.failed(queued)
+    context.writer.record(Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", failure.message))
+    _patch_status(context, pod, failure)
+
+
+def _patch_status(context: CycleContext, pod: Pod, failure: Failure) -> None:
+    reason = SCHEDULER_ERROR if failure.is_error else UNSCHEDULABLE
+    condition = PodCondition(POD_SCHEDULED, "False", reason, failure.message, pod.metadata.generation)
+    known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
+    nominated = failure.nominated_node
+    if nominated == pod.status.nominated_node_name:
+        nominated = None
+    if known == condition and nominated is None:
+        return
+    meta = pod.metadata
+    context.writer.patch_pod_status(
+        PodStatusPatch(meta.namespace, meta.name, meta.uid, None if known == condition else condition, nominated)
+    )

@@ -1,0 +1,73 @@
+"""The scheduler as its plugins reach it; see :class:`scheduler_core.framework.handle.Handle`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
+from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+
+class PluginHandle:
+    """The handle of one profile."""
+
+    def __init__(self, context: CycleContext, profile_name: str) -> None:
+        self._context = context
+        self.profile_name = profile_name
+
+    @property
+    def nodes(self) -> NodeColumns:
+        """The live columns."""
+        return self._context.cache.columns
+
+    @property
+    def clock(self) -> Clock:
+        """Time."""
+        return self._context.clock
+
+    @property
+    def writer(self) -> ClusterWriter:
+        """The cluster."""
+        return self._context.writer
+
+    @property
+    def waiting_pods(self) -> WaitingPodMap:
+        """Pods that wait at Permit."""
+        return self._context.waiting
+
+    @property
+    def nominator(self) -> NominatedPods:
+        """Nominations."""
+        return self._context.queue.nominator
+
+    def activate(self, pods: Iterable[PodInfo]) -> None:
+        """Move waiting pods into the active queue."""
+        self._context.queue.activate([pod.uid for pod in pods])
+
+    def run_filters_on(self, pod: PodInfo, row: int) -> Status:
+        """Whether ``pod`` would pass the profile's filters on one row as things are.
+
+        Raises:
+            PluginError: The profile is not live, or a plugin raised.
+        """
+        instance = self._context.profiles.get(self.profile_name)
+        if instance is None:
+            raise PluginError("", "filter", f'profile "{self.profile_name}" is not live; ask when it serves pods')
+        if row == NO_ROW:
+            raise PluginError("", "filter", "the node is not known; look its row up first")
+        state = CycleState()
+        outcome = run_pre_filters(instance, state, pod, self.nodes)
+        if not outcome.status.is_success:
+            return outcome.status
+        verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
+        return decode_verdict(instance, state, pod, verdict) if verdict else SUCCESS

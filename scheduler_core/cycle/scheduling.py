@@ -1,0 +1,126 @@
+"""The scheduling cycle: from popped to assumed, reserved and permitted, without awaiting.
+
+Owns the synchronous half of an attempt and its unwinding. What it leaves to the binding cycle is an attempt with a
+node, or nothing, when it failed. Follows kube-scheduler v1.36.3 (``schedulingCycle``).
+"""
+
+from __future__ import annotations
+
+import logging
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
+from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Code
+from scheduler_core.ports import Event
+from scheduler_core.runtime.permitting import run_permit
+from scheduler_core.runtime.reserving import run_reserve, run_unreserve
+
+log = logging.getLogger(__name__)
+
+
+def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
+    """Run one scheduling cycle.
+
+    Args:
+        context: The shared parts.
+        queued: The popped pod; its profile is live.
+
+    Returns:
+        The attempt, whose pod is assumed on a node and is to be bound; None if it failed or was not to be made.
+    """
+    instance = context.profiles.get(queued.profile)
+    if instance is None or _skip(context, queued):
+        context.queue.done(queued.uid)
+        return None
+    instance.begin()
+    attempt = Attempt(queued, queued.info, instance, context.clock.now())
+    try:
+        failure = _decide(context, attempt)
+    except NoNodesError as error:
+        failure = Failure(str(error))
+    except SchedulerCoreError as error:
+        failure = Failure(str(error), is_error=True)
+    except Exception as error:
+        log.exception("scheduling pod %s failed in the scheduler itself", attempt.info.key)
+        failure = Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
+    if failure is None:
+        return attempt
+    release(context, attempt)
+    handle_failure(context, attempt, failure)
+    return None
+
+
+def _skip(context: CycleContext, queued: QueuedPod) -> bool:
+    """Whether nothing is to be done: the pod is being deleted, or placed already."""
+    pod = queued.info.pod
+    if pod.metadata.deletion_timestamp is not None:
+        note = f"skip schedule deleting pod: {pod.key}"
+        context.writer.record(Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note))
+        return True
+    return context.cache.get(queued.uid) is not None
+
+
+def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
+    feasible = find_feasible(context, attempt)
+    if not len(feasible.rows):
+        return no_fit(feasible.diagnosis, _run_post_filters(context, attempt, feasible.diagnosis))
+    node_name = select_node(context, attempt, feasible)
+    return _hold(context, attempt, node_name)
+
+
+def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
+    """Let PostFilter plugins help; the first that succeeds, or fails for good, ends the point.
+
+    Returns:
+        The node to be promised; "" takes a promise back, None leaves it.
+    """
+    nominated: str | None = ""
+    reasons: list[str] = []
+    for plugin in attempt.instance.post_filter:
+        try:
+            result = plugin.post_filter(attempt.state, attempt.info, context.cache.columns, diagnosis)
+        except Exception as error:
+            log.warning("plugin %s raised at postFilter", plugin.name, exc_info=error)
+            diagnosis.post_filter_message = f'plugin "{plugin.name}" failed at postFilter: {error}'
+            return ""
+        status = result.status
+        if status.is_success:
+            diagnosis.post_filter_message = status.message
+            return result.nominated_node
+        if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE or not status.is_rejected:
+            diagnosis.post_filter_message = status.message
+            return result.nominated_node
+        reasons += status.reasons
+        if result.nominated_node is not None:
+            nominated = result.nominated_node
+        diagnosis.rejected_by.add(plugin.name)
+    diagnosis.post_filter_message = ", ".join(reasons)
+    return nominated
+
+
+def _hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
+    """Assume, reserve and permit; what is held when that fails is released by the caller."""
+    context.cache.assume(attempt.info, node_name)
+    attempt.node_name = node_name
+    context.queue.nominator.withdraw(attempt.info.uid)
+    status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
+    waits: dict[str, float] = {}
+    if status.is_success:
+        status, waits = run_permit(attempt.instance, attempt.state, attempt.info, node_name)
+    if status.code is Code.WAIT:
+        context.waiting.add(attempt.info, node_name, waits)
+        return None
+    return None if status.is_success else of_status(status)
+
+
+def release(context: CycleContext, attempt: Attempt) -> None:
+    """Give back what an attempt holds, in reverse order of taking it; nothing where it holds nothing."""
+    if not attempt.node_name:
+        return
+    run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+    context.cache.forget(attempt.info)
+    attempt.node_name = ""

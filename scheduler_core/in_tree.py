@@ -1,0 +1,48 @@
+"""The built-in plugins and the default profile.
+
+Owns the one list of both. Nothing else imports plugins, so that adding one is one line here. Order and weights follow
+kube-scheduler v1.36.3 (``apis/config/v1/default_plugins.go``).
+"""
+
+from __future__ import annotations
+
+from scheduler_core.config.plugins_config import Plugin as PluginEntry
+from scheduler_core.config.plugins_config import Plugins, PluginSet
+from scheduler_core.framework.extension_points import Plugin
+from scheduler_core.framework.registry import Registry
+from scheduler_core.plugins.default_binder import DefaultBinder
+from scheduler_core.plugins.image_locality import ImageLocality
+from scheduler_core.plugins.node_affinity import NodeAffinity
+from scheduler_core.plugins.node_name import NodeName
+from scheduler_core.plugins.node_ports import NodePorts
+from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
+from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
+from scheduler_core.plugins.priority_sort import PrioritySort
+from scheduler_core.plugins.scheduling_gates import SchedulingGates
+from scheduler_core.plugins.taint_toleration import TaintToleration
+
+_DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
+    (SchedulingGates, None),
+    (PrioritySort, None),
+    (NodeUnschedulable, None),
+    (NodeName, None),
+    (TaintToleration, 3),
+    (NodeAffinity, 2),
+    (NodePorts, None),
+    (NodeResourcesFit, 1),
+    (NodeResourcesBalancedAllocation, 1),
+    (ImageLocality, 1),
+    (DefaultBinder, None),
+)
+
+
+def in_tree_registry() -> Registry:
+    """A registry of the built-in plugins."""
+    return Registry(plugin for plugin, _ in _DEFAULTS)
+
+
+def default_plugins() -> Plugins:
+    """The default set: every built-in plugin under multiPoint, with its weight."""
+    enabled = tuple(PluginEntry(name=plugin.name, weight=weight) for plugin, weight in _DEFAULTS)
+    return Plugins(multi_point=PluginSet(enabled=enabled))

@@ -1,0 +1,245 @@
+"""How well a pod's requests sit on each node: the four formulas of the resource scores.
+
+Owns the arithmetic over rows. Must not know which resources there are or which strategy a profile has chosen. A node
+that has none of a resource (capacity 0) is scored without it, and one that has none of any gets what an empty sum gets.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/`` (``least_allocated.go``,
+``most_allocated.go``, ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``) and ``helper/shape_score.go``.
+Numbers are those that the API server admits: capacities and requests are never below 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.kernels.integer_division import PERCENT, percentages
+
+Integers = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+_HALF = 50
+_UNMOVED = 75
+"""The balanced score of a node on which fewer than two resources count."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUse:
+    """One resource over all rows, in its own integer unit.
+
+    Attributes:
+        capacity: int64[n], 0 where the node has none.
+        used: int64[n], taken before the pod comes.
+        added: What the pod takes.
+        weight: How much the resource counts, 1 or more; the balanced score does not look at it.
+    """
+
+    capacity: Integers
+    used: Integers
+    added: int
+    weight: int = 1
+
+
+def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
+    """Score by the free share: 100 for a node that stays empty, 0 for one that is full or more than full.
+
+    Args:
+        uses: The resources, at least one.
+
+    Returns:
+        int64[n], 0 to 100.
+    """
+
+    def free(use: ResourceUse) -> Integers:
+        parts = np.subtract(use.capacity, use.used)
+        parts -= use.added
+        return np.maximum(parts, 0, out=parts)
+
+    return _weighted_percentages(uses, free)
+
+
+def most_allocated(uses: Sequence[ResourceUse]) -> Integers:
+    """Score by the taken share: 100 for a node that is full or more than full.
+
+    Args:
+        uses: The resources, at least one.
+
+    Returns:
+        int64[n], 0 to 100.
+    """
+    return _weighted_percentages(uses, _taken)
+
+
+def requested_to_capacity_ratio(uses: Sequence[ResourceUse], table: Integers) -> Integers:
+    """Score by a function of the taken share; a resource for which it gives 0 does not count at all.
+
+    Args:
+        uses: The resources, at least one.
+        table: int64[101], the score by whole per cent taken, 0 to 100; see :func:`scores_by_percentage`.
+
+    Returns:
+        int64[n], the weighted mean, halves rounded up.
+    """
+    total = np.zeros(len(uses[0].capacity), dtype=np.int64)
+    weights = np.zeros_like(total)
+    for use in uses:
+        taken = percentages(_taken(use), np.maximum(use.capacity, 1)).astype(np.intp)
+        scores = table.take(taken, mode="clip")
+        scores[use.capacity == 0] = 0
+        total += scores if use.weight == 1 else scores * use.weight
+        weights += use.weight * (scores > 0)
+    # Go rounds halves away from zero. Sums are small integers: a mean that is not a half is far from one in float64.
+    means: Floats = np.true_divide(total, np.maximum(weights, 1, out=weights))
+    means += 0.5
+    return np.floor(means, out=means).astype(np.int64)
+
+
+def scores_by_percentage(points: Sequence[tuple[int, int]]) -> Integers:
+    """Tabulate the function that joins points with straight lines and is level outside them.
+
+    Args:
+        points: (per cent taken, score), rising in the first, at least one.
+
+    Returns:
+        int64[101], read-only; between points Go's integer division applies, which rounds towards zero.
+    """
+    table = np.zeros(PERCENT + 1, dtype=np.int64)
+    for percentage in range(PERCENT + 1):
+        table[percentage] = _on_line(points, percentage)
+    table.flags.writeable = False
+    return table
+
+
+def balanced_allocation(uses: Sequence[ResourceUse]) -> Integers:
+    """Score by how much the pod evens out the shares that are taken of each resource.
+
+    Args:
+        uses: The resources; none or one says nothing of balance.
+
+    Returns:
+        int64[n], 50 to 100: 75 where the balance stays as it is, more where it improves.
+
+    Raises:
+        IndexError: There are no resources, so that the number of rows is not known.
+    """
+    rows = len(uses[0].capacity)
+    if len(uses) == 1:
+        return np.full(rows, _UNMOVED, dtype=np.int64)
+    lacking = [use.capacity == 0 if use.capacity.min(initial=1) == 0 else None for use in uses]
+    fractions = np.empty((len(uses), 2, rows), dtype=np.float64)
+    for slot, (use, none_there) in enumerate(zip(uses, lacking, strict=True)):
+        capacity = use.capacity if none_there is None else np.maximum(use.capacity, 1)
+        np.true_divide(use.used, capacity, out=fractions[slot, 0])
+        np.true_divide(use.used + use.added, capacity, out=fractions[slot, 1])
+    np.minimum(fractions, 1.0, out=fractions)
+    if len(uses) == 2:
+        deviations = np.subtract(fractions[0], fractions[1], out=fractions[0])
+        deviations *= 0.5
+        np.abs(deviations, out=deviations)
+        for none_there in lacking:
+            if none_there is not None:
+                deviations[:, none_there] = 0.0
+    else:
+        deviations = _deviations(fractions, lacking)
+    np.subtract(1.0, deviations, out=deviations)
+    deviations *= PERCENT
+    before, after = deviations.astype(np.int64)
+    # Both are 50 to 100, so that the sum is never below 0 and the shift is Go's division by two.
+    after -= before
+    after += _HALF
+    np.right_shift(after, 1, out=after)
+    after += _HALF
+    return after
+
+
+def _taken(use: ResourceUse) -> Integers:
+    parts = np.add(use.used, use.added)
+    return np.minimum(parts, use.capacity, out=parts)
+
+
+def _weighted_percentages(uses: Sequence[ResourceUse], part: Callable[[ResourceUse], Integers]) -> Integers:
+    """The weighted mean of whole percentages, rounded towards zero, over the resources that a row has.
+
+    Sums stay in float64, where they are exact (integers far below 2**53); their division is exact once it is rounded
+    down, for the reason given with :func:`scheduler_core.kernels.integer_division.percentages`.
+    """
+    total: Floats | None = None
+    weight_sum = 0
+    missing: Integers | None = None
+    for use in uses:
+        parts, capacity = part(use), use.capacity
+        if capacity.min(initial=1) == 0:
+            missing = np.zeros(len(capacity), dtype=np.int64) if missing is None else missing
+            missing += use.weight * (capacity == 0)
+            # A part of nothing is 0, so that such a row adds nothing to the sum.
+            capacity = np.maximum(capacity, 1)
+        scores = percentages(parts, capacity)
+        if use.weight != 1:
+            scores *= use.weight
+        total = scores if total is None else np.add(total, scores, out=total)
+        weight_sum += use.weight
+    assert total is not None, "at least one resource is scored"
+    if missing is not None:
+        weights = weight_sum - missing
+        np.true_divide(total, np.maximum(weights, 1, out=weights), out=total)
+    elif weight_sum != 1:
+        np.true_divide(total, weight_sum, out=total)
+    # Casting truncates, which is what Go's integer division does.
+    return total.astype(np.int64)
+
+
+def _on_line(points: Sequence[tuple[int, int]], percentage: int) -> int:
+    for index, (end, end_score) in enumerate(points):
+        if percentage <= end:
+            if index == 0:
+                return end_score
+            start, start_score = points[index - 1]
+            rise = (end_score - start_score) * (percentage - start)
+            return start_score + (abs(rise) // (end - start)) * (1 if rise >= 0 else -1)
+    return points[-1][1]
+
+
+def _deviations(fractions: Floats, lacking: Sequence[NDArray[np.bool_] | None]) -> Floats:
+    """Standard deviations over the resources that a row has, float64[2, n], summed in the order of the resources.
+
+    Two resources have a formula of their own in the reference, which differs in the last bit from the general one.
+    """
+    shape = fractions.shape[1:]
+    counts = np.full(shape[1], float(len(fractions)))
+    for slot, none_there in enumerate(lacking):
+        if none_there is not None:
+            counts -= none_there
+            fractions[slot, :, none_there] = 0.0
+    total = np.zeros(shape)
+    for fraction in fractions:
+        total += fraction
+    divisors = np.maximum(counts, 1.0)
+    means = total / divisors
+    squares = np.zeros(shape)
+    for fraction, none_there in zip(fractions, lacking, strict=True):
+        distance = fraction - means
+        distance *= distance
+        if none_there is not None:
+            distance[:, none_there] = 0.0
+        squares += distance
+    squares /= divisors
+    deviations: Floats = np.sqrt(squares, out=squares)
+    deviations[:, counts < 2] = 0.0
+    pairs = np.flatnonzero(counts == 2)
+    if len(pairs):
+        deviations[:, pairs] = _half_gaps(fractions[:, :, pairs], lacking, pairs)
+    return deviations
+
+
+def _half_gaps(fractions: Floats, lacking: Sequence[NDArray[np.bool_] | None], rows: NDArray[np.intp]) -> Floats:
+    """Half the distance between the two fractions of rows that have just two, float64[2, k]."""
+    lowest = np.full(fractions.shape[1:], np.inf)
+    for fraction, none_there in zip(fractions, lacking, strict=True):
+        present = fraction if none_there is None else np.where(none_there[rows], np.inf, fraction)
+        np.minimum(lowest, present, out=lowest)
+    gaps: Floats = fractions.max(axis=0) - lowest
+    gaps *= 0.5
+    return gaps

@@ -1,0 +1,96 @@
+"""ImageLocality: a pod goes where its images are already, unless every pod would then go there.
+
+Owns the score and the completion of image names. An image that few nodes hold counts less, so that one node is not
+heaped with the pods of a rare image. Must not know how nodes report images.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``; the signature also
+holds what the reference leaves out of it (how often an image is named, and image volumes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import numpy as np
+
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Reads, ScorePlugin, Scores
+from scheduler_core.kernels.integer_division import truncated_quotients
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_MIB = 1024 * 1024
+_LOWEST_SUM = 23 * _MIB
+_HIGHEST_SUM_PER_CONTAINER = 1000 * _MIB
+
+
+class ImageLocality(ScorePlugin):
+    """Sums the sizes of a pod's images that a node holds, each scaled by the share of nodes that hold it.
+
+    A score depends on all nodes, by how many of them hold an image. No row's score can therefore be remembered when
+    another row's node changes, and the plugin says that it is OPAQUE.
+    """
+
+    name = "ImageLocality"
+    score_reads = Reads.OPAQUE
+    normalization = Normalization.NONE
+
+    def signature(self, pod: PodInfo) -> Hashable:
+        """The images by their full names, and the number of containers."""
+        return tuple(sorted(_images(pod.pod))), _container_count(pod.pod)
+
+    def events_to_register(self) -> tuple[EventRegistration, ...]:
+        """None: it rejects no pod."""
+        return ()
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Score between two bounds: 0 below 23 MiB on the node, 100 from 1,000 MiB per container on.
+
+        Returns:
+            int64 per row, 0 to 100.
+        """
+        del state
+        sums = None
+        for name in _images(pod.pod):
+            image = nodes.images.get(name)
+            if image is None:
+                continue
+            if sums is None:
+                sums = np.zeros(nodes.size, dtype=np.int64)
+            spread = len(image.rows) / nodes.count
+            sums[image.row_array()] += int(image.size_bytes * spread)
+        containers = _container_count(pod.pod)
+        if sums is None or not containers:
+            return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
+        chosen = sums[rows]
+        highest = _HIGHEST_SUM_PER_CONTAINER * containers
+        np.clip(chosen, _LOWEST_SUM, highest, out=chosen)
+        chosen -= _LOWEST_SUM
+        chosen *= MAX_NODE_SCORE
+        return truncated_quotients(chosen, highest - _LOWEST_SUM)
+
+
+def full_image_name(name: str) -> str:
+    """Complete an image name as container runtimes do.
+
+    Args:
+        name: As written in a pod.
+
+    Returns:
+        The name with ``:latest`` unless it has a tag or a digest; the colon of a registry's port is neither.
+    """
+    return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name
+
+
+def _images(pod: Pod) -> Iterator[str]:
+    for container in (*pod.spec.init_containers, *pod.spec.containers):
+        yield full_image_name(container.image)
+    for volume in pod.spec.volumes:
+        if volume.image is not None:
+            yield full_image_name(volume.image.reference)
+
+
+def _container_count(pod: Pod) -> int:
+    return len(pod.spec.init_containers) + len(pod.spec.containers)

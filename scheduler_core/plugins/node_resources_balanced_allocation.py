@@ -1,0 +1,78 @@
+"""NodeResourcesBalancedAllocation: a pod goes where it evens out the use of different resources.
+
+Owns the plugin; the formula is :func:`scheduler_core.kernels.allocation.balanced_allocation`. Must not know how full
+nodes should get, which is NodeResourcesFit's. Unlike there, actual requests count, without defaults for containers that
+name none; a pod that asks for none of the resources is not scored, for it would be drawn to one node after another.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+import numpy as np
+
+from scheduler_core.config.plugin_args import NodeResourcesBalancedAllocationArgs
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import Normalization, PreScorePlugin, Reads, ScorePlugin, Scores
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Status
+from scheduler_core.kernels.allocation import balanced_allocation
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, scored_resource
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_KEY: StateKey[Demand] = StateKey("NodeResourcesBalancedAllocation/preScore")
+_UNMOVED = 75
+
+
+class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
+    """Compares how evenly resources are used before and after the pod comes."""
+
+    name = "NodeResourcesBalancedAllocation"
+    args_model = NodeResourcesBalancedAllocationArgs
+    score_reads = Reads.ROW
+    normalization = Normalization.NONE
+
+    def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
+        """Keep the resources to balance.
+
+        Args:
+            args: The resources.
+            handle: The rest of the scheduler.
+        """
+        super().__init__(args, handle)
+        self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
+
+    def signature(self, pod: PodInfo) -> Hashable:
+        """What the pod takes of each resource."""
+        return tuple(self._demand(pod).amounts)
+
+    def events_to_register(self) -> tuple[EventRegistration, ...]:
+        """None: it rejects no pod."""
+        return ()
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Note what the pod adds to a node; Skip if it asks for none of the resources."""
+        del nodes, rows
+        demand = self._demand(pod)
+        if not any(demand.amounts):
+            return SKIP
+        state.write(_KEY, demand)
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Score by the change of balance, int64 per row, 50 to 100; 0 for a pod that asks for none of the resources."""
+        demand = state.get(_KEY) or self._demand(pod)
+        uses = resource_uses(demand, nodes, rows)
+        if uses and any(demand.amounts):
+            return balanced_allocation(uses)
+        level = _UNMOVED if any(demand.amounts) else 0
+        return np.full(len(nodes.pod_count[rows]), level, dtype=np.int64)
+
+    def _demand(self, pod: PodInfo) -> Demand:
+        accounted = pod.requests.accounted
+        amounts = tuple(accounted.get(resource.name, 0) for resource in self._resources)
+        return Demand(self._resources, amounts, nonzero=False)

@@ -1,0 +1,114 @@
+"""NodeResourcesFit: a node must have room for the pod, and the profile says how room is to be used.
+
+Owns the plugin; what it does stands in a module per extension point (``filtering``, ``scoring``, ``hints``). Must not
+know why a resource is short. Devices of dynamic resource allocation are not looked at.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from scheduler_core.config.plugin_args import NodeResourcesFitArgs
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reads,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.model.pod_requests import is_extended_resource
+from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
+from scheduler_core.plugins.node_resources_fit.hints import EVENTS
+from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
+from scheduler_core.plugins.resource_allocation import Demand
+from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_ALL_NODES = PreFilterResult()
+_FIT_KEY: StateKey[FitDemand] = StateKey("NodeResourcesFit/preFilter")
+_SCORE_KEY: StateKey[Demand] = StateKey("NodeResourcesFit/preScore")
+
+
+class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+    """Compares what a pod asks for with what nodes have free, and ranks nodes by how full they get."""
+
+    name = "NodeResourcesFit"
+    args_model = NodeResourcesFitArgs
+    filter_reads = Reads.ROW
+    score_reads = Reads.ROW
+    normalization = Normalization.NONE
+
+    def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
+        """Make the scoring strategy ready.
+
+        Args:
+            args: What is ignored, and how nodes are scored.
+            handle: The rest of the scheduler.
+        """
+        super().__init__(args, handle)
+        self._ignored = frozenset(args.ignored_resources)
+        self._ignored_groups = frozenset(args.ignored_resource_groups)
+        self._scorer = FitScorer(args.scoring_strategy)
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """What must be free and what is scored; None for a pod whose codes hold for one attempt only."""
+        fit = self._fit_demand(pod, self.handle.nodes.resources)
+        if len(fit.amounts) > MAX_RESOURCES_IN_BITS:
+            return None
+        return tuple(fit.amounts), tuple(self._scorer.demand(pod).amounts)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Pods that go or shrink, nodes that come or grow."""
+        return EVENTS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Note what must be free. Never skipped: a pod that asks for nothing still counts as a pod."""
+        state.write(_FIT_KEY, self._fit_demand(pod, nodes.resources))
+        return _ALL_NODES
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Rule out rows without room; see :mod:`scheduler_core.plugins.node_resources_fit.filtering`."""
+        del pod
+        return state.read(_FIT_KEY).judge(nodes, rows)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """All resources that are short, and whether an empty node would do."""
+        demand = state.get(_FIT_KEY)
+        if demand is None:
+            demand = self._fit_demand(pod, self.handle.nodes.resources)
+        return demand.explain(code)
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Note what the pod adds to a node; never skipped, since every pod adds something."""
+        del nodes, rows
+        state.write(_SCORE_KEY, self._scorer.demand(pod))
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Score by the profile's strategy, int64 per row, 0 to 100."""
+        demand = state.get(_SCORE_KEY)
+        return self._scorer.score(self._scorer.demand(pod) if demand is None else demand, nodes, rows)
+
+    def _fit_demand(self, pod: PodInfo, resources: Interner[str]) -> FitDemand:
+        amounts = sorted(pod.fit)
+        names = [resources.keys[column] for column, _ in amounts]
+        if self._ignored or self._ignored_groups:
+            kept = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
+            amounts, names = [amount for amount, _ in kept], [name for _, name in kept]
+        return FitDemand(amounts, names)
+
+    def _is_ignored(self, name: str) -> bool:
+        if not is_extended_resource(name):
+            return False
+        return name in self._ignored or name.partition("/")[0] in self._ignored_groups

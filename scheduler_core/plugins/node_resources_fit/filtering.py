@@ -1,0 +1,111 @@
+"""Which nodes have room for a pod, and the code in which the answer is given.
+
+Owns the layout of the codes. A row's code is a set of bits relative to what the pod itself asks for: bit 0 "too many
+pods", one bit per requested resource, and the highest, "even an empty node is too small". 13 resources fit; pods that
+ask for more get numbers of bit sets in the order in which they turn up, which hold for one attempt only. Such a pod has
+no signature, since its codes must not be explained by another attempt.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
+admits no requests below 0, so that a node too small for the pod when empty is too small as it is, too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.extension_points import Codes
+from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+
+MAX_RESOURCES_IN_BITS = 13
+
+_TOO_MANY_PODS = 1
+_TOO_SMALL = 1 << (MAX_RESOURCES_IN_BITS + 1)
+_TOO_MANY_PODS_REASON = "Too many pods"
+
+
+class FitDemand:
+    """What one pod needs to find free on a node.
+
+    Attributes:
+        amounts: (resource column, amount above 0), ascending by column: cpu, memory, ephemeral storage, then others.
+        names: The resources' names in the same order.
+    """
+
+    __slots__ = ("_bit_sets", "amounts", "names")
+
+    def __init__(self, amounts: Sequence[tuple[int, int]], names: Sequence[str]) -> None:
+        self.amounts = amounts
+        self.names = names
+        self._bit_sets: Interner[bytes] | None = None
+        if len(amounts) > MAX_RESOURCES_IN_BITS:
+            self._bit_sets = Interner()
+
+    def judge(self, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Compare with what is free.
+
+        Args:
+            nodes: The columns.
+            rows: The rows to judge.
+
+        Returns:
+            int16 per row, 0 where the pod fits; None if it fits everywhere.
+        """
+        if self._bit_sets is not None:
+            return self._judge_in_bit_sets(nodes, rows, self._bit_sets)
+        codes: Codes | None = None
+        full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]
+        if full.any():
+            codes = full.astype(np.int16)
+        for bit, (column, amount) in enumerate(self.amounts, start=1):
+            allocatable = nodes.allocatable[column, rows]
+            short = (allocatable - nodes.requested[column, rows]) < amount
+            if not short.any():
+                continue
+            marks = np.multiply(short, np.int16(1 << bit))
+            codes = marks if codes is None else np.bitwise_or(codes, marks, out=codes)
+            too_small = allocatable < amount
+            if too_small.any():
+                codes |= np.multiply(too_small, np.int16(_TOO_SMALL))
+        return codes
+
+    def explain(self, code: int) -> Status:
+        """Turn a code of :meth:`judge` into a status with all its reasons.
+
+        Args:
+            code: Not 0.
+
+        Returns:
+            Unschedulable, or UnschedulableAndUnresolvable where even the empty node would be too small.
+        """
+        if self._bit_sets is None:
+            bits = [bool(code >> bit & 1) for bit in range(1, len(self.names) + 1)]
+            too_many, too_small = bool(code & _TOO_MANY_PODS), bool(code & _TOO_SMALL)
+        else:
+            packed = np.frombuffer(self._bit_sets.keys[code - 1], dtype=np.uint8)
+            too_many, *bits, too_small = np.unpackbits(packed, count=len(self.names) + 2).astype(bool).tolist()
+        reasons = [_TOO_MANY_PODS_REASON] if too_many else []
+        reasons += [f"Insufficient {name}" for name, short in zip(self.names, bits, strict=True) if short]
+        return unresolvable(*reasons) if too_small else unschedulable(*reasons)
+
+    def _judge_in_bit_sets(self, nodes: NodeColumns, rows: Rows, bit_sets: Interner[bytes]) -> Codes | None:
+        full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]
+        marks: NDArray[np.bool_] = np.zeros((len(self.amounts) + 2, len(full)), dtype=np.bool_)
+        marks[0] = full
+        for bit, (column, amount) in enumerate(self.amounts, start=1):
+            allocatable = nodes.allocatable[column, rows]
+            np.less(allocatable - nodes.requested[column, rows], amount, out=marks[bit])
+            marks[-1] |= allocatable < amount
+        rejected = np.flatnonzero(marks.any(axis=0))
+        if not len(rejected):
+            return None
+        packed = np.packbits(marks[:, rejected], axis=0).T
+        distinct, positions = np.unique(packed, axis=0, return_inverse=True)
+        numbers = np.array([bit_sets.intern(bits.tobytes()) + 1 for bits in distinct], dtype=np.int16)
+        codes: Codes = np.zeros(len(full), dtype=np.int16)
+        codes[rejected] = numbers[positions.reshape(-1)]
+        return codes

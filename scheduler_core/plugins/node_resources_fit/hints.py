@@ -1,0 +1,81 @@
+"""Which changes of nodes and of other pods can make room for a pod that did not fit.
+
+Owns the queueing hints. They compare objects and not columns: the change has been taken into the columns already, and
+what counts is the difference that it made.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``
+(``isSchedulableAfterPodEvent``, ``isSchedulableAfterNodeChange``), without device classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_requests import PODS, in_units, pod_requests
+from scheduler_core.model.quantity import nano, whole_units
+
+
+def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Whether a pod that was deleted or asks for less may make room.
+
+    Args:
+        pod: The pod that waits.
+        old: The other pod before.
+        new: The other pod after; None if it was deleted.
+
+    Returns:
+        Queue if it held a node, or was promised one, and freed something that ``pod`` asks for; also if it cannot be
+        told.
+    """
+    if not isinstance(old, Pod):
+        return Hint.QUEUE
+    if new is None:
+        held = old.spec.node_name or old.status.nominated_node_name
+        return Hint.QUEUE if held else Hint.SKIP
+    if not isinstance(new, Pod) or new.metadata.uid == pod.metadata.uid:
+        return Hint.QUEUE
+    if not new.spec.node_name:
+        return Hint.SKIP
+    before, after = pod_requests(old).accounted, pod_requests(new).accounted
+    asked = pod_requests(pod).accounted
+    freed = any(amount and before.get(name, 0) > after.get(name, 0) for name, amount in asked.items())
+    return Hint.QUEUE if freed else Hint.SKIP
+
+
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Whether a node that came or changed may have room.
+
+    Args:
+        pod: The pod that waits.
+        old: The node before; None if it was added.
+        new: The node after.
+
+    Returns:
+        Queue if the node, were it empty, would be large enough and something that ``pod`` asks for has grown.
+    """
+    if not isinstance(new, Node):
+        return Hint.SKIP if new is None else Hint.QUEUE
+    asked = {name: amount for name, amount in pod_requests(pod).fit.items() if amount}
+    room, places = _room(new)
+    if places < 1 or any(amount > room.get(name, 0) for name, amount in asked.items()):
+        return Hint.SKIP
+    if not isinstance(old, Node):
+        return Hint.QUEUE
+    old_room, old_places = _room(old)
+    grown = places > old_places or any(room.get(name, 0) > old_room.get(name, 0) for name in asked)
+    return Hint.QUEUE if grown else Hint.SKIP
+
+
+EVENTS = (
+    EventRegistration(ClusterEvent(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
+    EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE), after_node_change),
+)
+"""What NodeResourcesFit waits for."""
+
+
+def _room(node: Node) -> tuple[Mapping[str, int], int]:
+    quantities = {name: nano(quantity) for name, quantity in node.status.allocatable.items()}
+    return in_units(quantities), whole_units(quantities.get(PODS, 0))

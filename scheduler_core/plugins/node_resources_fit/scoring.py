@@ -1,0 +1,98 @@
+"""How NodeResourcesFit ranks nodes: the strategy that a profile chose, made ready once.
+
+Owns the choice of kernel and what of a pod is scored. The latter is not what is filtered by: containers that name no
+cpu or memory count with defaults, and requests of the pod as a whole as well as resizes are not looked at (the
+reference leaves them out here, though not in NodeResourcesBalancedAllocation).
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``NewFit``, ``Score``) and
+``resource_allocation.go`` (``calculatePodResourceRequest``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+import numpy as np
+
+from scheduler_core.config.plugin_args import ScoringStrategy
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Scores
+from scheduler_core.kernels.allocation import (
+    ResourceUse,
+    least_allocated,
+    most_allocated,
+    requested_to_capacity_ratio,
+    scores_by_percentage,
+)
+from scheduler_core.model.pod import PodStatus
+from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, scored_resource
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_MAX_SHAPE_SCORE = 10
+_Kernel = Callable[[Sequence[ResourceUse]], Scores]
+
+
+class FitScorer:
+    """A scoring strategy."""
+
+    __slots__ = ("_kernel", "_resources")
+
+    def __init__(self, strategy: ScoringStrategy) -> None:
+        self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
+        self._kernel = _kernel(strategy)
+
+    def demand(self, pod: PodInfo) -> Demand:
+        """What a pod adds to a node, resource by resource."""
+        requests = _scored_requests(pod)
+        amounts = tuple(_amount(requests, resource.name) for resource in self._resources)
+        return Demand(self._resources, amounts, nonzero=True)
+
+    def score(self, demand: Demand, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Score rows.
+
+        Args:
+            demand: What the pod adds.
+            nodes: The columns.
+            rows: The rows to score.
+
+        Returns:
+            int64 per row, 0 to 100.
+        """
+        uses = resource_uses(demand, nodes, rows)
+        if not uses:
+            return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
+        return self._kernel(uses)
+
+
+def _kernel(strategy: ScoringStrategy) -> _Kernel:
+    match strategy.type:
+        case "LeastAllocated":
+            return least_allocated
+        case "MostAllocated":
+            return most_allocated
+        case "RequestedToCapacityRatio":
+            assert strategy.requested_to_capacity_ratio is not None, "the configuration was validated"
+            shape = strategy.requested_to_capacity_ratio.shape
+            scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
+            table = scores_by_percentage([(point.utilization, point.score * scale) for point in shape])
+            return lambda uses: requested_to_capacity_ratio(uses, table)
+
+
+def _scored_requests(pod: PodInfo) -> PodRequests:
+    spec, status = pod.pod.spec, pod.pod.status
+    has_status = status.container_statuses or status.init_container_statuses or status.resources
+    if spec.resources is None and not has_status:
+        return pod.requests
+    # Rare enough to sum anew what the scored sums of the pod must not contain here.
+    bare_spec = msgspec.structs.replace(spec, resources=None)
+    return pod_requests(msgspec.structs.replace(pod.pod, spec=bare_spec, status=PodStatus()))
+
+
+def _amount(requests: PodRequests, name: str) -> int:
+    if name == CPU:
+        return requests.scored_cpu_milli
+    if name == MEMORY:
+        return requests.scored_memory
+    return requests.fit.get(name, 0)

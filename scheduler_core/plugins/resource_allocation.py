@@ -1,0 +1,88 @@
+"""The resources of a score, laid out for the kernels: what NodeResourcesFit and NodeResourcesBalancedAllocation share.
+
+Owns which resources take part on which nodes. Must not know how they are scored. An extended (scalar) resource that the
+pod does not ask for takes no part, since a node is no better or worse a place for having it.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``, without its
+devices of dynamic resource allocation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduler_core.kernels.allocation import ResourceUse
+from scheduler_core.model.pod_requests import is_scalar_resource
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+
+
+@dataclass(frozen=True, slots=True)
+class ScoredResource:
+    """A resource that a profile scores by.
+
+    Attributes:
+        name: Its name.
+        weight: How much it counts.
+        is_scalar: Whether it takes part only for pods that ask for it.
+    """
+
+    name: str
+    weight: int
+    is_scalar: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What one pod adds to a node.
+
+    Attributes:
+        resources: The scored resources.
+        amounts: What the pod takes of each, in the resource's integer unit.
+        nonzero: Whether the nodes' sums of cpu and memory count containers that name none with a default.
+    """
+
+    resources: Sequence[ScoredResource]
+    amounts: Sequence[int]
+    nonzero: bool
+
+
+def scored_resource(name: str, weight: int = 1) -> ScoredResource:
+    """Describe a resource to score by.
+
+    Args:
+        name: Its name.
+        weight: How much it counts, 1 or more.
+
+    Returns:
+        The description.
+    """
+    return ScoredResource(name, weight, is_scalar_resource(name))
+
+
+def resource_uses(demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
+    """Take the columns of every resource that takes part.
+
+    Args:
+        demand: What the pod adds.
+        nodes: The columns.
+        rows: The rows to score.
+
+    Returns:
+        One entry per resource, in the order of the profile; resources that no node names are left out, for they count
+        on none. With ``slice(None)`` the arrays are views.
+    """
+    uses = []
+    for resource, amount in zip(demand.resources, demand.amounts, strict=True):
+        if amount == 0 and resource.is_scalar:
+            continue
+        column = nodes.resources.find(resource.name)
+        if column is None:
+            continue
+        if demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN):
+            used = nodes.nonzero_requested[column, rows]
+        else:
+            used = nodes.requested[column, rows]
+        uses.append(ResourceUse(nodes.allocatable[column, rows], used, amount, resource.weight))
+    return uses

@@ -1,0 +1,229 @@
+"""The scheduler: the parts wired together, run and stopped.
+
+Owns the loop that takes pods from the queue, the binding tasks and the life of the profiles. The same class runs in the
+operator and in ``bayplan simulate``; what differs is behind the ports.
+
+One loop, no locks: :meth:`Scheduler.run` takes pods in slices of about two milliseconds and yields between them, so
+that watches, probes and leases are served; it holds back while more binds wait than connections can soon take.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.cluster_feed import ClusterFeed
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.plugin_handle import PluginHandle
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.cycle.settling import settle_overdue
+from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
+from scheduler_core.runtime.framework_instance import FrameworkInstance, build_instance
+from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
+from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.node_order import NodeOrder
+
+log = logging.getLogger(__name__)
+
+_SLICE_SECONDS = 0.002
+_SLICE_PODS = 64
+_SETTLE_INTERVAL_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """Settings that are not a profile's.
+
+    Attributes:
+        seed: Settles ties among equal nodes.
+        percentage_of_nodes_to_score: For profiles that set none: None all nodes, 0 kube-scheduler's adaptive formula.
+        initial_backoff_seconds: For profiles that set none.
+        max_backoff_seconds: For profiles that set none.
+        max_unschedulable_seconds: After this a pod is tried again whatever the hints say.
+        max_binding: Binds under way at which no more pods are taken; a few times the writer's connections.
+        confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
+    """
+
+    seed: int = 0
+    percentage_of_nodes_to_score: int | None = None
+    initial_backoff_seconds: float = 1.0
+    max_backoff_seconds: float = 10.0
+    max_unschedulable_seconds: float = 300.0
+    max_binding: int = 96
+    confirm_after_seconds: float = 15.0
+
+
+class Scheduler:
+    """A scheduler core with its profiles.
+
+    Attributes:
+        context: What cycles share; status, explanation and tests read it.
+        feed: Where changes of the cluster are reported.
+        registry: The plugins that exist.
+    """
+
+    def __init__(
+        self,
+        clock: Clock,
+        writer: ClusterWriter,
+        options: SchedulerOptions | None = None,
+        registry: Registry | None = None,
+        defaults: Plugins | None = None,
+    ) -> None:
+        self.options = options or SchedulerOptions()
+        self.registry = registry or in_tree_registry()
+        self._defaults = defaults or default_plugins()
+        self._rules: dict[str, QueueingRules] = {}
+        self._queue_sort: tuple[str, str] | None = None
+        cache = ClusterCache()
+        queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
+        self.context = CycleContext(
+            cache=cache,
+            queue=queue,
+            profiles=ProfileTable(self._profile_changed),
+            waiting=WaitingPodMap(clock),
+            clock=clock,
+            writer=writer,
+            node_order=NodeOrder(cache.columns),
+            seed=self.options.seed,
+            percentage_of_nodes_to_score=self.options.percentage_of_nodes_to_score,
+        )
+        self.feed = ClusterFeed(self.context)
+        self._binding: set[asyncio.Task[bool]] = set()
+        self._bind_ended = asyncio.Event()
+        self._on_cycle: list[Callable[[], None]] = []
+
+    # -- profiles -----------------------------------------------------------------------------------------------
+
+    def build(self, config: ProfileConfig) -> FrameworkInstance:
+        """Make an instance of a profile, aside: nothing that runs notices.
+
+        Raises:
+            ConfigError: With every problem of the profile.
+        """
+        return build_instance(config, self.registry, self._defaults, self._handle)
+
+    def activate(self, instances: Iterable[FrameworkInstance]) -> None:
+        """Make instances live together, in the place of those that served their names.
+
+        Raises:
+            ConfigError: They do not order the queue alike; nothing was changed.
+        """
+        self.context.profiles.swap(*instances)
+
+    def withdraw(self, name: str) -> None:
+        """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again."""
+        self.context.profiles.withdraw(name)
+
+    def _handle(self, profile: str) -> PluginHandle:
+        return PluginHandle(self.context, profile)
+
+    def _profile_changed(self, name: str) -> None:
+        instance = self.context.profiles.get(name)
+        if instance is None:
+            self._rules.pop(name, None)
+        else:
+            config, options = instance.config, self.options
+            initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+            self._rules[name] = QueueingRules(
+                instance.pre_enqueue,
+                instance.registrations,
+                instance.queue_sort.sort_key,
+                options.initial_backoff_seconds if initial is None else initial,
+                options.max_backoff_seconds if longest is None else longest,
+            )
+            order = queue_sort_of(instance)
+            if self._queue_sort not in (None, order):
+                self.context.queue.resort()
+            self._queue_sort = order
+        self.context.queue.profile_changed(name)
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Schedule until cancelled; binds under way are then left to :meth:`stop`.
+
+        Call it when every informer has delivered its first list: the first cycle must see the whole cluster.
+        """
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._flush())
+            group.create_task(self._settle())
+            group.create_task(self._cycles())
+
+    async def stop(self, grace_seconds: float) -> None:
+        """Let binds under way finish, cancel what still waits, and stop the timers."""
+        tasks = set(self._binding)
+        for waiting in self.context.waiting:
+            waiting.reject("", "the scheduler is stopping")
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=grace_seconds)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self.context.queue.close()
+
+    async def until_idle(self) -> None:
+        """Wait until no pod can be tried and no bind is under way: what simulation and tests call the end."""
+        while not self.context.queue.is_idle or self._binding:
+            await self.context.clock.sleep(0)
+
+    async def _cycles(self) -> None:
+        context = self.context
+        while True:
+            await context.queue.wait()
+            await self._until_binds_drain()
+            deadline = context.clock.now() + _SLICE_SECONDS
+            for _ in range(_SLICE_PODS):
+                queued = context.queue.pop()
+                if queued is None:
+                    break
+                attempt = schedule(context, queued)
+                if attempt is not None:
+                    self._start_binding(attempt)
+                if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
+                    break
+            await context.clock.sleep(0)
+
+    @property
+    def _binds_under_way(self) -> int:
+        return len(self._binding) - len(self.context.waiting)
+
+    async def _until_binds_drain(self) -> None:
+        while self._binds_under_way >= self.options.max_binding:
+            self._bind_ended.clear()
+            await self._bind_ended.wait()
+
+    def _start_binding(self, attempt: Attempt) -> None:
+        task = asyncio.get_running_loop().create_task(bind(self.context, attempt))
+        self._binding.add(task)
+        task.add_done_callback(self._binding_ended)
+
+    def _binding_ended(self, task: asyncio.Task[bool]) -> None:
+        self._binding.discard(task)
+        self._bind_ended.set()
+        if not task.cancelled():
+            fault = task.exception()
+            if fault is not None:
+                log.error("a binding cycle ended in the scheduler's own fault", exc_info=fault)
+
+    async def _flush(self) -> None:
+        while True:
+            await self.context.clock.sleep(FLUSH_INTERVAL_SECONDS)
+            self.context.queue.flush()
+
+    async def _settle(self) -> None:
+        while True:
+            await self.context.clock.sleep(_SETTLE_INTERVAL_SECONDS)
+            with contextlib.suppress(TimeoutError):
+                await settle_overdue(self.context, self.feed, self.options.confirm_after_seconds)
