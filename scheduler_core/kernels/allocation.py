@@ -128,31 +128,23 @@ def balanced_allocation(uses: Sequence[ResourceUse]) -> Integers:
     rows = len(uses[0].capacity)
     if len(uses) == 1:
         return np.full(rows, _UNMOVED, dtype=np.int64)
-    lacking = [use.capacity == 0 if use.capacity.min(initial=1) == 0 else None for use in uses]
+    present = _presence(uses)
     fractions = np.empty((len(uses), 2, rows), dtype=np.float64)
-    for slot, (use, none_there) in enumerate(zip(uses, lacking, strict=True)):
-        capacity = use.capacity if none_there is None else np.maximum(use.capacity, 1)
+    for slot, use in enumerate(uses):
+        capacity = use.capacity if present is None else np.maximum(use.capacity, 1)
         np.true_divide(use.used, capacity, out=fractions[slot, 0])
         np.true_divide(use.used + use.added, capacity, out=fractions[slot, 1])
     np.minimum(fractions, 1.0, out=fractions)
-    if len(uses) == 2:
-        deviations = np.subtract(fractions[0], fractions[1], out=fractions[0])
-        deviations *= 0.5
-        np.abs(deviations, out=deviations)
-        for none_there in lacking:
-            if none_there is not None:
-                deviations[:, none_there] = 0.0
-    else:
-        deviations = _deviations(fractions, lacking)
+    deviations = _deviations_of_two(fractions, present) if len(uses) == 2 else _deviations(fractions, present)
     np.subtract(1.0, deviations, out=deviations)
     deviations *= PERCENT
     before, after = deviations.astype(np.int64)
     # Both are 50 to 100, so that the sum is never below 0 and the shift is Go's division by two.
-    after -= before
-    after += _HALF
-    np.right_shift(after, 1, out=after)
-    after += _HALF
-    return after
+    scores: Integers = np.subtract(after, before, out=after)
+    scores += _HALF
+    np.right_shift(scores, 1, out=scores)
+    scores += _HALF
+    return scores
 
 
 def _taken(use: ResourceUse) -> Integers:
@@ -168,12 +160,11 @@ def _weighted_percentages(uses: Sequence[ResourceUse], part: Callable[[ResourceU
     """
     total: Floats | None = None
     weight_sum = 0
-    missing: Integers | None = None
+    lacking: list[tuple[NDArray[np.intp], int]] = []
     for use in uses:
         parts, capacity = part(use), use.capacity
         if capacity.min(initial=1) == 0:
-            missing = np.zeros(len(capacity), dtype=np.int64) if missing is None else missing
-            missing += use.weight * (capacity == 0)
+            lacking.append((np.flatnonzero(capacity == 0), use.weight))
             # A part of nothing is 0, so that such a row adds nothing to the sum.
             capacity = np.maximum(capacity, 1)
         scores = percentages(parts, capacity)
@@ -182,8 +173,10 @@ def _weighted_percentages(uses: Sequence[ResourceUse], part: Callable[[ResourceU
         total = scores if total is None else np.add(total, scores, out=total)
         weight_sum += use.weight
     assert total is not None, "at least one resource is scored"
-    if missing is not None:
-        weights = weight_sum - missing
+    if lacking:
+        weights = np.full(len(total), weight_sum, dtype=np.int64)
+        for rows, weight in lacking:
+            weights[rows] -= weight
         np.true_divide(total, np.maximum(weights, 1, out=weights), out=total)
     elif weight_sum != 1:
         np.true_divide(total, weight_sum, out=total)
@@ -202,44 +195,49 @@ def _on_line(points: Sequence[tuple[int, int]], percentage: int) -> int:
     return points[-1][1]
 
 
-def _deviations(fractions: Floats, lacking: Sequence[NDArray[np.bool_] | None]) -> Floats:
-    """Standard deviations over the resources that a row has, float64[2, n], summed in the order of the resources.
+def _presence(uses: Sequence[ResourceUse]) -> NDArray[np.bool_] | None:
+    """Which row has which resource, bool[resource, n]; None if all have all."""
+    if all(use.capacity.min(initial=1) > 0 for use in uses):
+        return None
+    present: NDArray[np.bool_] = np.stack([use.capacity for use in uses]) > 0
+    return present
 
-    Two resources have a formula of their own in the reference, which differs in the last bit from the general one.
-    """
-    shape = fractions.shape[1:]
-    counts = np.full(shape[1], float(len(fractions)))
-    for slot, none_there in enumerate(lacking):
-        if none_there is not None:
-            counts -= none_there
-            fractions[slot, :, none_there] = 0.0
-    total = np.zeros(shape)
-    for fraction in fractions:
-        total += fraction
-    divisors = np.maximum(counts, 1.0)
-    means = total / divisors
-    squares = np.zeros(shape)
-    for fraction, none_there in zip(fractions, lacking, strict=True):
-        distance = fraction - means
-        distance *= distance
-        if none_there is not None:
-            distance[:, none_there] = 0.0
-        squares += distance
-    squares /= divisors
-    deviations: Floats = np.sqrt(squares, out=squares)
-    deviations[:, counts < 2] = 0.0
-    pairs = np.flatnonzero(counts == 2)
-    if len(pairs):
-        deviations[:, pairs] = _half_gaps(fractions[:, :, pairs], lacking, pairs)
+
+def _deviations_of_two(fractions: Floats, present: NDArray[np.bool_] | None) -> Floats:
+    """Standard deviations of two fractions, float64[2, n]: half their distance; 0 where one is missing."""
+    deviations: Floats = np.subtract(fractions[0], fractions[1], out=fractions[0])
+    deviations *= 0.5
+    np.abs(deviations, out=deviations)
+    if present is not None:
+        deviations[:, np.flatnonzero(~present.all(axis=0))] = 0.0
     return deviations
 
 
-def _half_gaps(fractions: Floats, lacking: Sequence[NDArray[np.bool_] | None], rows: NDArray[np.intp]) -> Floats:
-    """Half the distance between the two fractions of rows that have just two, float64[2, k]."""
-    lowest = np.full(fractions.shape[1:], np.inf)
-    for fraction, none_there in zip(fractions, lacking, strict=True):
-        present = fraction if none_there is None else np.where(none_there[rows], np.inf, fraction)
-        np.minimum(lowest, present, out=lowest)
-    gaps: Floats = fractions.max(axis=0) - lowest
-    gaps *= 0.5
-    return gaps
+def _deviations(fractions: Floats, present: NDArray[np.bool_] | None) -> Floats:
+    """Standard deviations over the resources that a row has, float64[2, n], summed in the order of the resources.
+
+    Where just two are left their own formula applies, which differs from the general one in the last bits.
+    """
+    counts: Floats | float = float(len(fractions))
+    if present is not None:
+        counts = np.maximum(present.sum(axis=0, dtype=np.float64), 1.0)
+        fractions *= present[:, np.newaxis]
+    means = np.zeros(fractions.shape[1:])
+    for fraction in fractions:
+        means += fraction
+    means /= counts
+    squares = np.zeros_like(means)
+    for slot, fraction in enumerate(fractions):
+        distances = fraction - means
+        distances *= distances
+        if present is not None:
+            distances *= present[slot]
+        squares += distances
+    squares /= counts
+    deviations: Floats = np.sqrt(squares, out=squares)
+    if present is not None:
+        pairs = np.flatnonzero(counts == 2.0)
+        # The two that are there sort behind the absent ones, which become -1.
+        ordered = np.sort(np.where(present[:, np.newaxis, pairs], fractions[:, :, pairs], -1.0), axis=0)
+        deviations[:, pairs] = (ordered[-1] - ordered[-2]) * 0.5
+    return deviations
