@@ -1,0 +1,359 @@
+"""NodeAffinity: node selectors, required and preferred terms, and the affinity that a profile adds."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from scheduler_core.config.plugin_args import NodeAffinityArgs, read_args
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Normalization, PreFilterResult, Reads
+from scheduler_core.framework.status import Code
+from scheduler_core.model.affinity import (
+    Affinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+)
+from scheduler_core.model.affinity import (
+    NodeAffinity as PodNodeAffinity,
+)
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.node_affinity import NodeAffinity
+from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+Args = Mapping[str, Any]
+
+NODES = [
+    node("n0", labels={"zone": "a", "cpus": "4"}),
+    node("n1", labels={"zone": "b", "cpus": "16", "disk": "ssd"}),
+    node("n2", labels={"disk": "ssd"}),
+]
+MISMATCH = 2
+ENFORCED = 1
+
+
+def labels(*requirements: tuple[str, str, list[str]]) -> NodeSelectorTerm:
+    return NodeSelectorTerm(tuple(Requirement(key, operator, tuple(values)) for key, operator, values in requirements))
+
+
+def names(*values: str, operator: str = "In") -> NodeSelectorTerm:
+    return NodeSelectorTerm(match_fields=(Requirement("metadata.name", operator, values),))
+
+
+def requiring(*terms: NodeSelectorTerm, name: str = "pod", selector: Mapping[str, str] | None = None) -> Pod:
+    affinity = Affinity(PodNodeAffinity(required=NodeSelector(terms)))
+    return pod(name, affinity=affinity, node_selector=selector or {})
+
+
+def preferring(*terms: tuple[int, NodeSelectorTerm]) -> Pod:
+    preferred = tuple(PreferredSchedulingTerm(weight, term) for weight, term in terms)
+    return pod(affinity=Affinity(PodNodeAffinity(preferred=preferred)))
+
+
+def plugin(args: Args | None = None) -> NodeAffinity:
+    return NodeAffinity(read_args("NodeAffinity", NodeAffinityArgs, args or {}), FakeHandle())
+
+
+def added(key: str, value: str, weight: int = 0) -> Args:
+    expression = {"matchExpressions": [{"key": key, "operator": "In", "values": [value]}]}
+    if weight:
+        preferred = [{"weight": weight, "preference": expression}]
+        return {"addedAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
+    required = {"nodeSelectorTerms": [expression]}
+    return {"addedAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}
+
+
+def pre_filtered(wanted: Pod, args: Args | None = None) -> PreFilterResult:
+    nodes = columns(NODES)
+    return plugin(args).pre_filter(CycleState(), nodes.compile_pod(wanted), nodes)
+
+
+def filtered(
+    wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
+) -> list[int] | None:
+    nodes = columns(NODES if cluster is None else cluster)
+    state, info, judge = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    judge.pre_filter(state, info, nodes)
+    codes = judge.filter(state, info, nodes, rows)
+    return None if codes is None else codes.tolist()
+
+
+def scored(
+    wanted: Pod, args: Args | None = None, rows: Rows = ALL_ROWS, cluster: list[Node] | None = None
+) -> list[int]:
+    nodes = columns(NODES if cluster is None else cluster)
+    state, info, judge = CycleState(), nodes.compile_pod(wanted), plugin(args)
+    assert judge.pre_score(state, info, nodes, rows).is_success
+    scores = judge.score(state, info, nodes, rows)
+    assert scores.dtype == np.int64
+    return [int(score) for score in scores]
+
+
+# -- PreFilter --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "args", "skipped"),
+    [
+        pytest.param(pod(), None, True, id="demands-nothing"),
+        pytest.param(preferring((1, labels(("zone", "Exists", [])))), None, True, id="prefers-only"),
+        pytest.param(pod(node_selector={"zone": "a"}), None, False, id="node-selector"),
+        pytest.param(requiring(), None, False, id="required-without-terms"),
+        pytest.param(pod(), added("zone", "a"), False, id="added"),
+        pytest.param(pod(), added("zone", "a", weight=1), True, id="added-preference-only"),
+    ],
+)
+def test_pre_filter_skips_what_demands_nothing(wanted: Pod, args: Args | None, skipped: bool) -> None:
+    """Preferences do not count here."""
+    assert pre_filtered(wanted, args).status.is_skip is skipped
+
+
+@pytest.mark.parametrize(
+    ("terms", "narrowed"),
+    [
+        pytest.param([names("n1")], {"n1"}, id="one-name"),
+        pytest.param([names("n1"), names("gone")], {"n1", "gone"}, id="one-of-several-terms"),
+        pytest.param([names("n1"), labels(("zone", "Exists", []))], None, id="a-term-without-a-name"),
+        pytest.param([names("n1"), NodeSelectorTerm()], None, id="an-empty-term"),
+        pytest.param([names("n1", operator="NotIn")], None, id="names-ruled-out"),
+        pytest.param([NodeSelectorTerm(match_fields=(Requirement("other", "In", ("n1",)),))], None, id="other-field"),
+        pytest.param([], None, id="no-terms"),
+        pytest.param([names("n0", "n1")], {"n0", "n1"}, id="unreadable-term-names-two"),
+    ],
+)
+def test_pre_filter_narrows_down_to_named_nodes(terms: list[NodeSelectorTerm], narrowed: set[str] | None) -> None:
+    """Only where each term names nodes are the others left out."""
+    result = pre_filtered(requiring(*terms))
+    assert result.status.is_success
+    assert result.node_names == (None if narrowed is None else frozenset(narrowed))
+
+
+@pytest.mark.parametrize(
+    "terms",
+    [
+        pytest.param([("n0",), ("n1",)], id="two-names-at-once"),
+        pytest.param([()], id="no-name"),
+    ],
+)
+def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> None:
+    """A node has one name."""
+    term = NodeSelectorTerm(match_fields=tuple(Requirement("metadata.name", "In", values) for values in terms))
+    status = pre_filtered(requiring(term)).status
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.reasons == ("pod affinity terms conflict",)
+
+
+def test_a_conflicting_term_leaves_the_others_standing() -> None:
+    """Terms are alternatives."""
+    conflict = NodeSelectorTerm(match_fields=names("n0").match_fields + names("n1").match_fields)
+    assert pre_filtered(requiring(conflict, names("n2"))).node_names == {"n2"}
+
+
+# -- Filter -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("wanted", "codes"),
+    [
+        pytest.param(pod(node_selector={"zone": "a"}), [0, 2, 2], id="node-selector"),
+        pytest.param(pod(node_selector={"zone": "b", "disk": "ssd"}), [2, 0, 2], id="node-selector-of-two"),
+        pytest.param(pod(node_selector={"zone": "gone"}), [2, 2, 2], id="unknown-value"),
+        pytest.param(pod(node_selector={"-not-a-key": "x"}), [2, 2, 2], id="node-selector-is-not-checked"),
+        pytest.param(requiring(labels(("zone", "In", ["a", "b"]))), [0, 0, 2], id="in"),
+        pytest.param(requiring(labels(("zone", "NotIn", ["a"]))), [2, 0, 0], id="not-in-holds-without-the-label"),
+        pytest.param(requiring(labels(("disk", "Exists", []))), [2, 0, 0], id="exists"),
+        pytest.param(requiring(labels(("disk", "DoesNotExist", []))), [0, 2, 2], id="does-not-exist"),
+        pytest.param(requiring(labels(("cpus", "Gt", ["4"]))), [2, 0, 2], id="gt"),
+        pytest.param(requiring(labels(("cpus", "Lt", ["5"]))), [0, 2, 2], id="lt"),
+        pytest.param(requiring(labels(("zone", "Gt", ["0"]))), [2, 2, 2], id="gt-of-text"),
+        pytest.param(requiring(labels(("zone", "Exists", []), ("disk", "Exists", []))), [2, 0, 2], id="both"),
+        pytest.param(
+            requiring(labels(("zone", "In", ["a"])), labels(("disk", "Exists", []))), [0, 0, 0], id="either-term"
+        ),
+        pytest.param(requiring(labels(("disk", "Exists", [])), selector={"zone": "b"}), [2, 0, 2], id="with-selector"),
+        pytest.param(requiring(), [2, 2, 2], id="no-terms"),
+        pytest.param(requiring(NodeSelectorTerm()), [2, 2, 2], id="empty-term"),
+        pytest.param(requiring(names("n2")), [2, 2, 0], id="name"),
+        pytest.param(requiring(names("n2", operator="NotIn")), [0, 0, 2], id="not-this-name"),
+        pytest.param(requiring(names("gone", operator="NotIn")), [0, 0, 0], id="not-an-unknown-name"),
+        pytest.param(
+            requiring(NodeSelectorTerm(match_fields=(Requirement("spec.x", "NotIn", ("y",)),))),
+            [0, 0, 0],
+            id="other-fields-are-empty",
+        ),
+        pytest.param(requiring(labels(("cpus", "Gt", ["many"]))), [2, 2, 2], id="unreadable-term"),
+        pytest.param(
+            requiring(labels(("cpus", "Gt", ["many"])), labels(("zone", "In", ["a"]))),
+            [0, 2, 2],
+            id="beside-unreadable",
+        ),
+        pytest.param(requiring(names("n0", "n1")), [2, 2, 2], id="a-field-takes-one-value"),
+    ],
+)
+def test_filter(wanted: Pod, codes: list[int]) -> None:
+    """Node selector and one of the terms must hold."""
+    assert filtered(wanted) == codes
+
+
+@pytest.mark.parametrize(
+    "rows", [pytest.param([0, 2], id="two"), pytest.param([1], id="one"), pytest.param([], id="none")]
+)
+def test_chosen_rows_get_the_codes_of_all_rows(rows: list[int]) -> None:
+    """Whatever the term asks about."""
+    terms = [labels(("cpus", "Gt", ["4"])), names("n2"), labels(("disk", "DoesNotExist", []))]
+    for term in terms:
+        whole = filtered(requiring(term)) or []
+        assert filtered(requiring(term), rows=np.array(rows, dtype=np.intp)) == [whole[row] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "codes"),
+    [
+        pytest.param(pod(), [1, 0, 0], id="pod-demands-nothing"),
+        pytest.param(pod(node_selector={"zone": "b"}), [1, 0, 2], id="added-first"),
+        pytest.param(requiring(labels(("zone", "In", ["a"]))), [1, 2, 2], id="the-two-conflict"),
+    ],
+)
+def test_added_affinity_owns_its_rejections(wanted: Pod, codes: list[int]) -> None:
+    """What the profile excludes is not blamed on the pod."""
+    assert filtered(wanted, added("disk", "ssd")) == codes
+
+
+def test_filter_without_pre_filter() -> None:
+    """A profile may leave PreFilter out."""
+    nodes = columns(NODES)
+    judge = plugin()
+    codes = judge.filter(CycleState(), nodes.compile_pod(pod(node_selector={"zone": "a"})), nodes, ALL_ROWS)
+    assert codes is not None
+    assert codes.dtype == np.int16
+    assert codes.tolist() == [0, MISMATCH, MISMATCH]
+    assert judge.filter(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS) is None
+
+
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        pytest.param(ENFORCED, "node(s) didn't match scheduler-enforced node affinity", id="added"),
+        pytest.param(MISMATCH, "node(s) didn't match Pod's node affinity/selector", id="own"),
+    ],
+)
+def test_rejections(code: int, reason: str) -> None:
+    """Removing pods would not help."""
+    status = plugin().decode(CycleState(), columns([]).compile_pod(pod()), code)
+    assert (status.code, status.reasons) == (Code.UNSCHEDULABLE_AND_UNRESOLVABLE, (reason,))
+
+
+# -- Score ------------------------------------------------------------------------------------------------------
+
+SSD = labels(("disk", "Exists", []))
+ZONED = labels(("zone", "Exists", []))
+
+
+def test_pre_score_skips_what_prefers_nothing() -> None:
+    """Neither the pod nor the profile."""
+    nodes = columns(NODES)
+    wanted = nodes.compile_pod(requiring(SSD))
+    assert plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS).is_skip
+    assert plugin(added("zone", "a", weight=1)).pre_score(CycleState(), wanted, nodes, ALL_ROWS).is_success
+
+
+@pytest.mark.parametrize(
+    ("terms", "args", "scores"),
+    [
+        pytest.param([(5, SSD)], None, [0, 5, 5], id="one-term"),
+        pytest.param([(5, SSD), (7, ZONED)], None, [7, 12, 5], id="weights-add-up"),
+        pytest.param([(5, SSD), (5, SSD)], None, [0, 10, 10], id="twice-the-same"),
+        pytest.param([(5, NodeSelectorTerm()), (1, names("n0"))], None, [1, 0, 0], id="empty-terms-count-nothing"),
+        pytest.param([(5, NodeSelectorTerm())], None, [0, 0, 0], id="only-an-empty-term"),
+        pytest.param([(0, labels(("x", "Gt", ["y"]))), (1, SSD)], None, [0, 1, 1], id="weight-0-is-not-read"),
+        pytest.param([(5, SSD)], added("zone", "a", weight=2), [2, 5, 5], id="added"),
+        pytest.param([], added("zone", "a", weight=2), [2, 0, 0], id="added-alone"),
+    ],
+)
+def test_score(terms: list[tuple[int, NodeSelectorTerm]], args: Args | None, scores: list[int]) -> None:
+    """The raw score is the sum of the weights of the terms that match."""
+    assert scored(preferring(*terms), args) == scores
+    assert scored(preferring(*terms), args, np.array([0, 2])) == [scores[0], scores[2]]
+
+
+def test_an_unreadable_preference_is_an_error() -> None:
+    """It would be lost without a word otherwise."""
+    nodes = columns(NODES)
+    wanted = nodes.compile_pod(preferring((1, labels(("cpus", "Gt", ["many"]))), (1, SSD)))
+    status = plugin().pre_score(CycleState(), wanted, nodes, ALL_ROWS)
+    assert status.code is Code.ERROR
+    assert '"cpus"' in status.message
+
+
+def test_score_without_pre_score() -> None:
+    """A profile may leave PreScore out."""
+    nodes = columns(NODES)
+    wanted = nodes.compile_pod(preferring((5, SSD)))
+    assert plugin().score(CycleState(), wanted, nodes, ALL_ROWS).tolist() == [0, 5, 5]
+    assert plugin().score(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS).tolist() == [0, 0, 0]
+
+
+# -- declarations and events ------------------------------------------------------------------------------------
+
+
+def test_declarations() -> None:
+    """What the runtime builds on."""
+    assert NodeAffinity.args_model is NodeAffinityArgs
+    assert (NodeAffinity.filter_reads, NodeAffinity.score_reads) == (Reads.STATIC, Reads.STATIC)
+    assert NodeAffinity.normalization is Normalization.MAX
+
+
+def test_signature_is_selector_and_affinity() -> None:
+    """Equal demands give equal signatures, whatever the order of the selector's keys."""
+    nodes = columns([])
+    judge = plugin()
+    one, same = (
+        nodes.compile_pod(pod(node_selector=dict(pairs)))
+        for pairs in ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
+    )
+    assert judge.signature(one) == judge.signature(same)
+    others = [judge.signature(nodes.compile_pod(other)) for other in (pod(), requiring(SSD), preferring((1, SSD)))]
+    assert len({judge.signature(one), *others}) == 4
+
+
+def test_events() -> None:
+    """A node's coming and its labels."""
+    judge = plugin()
+    (registration,) = judge.events_to_register()
+    assert registration.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+    assert registration.hint == judge.after_node_change
+
+
+IN_A = node(labels={"zone": "a"})
+IN_B = node(labels={"zone": "b"})
+UNREADABLE = labels(("zone", "Gt", ["x"]))
+
+
+@pytest.mark.parametrize(
+    ("waiting", "args", "old", "new", "hint"),
+    [
+        pytest.param(requiring(ZONED), None, None, IN_A, Hint.QUEUE, id="added-and-matches"),
+        pytest.param(pod(node_selector={"zone": "a"}), None, None, IN_B, Hint.SKIP, id="added-and-does-not"),
+        pytest.param(pod(node_selector={"zone": "a"}), None, IN_B, IN_A, Hint.QUEUE, id="matches-now"),
+        pytest.param(requiring(ZONED), None, IN_B, IN_A, Hint.SKIP, id="matched-before"),
+        pytest.param(pod(), added("zone", "a"), None, IN_B, Hint.SKIP, id="excluded-by-the-profile"),
+        pytest.param(pod(), added("zone", "a"), None, IN_A, Hint.QUEUE, id="allowed-by-the-profile"),
+        pytest.param(requiring(UNREADABLE), None, None, IN_A, Hint.QUEUE, id="unreadable-leaves-it-open"),
+        pytest.param(
+            requiring(UNREADABLE, selector={"zone": "b"}), None, None, IN_A, Hint.SKIP, id="unreadable-but-excluded"
+        ),
+        pytest.param(requiring(UNREADABLE, ZONED), None, IN_B, IN_A, Hint.SKIP, id="unreadable-but-matched-before"),
+        pytest.param(pod(), None, None, pod(), Hint.QUEUE, id="not-a-node"),
+    ],
+)
+def test_hint(waiting: Pod, args: Args | None, old: object, new: object, hint: Hint) -> None:
+    """A node helps where it matches and did not before."""
+    assert plugin(args).after_node_change(waiting, old, new) is hint

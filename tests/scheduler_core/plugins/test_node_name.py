@@ -1,0 +1,64 @@
+"""NodeName lets a pod that names its node run there alone."""
+
+import numpy as np
+import pytest
+
+from scheduler_core.framework.cluster_events import NODE_ADD, NODE_DELETE
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import Code
+from scheduler_core.plugins.node_name import NodeName
+from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+NODES = columns([node("a"), node("b"), node("c")])
+
+
+@pytest.fixture
+def plugin() -> NodeName:
+    return NodeName(None, FakeHandle(nodes=NODES))
+
+
+def test_a_pod_that_names_no_node_passes_everywhere(plugin: NodeName) -> None:
+    """Nothing is even looked at."""
+    assert plugin.filter(CycleState(), NODES.compile_pod(pod()), NODES, ALL_ROWS) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "codes"),
+    [
+        pytest.param("b", ALL_ROWS, [1, 0, 1], id="all-rows"),
+        pytest.param("b", np.array([1, 2]), [0, 1], id="chosen-rows"),
+        pytest.param("b", np.array([0, 2]), [1, 1], id="its-node-is-not-among-them"),
+        pytest.param("gone", ALL_ROWS, [1, 1, 1], id="unknown-node"),
+        pytest.param("gone", np.array([0]), [1], id="unknown-node-chosen-rows"),
+    ],
+)
+def test_only_the_named_node_passes(plugin: NodeName, name: str, rows: Rows, codes: list[int]) -> None:
+    """Code 1 stands for every other node."""
+    found = plugin.filter(CycleState(), NODES.compile_pod(pod(node_name=name)), NODES, rows)
+    assert found is not None
+    assert found.dtype == np.int16
+    assert found.tolist() == codes
+
+
+def test_rejection(plugin: NodeName) -> None:
+    """Removing pods would not help."""
+    status = plugin.decode(CycleState(), NODES.compile_pod(pod(node_name="b")), 1)
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.reasons == ("node(s) didn't match the requested node name",)
+
+
+def test_events(plugin: NodeName) -> None:
+    """A new node helps always, a node's going never."""
+    (registration,) = plugin.events_to_register()
+    assert registration.hint is None
+    assert registration.event.covers(NODE_ADD)
+    assert not registration.event.covers(NODE_DELETE)
+
+
+def test_signature_is_the_name(plugin: NodeName) -> None:
+    """Pods that name different nodes are told apart."""
+    one, other, none = (NODES.compile_pod(pod(node_name=name)) for name in ("a", "b", ""))
+    assert len({plugin.signature(one), plugin.signature(other), plugin.signature(none)}) == 3

@@ -1,0 +1,161 @@
+"""NodePorts gives a host port out once on a node."""
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import Code
+from scheduler_core.model.pod import ContainerPort, Pod
+from scheduler_core.plugins.node_ports import NodePorts, after_pod_deletion
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.builders import container, node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+ANY = "0.0.0.0"  # noqa: S104 - an address to compare with, nothing listens on it
+
+
+def port(number: int, protocol: str = "TCP", address: str = "") -> ContainerPort:
+    return ContainerPort(container_port=1, host_port=number, protocol=protocol, host_ip=address)
+
+
+def filtered(wanted: Pod, running: list[Pod], rows: object = ALL_ROWS) -> list[int] | None:
+    nodes = columns([node("a"), node("b"), node("c")], running)
+    plugin = NodePorts(None, FakeHandle(nodes=nodes))
+    assert isinstance(rows, slice | np.ndarray)
+    codes = plugin.filter(CycleState(), nodes.compile_pod(wanted), nodes, rows)
+    return None if codes is None else codes.tolist()
+
+
+@pytest.mark.parametrize(
+    ("wanted", "skipped"),
+    [
+        pytest.param(pod(), True, id="no-ports"),
+        pytest.param(pod(ports=[ContainerPort(container_port=80)]), True, id="container-port-only"),
+        pytest.param(pod(ports=[80]), False, id="host-port"),
+        pytest.param(pod(init_containers=[container(ports=[80])]), True, id="init-container"),
+        pytest.param(pod(init_containers=[container(ports=[80], restart_policy="Always")]), False, id="sidecar"),
+    ],
+)
+def test_pods_without_host_ports_skip_the_filter(wanted: Pod, skipped: bool) -> None:
+    """Ports of init containers that end do not count."""
+    nodes = columns([])
+    plugin = NodePorts(None, FakeHandle(nodes=nodes))
+    assert plugin.pre_filter(CycleState(), nodes.compile_pod(wanted), nodes).status.is_skip is skipped
+
+
+@pytest.mark.parametrize(
+    ("wanted", "taken", "codes"),
+    [
+        pytest.param(port(80), port(80), [0, 1, 0], id="same"),
+        pytest.param(port(80), port(81), None, id="another-port"),
+        pytest.param(port(80), port(80, "UDP"), None, id="another-protocol"),
+        pytest.param(port(80, ""), port(80), [0, 1, 0], id="protocol-defaults-to-tcp"),
+        pytest.param(port(80, address="127.0.0.1"), port(80, address="127.0.0.2"), None, id="another-address"),
+        pytest.param(port(80, address="127.0.0.1"), port(80), [0, 1, 0], id="wildcard-taken"),
+        pytest.param(port(80), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-wanted"),
+        pytest.param(port(80, address=ANY), port(80, address="127.0.0.1"), [0, 1, 0], id="wildcard-spelt-out"),
+    ],
+)
+def test_filter(wanted: ContainerPort, taken: ContainerPort, codes: list[int] | None) -> None:
+    """Protocol, number and address must all collide."""
+    running = pod("running", node_name="b", ports=[taken])
+    assert filtered(pod(ports=[wanted]), [running]) == codes
+
+
+def test_chosen_rows_are_answered_in_their_order() -> None:
+    """The codes belong to the rows that were asked about."""
+    running = pod("running", node_name="b", ports=[80])
+    assert filtered(pod(ports=[80]), [running], np.array([1, 2])) == [1, 0]
+
+
+def test_a_port_is_free_again_after_its_pod() -> None:
+    """The filter reads the columns as they are."""
+    nodes = columns([node("a")])
+    plugin = NodePorts(None, FakeHandle(nodes=nodes))
+    wanted, running = nodes.compile_pod(pod(ports=[80])), nodes.compile_pod(pod("running", ports=[80]))
+    nodes.add_pod(running, 0)
+    taken = plugin.filter(CycleState(), wanted, nodes, ALL_ROWS)
+    nodes.remove_pod(running)
+    assert taken is not None
+    assert taken.tolist() == [1]
+    assert plugin.filter(CycleState(), wanted, nodes, ALL_ROWS) is None
+
+
+def test_rejection() -> None:
+    """Removing pods may help."""
+    nodes = columns([])
+    status = NodePorts(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(pod()), 1)
+    assert status.code is Code.UNSCHEDULABLE
+    assert status.reasons == ("node(s) didn't have free ports for the requested pod ports",)
+
+
+def test_events() -> None:
+    """Pods that go are judged, nodes that come always help."""
+    of_pod, of_node = NodePorts(None, FakeHandle()).events_to_register()
+    assert of_pod.event == ClusterEvent(Resource.POD, Action.DELETE)
+    assert of_pod.hint is after_pod_deletion
+    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD)
+    assert of_node.hint is None
+
+
+@pytest.mark.parametrize(
+    ("deleted", "hint"),
+    [
+        pytest.param(pod("gone", node_name="a", ports=[80]), Hint.QUEUE, id="same-port"),
+        pytest.param(pod("gone", node_name="a", ports=[81]), Hint.SKIP, id="another-port"),
+        pytest.param(pod("gone", node_name="a"), Hint.SKIP, id="no-ports"),
+        pytest.param(pod("gone", ports=[80]), Hint.SKIP, id="nowhere-placed"),
+        pytest.param(pod("gone", ports=[80], nominated_node="a"), Hint.QUEUE, id="nominated"),
+        pytest.param(pod("gone", node_name="a", ports=[port(80, address="127.0.0.1")]), Hint.QUEUE, id="an-address"),
+        pytest.param(pod("gone", node_name="a", ports=[port(80, "UDP")]), Hint.SKIP, id="another-protocol"),
+        pytest.param(node(), Hint.QUEUE, id="not-a-pod"),
+    ],
+)
+def test_hint(deleted: object, hint: Hint) -> None:
+    """A deleted pod helps if it had a node and a port that collides."""
+    assert after_pod_deletion(pod("waiting", ports=[80]), deleted, None) is hint
+
+
+def test_two_different_addresses_do_not_collide_in_the_hint() -> None:
+    """As in the filter."""
+    deleted = pod("gone", node_name="a", ports=[port(80, address="127.0.0.2")])
+    assert after_pod_deletion(pod(ports=[port(80, address="127.0.0.1")]), deleted, None) is Hint.SKIP
+
+
+class Taken(NamedTuple):
+    node_name: str
+    port: ContainerPort
+
+
+_PORTS = st.builds(
+    port, st.integers(1, 3), st.sampled_from(["TCP", "UDP", ""]), st.sampled_from(["", "1.1.1.1", "2.2.2.2"])
+)
+
+
+@given(
+    wanted=st.lists(_PORTS, max_size=3),
+    running=st.lists(st.builds(Taken, st.sampled_from("abc"), _PORTS), max_size=8),
+)
+def test_all_nodes_at_once_equals_one_at_a_time(wanted: list[ContainerPort], running: list[Taken]) -> None:
+    """The law of vectorised plugins."""
+
+    def collide(one: ContainerPort, other: ContainerPort) -> bool:
+        addresses = {one.host_ip or ANY, other.host_ip or ANY}
+        return (
+            one.host_port == other.host_port
+            and (one.protocol or "TCP") == (other.protocol or "TCP")
+            and (len(addresses) == 1 or ANY in addresses)
+        )
+
+    expected = [
+        int(any(collide(one, taken.port) for one in wanted for taken in running if taken.node_name == name))
+        for name in "abc"
+    ]
+    pods = [pod(f"p{index}", node_name=taken.node_name, ports=[taken.port]) for index, taken in enumerate(running)]
+    assert (filtered(pod(ports=wanted), pods) or [0, 0, 0]) == expected

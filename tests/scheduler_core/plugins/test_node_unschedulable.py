@@ -1,0 +1,99 @@
+"""NodeUnschedulable keeps pods off cordoned nodes unless they tolerate the cordon."""
+
+import numpy as np
+import pytest
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import Code
+from scheduler_core.model.taints import Toleration
+from scheduler_core.plugins.node_unschedulable import NodeUnschedulable, after_node_change, after_toleration_change
+from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+CORDON = "node.kubernetes.io/unschedulable"
+TOLERATES = Toleration(key=CORDON, operator="Exists", effect="NoSchedule")
+NODES = columns([node("open"), node("cordoned", unschedulable=True), node("open-too")])
+
+
+@pytest.fixture
+def plugin() -> NodeUnschedulable:
+    return NodeUnschedulable(None, FakeHandle(nodes=NODES))
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "rows", "codes"),
+    [
+        pytest.param([], ALL_ROWS, [0, 1, 0], id="no-toleration"),
+        pytest.param([], np.array([1, 2]), [1, 0], id="chosen-rows"),
+        pytest.param([], np.array([0, 2]), None, id="no-cordoned-node-among-the-rows"),
+        pytest.param([TOLERATES], ALL_ROWS, None, id="tolerated"),
+        pytest.param([Toleration(operator="Exists")], ALL_ROWS, None, id="everything-tolerated"),
+        pytest.param([Toleration(key=CORDON)], ALL_ROWS, None, id="equal-to-the-empty-value"),
+        pytest.param([Toleration(key=CORDON, value="x")], ALL_ROWS, [0, 1, 0], id="another-value"),
+        pytest.param(
+            [Toleration(key=CORDON, operator="Exists", effect="NoExecute")], ALL_ROWS, [0, 1, 0], id="another-effect"
+        ),
+    ],
+)
+def test_filter(plugin: NodeUnschedulable, tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
+    """A cordon is judged as a NoSchedule taint without a value."""
+    found = plugin.filter(CycleState(), NODES.compile_pod(pod(tolerations=tolerations)), NODES, rows)
+    assert (None if found is None else found.tolist()) == codes
+
+
+def test_rejection(plugin: NodeUnschedulable) -> None:
+    """Removing pods would not help."""
+    status = plugin.decode(CycleState(), NODES.compile_pod(pod()), 1)
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.reasons == ("node(s) were unschedulable",)
+
+
+def test_events(plugin: NodeUnschedulable) -> None:
+    """Nodes' comings and taints go to one hint, the pod's tolerations to the other."""
+    of_node, of_pod = plugin.events_to_register()
+    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+    assert of_node.hint is after_node_change
+    assert of_pod.event == ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+    assert of_pod.hint is after_toleration_change
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        pytest.param(None, node(), Hint.QUEUE, id="added-open"),
+        pytest.param(None, node(unschedulable=True), Hint.SKIP, id="added-cordoned"),
+        pytest.param(node(unschedulable=True), node(), Hint.QUEUE, id="uncordoned"),
+        pytest.param(node(), node(unschedulable=True), Hint.SKIP, id="cordoned"),
+        pytest.param(node(), node(), Hint.SKIP, id="open-before-and-after"),
+        pytest.param(node(), pod(), Hint.QUEUE, id="not-a-node"),
+    ],
+)
+def test_node_hint(old: object, new: object, hint: Hint) -> None:
+    """A node helps once it takes pods and did not before."""
+    assert after_node_change(pod(), old, new) is hint
+
+
+@pytest.mark.parametrize(
+    ("new", "hint"),
+    [
+        pytest.param(pod("waiting", tolerations=[TOLERATES]), Hint.QUEUE, id="tolerates-now"),
+        pytest.param(pod("waiting", tolerations=[Toleration(key="x")]), Hint.SKIP, id="tolerates-something-else"),
+        pytest.param(pod("other", tolerations=[TOLERATES]), Hint.SKIP, id="another-pod"),
+        pytest.param(node(), Hint.QUEUE, id="not-a-pod"),
+    ],
+)
+def test_toleration_hint(new: object, hint: Hint) -> None:
+    """A toleration helps the pod that got it, if it is the right one."""
+    assert after_toleration_change(pod("waiting"), None, new) is hint
+
+
+def test_signature_tells_tolerating_pods_apart(plugin: NodeUnschedulable) -> None:
+    """Other tolerations do not matter."""
+    tolerating, other, none = (
+        NODES.compile_pod(pod(tolerations=tolerations)) for tolerations in ([TOLERATES], [Toleration(key="x")], [])
+    )
+    assert plugin.signature(tolerating) != plugin.signature(none)
+    assert plugin.signature(other) == plugin.signature(none)

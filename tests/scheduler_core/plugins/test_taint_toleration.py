@@ -1,0 +1,238 @@
+"""TaintToleration keeps pods off tainted nodes, and counts soft taints."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Normalization, Reads
+from scheduler_core.framework.status import Code
+from scheduler_core.model.node import Node
+from scheduler_core.model.taints import Taint, Toleration
+from scheduler_core.plugins.taint_toleration import (
+    TaintToleration,
+    TolerationTables,
+    after_node_change,
+    after_toleration_change,
+)
+from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+DEDICATED = Toleration(key="dedicated", value="db", effect="NoSchedule")
+CLUSTER = [
+    node("plain"),
+    node("dedicated", taints=["dedicated=db:NoSchedule"]),
+    node("evicting", taints=["dedicated=db:NoExecute"]),
+    node("soft", taints=["busy:PreferNoSchedule"]),
+    node("softer", taints=["busy:PreferNoSchedule", "old:PreferNoSchedule", "dedicated=db:NoSchedule"]),
+]
+
+
+def filtered(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_ROWS) -> list[int] | None:
+    filled = columns(nodes)
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    codes = plugin.filter(CycleState(), filled.compile_pod(pod(tolerations=tolerations)), filled, rows)
+    return None if codes is None else codes.tolist()
+
+
+def scored(nodes: list[Node], tolerations: list[Toleration], rows: Rows = ALL_ROWS) -> list[int]:
+    filled = columns(nodes)
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    state, info = CycleState(), filled.compile_pod(pod(tolerations=tolerations))
+    assert plugin.pre_score(state, info, filled, rows).is_success
+    scores = plugin.score(state, info, filled, rows)
+    assert scores.dtype == np.int64
+    return [int(score) for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "rows", "codes"),
+    [
+        pytest.param([], ALL_ROWS, [0, 1, 1, 0, 1], id="none"),
+        pytest.param([], np.array([1, 3]), [1, 0], id="chosen-rows"),
+        pytest.param([DEDICATED], ALL_ROWS, [0, 0, 1, 0, 0], id="one-effect"),
+        pytest.param([Toleration(key="dedicated", value="db")], ALL_ROWS, None, id="every-effect"),
+        pytest.param([Toleration(operator="Exists")], ALL_ROWS, None, id="everything"),
+        pytest.param([Toleration(key="dedicated", value="web")], ALL_ROWS, [0, 1, 1, 0, 1], id="another-value"),
+        pytest.param([Toleration(key="dedicated", operator="Gt", value="0")], ALL_ROWS, [0, 1, 1, 0, 1], id="gated-gt"),
+    ],
+)
+def test_filter(tolerations: list[Toleration], rows: Rows, codes: list[int] | None) -> None:
+    """NoSchedule and NoExecute keep a pod off, PreferNoSchedule does not."""
+    assert filtered(CLUSTER, tolerations, rows) == codes
+
+
+def test_a_cluster_without_taints_is_not_looked_at() -> None:
+    """None stands for a pass everywhere."""
+    assert filtered([node("a"), node("b")], []) is None
+
+
+def test_soft_taints_alone_reject_nothing() -> None:
+    """They are counted in the score only."""
+    assert filtered([node("a", taints=["busy:PreferNoSchedule"])], []) is None
+
+
+def test_rejection() -> None:
+    """Removing pods would not help, and the taint is not named."""
+    status = TaintToleration(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), 1)
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.reasons == ("node(s) had untolerated taint(s)",)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "rows", "scores"),
+    [
+        pytest.param([], ALL_ROWS, [0, 0, 0, 1, 2], id="none"),
+        pytest.param([], np.array([3, 4]), [1, 2], id="chosen-rows"),
+        pytest.param([Toleration(key="busy", operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 1], id="one-of-them"),
+        pytest.param(
+            [Toleration(key="busy", operator="Exists", effect="NoSchedule")],
+            ALL_ROWS,
+            [0, 0, 0, 1, 2],
+            id="other-effect",
+        ),
+        pytest.param([Toleration(operator="Exists")], ALL_ROWS, [0, 0, 0, 0, 0], id="everything"),
+    ],
+)
+def test_score(tolerations: list[Toleration], rows: Rows, scores: list[int]) -> None:
+    """The raw score counts soft taints that are not tolerated."""
+    assert scored(CLUSTER, tolerations, rows) == scores
+
+
+def test_score_without_pre_score() -> None:
+    """A profile may leave PreScore out."""
+    filled = columns(CLUSTER)
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    assert plugin.score(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS).tolist() == [0, 0, 0, 1, 2]
+
+
+def test_new_taint_lists_are_taken_in() -> None:
+    """A table that is kept grows with the cluster."""
+    filled = columns([node("a"), node("b", taints=["x:NoSchedule"])])
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    info = filled.compile_pod(pod())
+    assert plugin.filter(CycleState(), info, filled, ALL_ROWS) is not None
+    filled.add_node(node("c", taints=["y:NoExecute", "z:PreferNoSchedule"]))
+    filled.update_node(node("b"))
+    codes = plugin.filter(CycleState(), info, filled, ALL_ROWS)
+    assert codes is not None
+    assert codes.tolist() == [0, 0, 1]
+    assert plugin.score(CycleState(), info, filled, ALL_ROWS).tolist() == [0, 0, 1]
+
+
+def test_other_columns_are_not_answered_from_old_tables() -> None:
+    """Numbers of taint lists belong to one set of columns."""
+    first, second = columns([node("a", taints=["x:NoSchedule"])]), columns([node("a", taints=["y:PreferNoSchedule"])])
+    plugin = TaintToleration(None, FakeHandle(nodes=first))
+    assert plugin.filter(CycleState(), first.compile_pod(pod()), first, ALL_ROWS) is not None
+    assert plugin.filter(CycleState(), second.compile_pod(pod()), second, ALL_ROWS) is None
+
+
+def test_tables_are_bounded() -> None:
+    """The oldest goes when there is no room, and is made anew when it is asked for."""
+    lists = columns([node("a", taints=["x:NoSchedule"])]).taint_sets
+    tables = TolerationTables(limit=2)
+    first = tables.table((), lists)
+    assert tables.table((), lists) is first
+    for key in ("a", "b"):
+        tables.table((Toleration(key=key),), lists)
+    again = tables.table((), lists)
+    assert again is not first
+    assert again.codes.tolist() == first.codes.tolist() == [0, 1]
+
+
+def test_declarations() -> None:
+    """What the runtime builds on."""
+    assert (TaintToleration.filter_reads, TaintToleration.score_reads) == (Reads.STATIC, Reads.STATIC)
+    assert TaintToleration.normalization is Normalization.REVERSE_MAX
+
+
+def test_signature_is_the_tolerations() -> None:
+    """Equal tolerations, equal answers."""
+    filled = columns([])
+    plugin = TaintToleration(None, FakeHandle(nodes=filled))
+    one, same, other = (filled.compile_pod(pod(tolerations=each)) for each in ([DEDICATED], [DEDICATED], []))
+    assert plugin.signature(one) == plugin.signature(same)
+    assert plugin.signature(one) != plugin.signature(other)
+
+
+def test_events() -> None:
+    """Nodes' comings and taints go to one hint, the pod's tolerations to the other."""
+    of_node, of_pod = TaintToleration(None, FakeHandle()).events_to_register()
+    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
+    assert of_node.hint is after_node_change
+    assert of_pod.event == ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
+    assert of_pod.hint is after_toleration_change
+
+
+TAINTED = node(taints=["x:NoSchedule"])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        pytest.param(None, node(), Hint.QUEUE, id="added-open"),
+        pytest.param(None, TAINTED, Hint.SKIP, id="added-tainted"),
+        pytest.param(None, node(taints=["x:PreferNoSchedule"]), Hint.QUEUE, id="added-soft-tainted"),
+        pytest.param(None, node(taints=["dedicated=db:NoSchedule"]), Hint.QUEUE, id="added-with-a-tolerated-taint"),
+        pytest.param(TAINTED, node(), Hint.QUEUE, id="taint-removed"),
+        pytest.param(node(taints=["x:NoSchedule", "y:NoExecute"]), TAINTED, Hint.SKIP, id="one-of-two-removed"),
+        pytest.param(node(taints=["x:PreferNoSchedule"]), node(), Hint.SKIP, id="was-open-before"),
+        pytest.param(None, pod(), Hint.QUEUE, id="not-a-node"),
+    ],
+)
+def test_node_hint(old: object, new: object, hint: Hint) -> None:
+    """A node helps once it keeps the pod off no more."""
+    assert after_node_change(pod(tolerations=[DEDICATED]), old, new) is hint
+
+
+@pytest.mark.parametrize(
+    ("new", "hint"),
+    [
+        pytest.param(pod("waiting"), Hint.QUEUE, id="the-pod-itself"),
+        pytest.param(pod("other"), Hint.SKIP, id="another-pod"),
+        pytest.param(None, Hint.QUEUE, id="nothing-to-judge"),
+    ],
+)
+def test_toleration_hint(new: object, hint: Hint) -> None:
+    """Only the pod whose tolerations changed is queued."""
+    assert after_toleration_change(pod("waiting"), None, new) is hint
+
+
+_EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_TAINTS = st.builds(
+    Taint, key=st.sampled_from("ab"), value=st.sampled_from(["", "1", "2"]), effect=st.sampled_from(_EFFECTS)
+)
+_TOLERATIONS = st.builds(
+    Toleration,
+    key=st.sampled_from(["", "a", "b"]),
+    operator=st.sampled_from(["", "Equal", "Exists", "Lt", "Gt"]),
+    value=st.sampled_from(["", "1", "2"]),
+    effect=st.sampled_from(["", *_EFFECTS]),
+)
+
+
+def _covers(toleration: Toleration, taint: Taint) -> bool:
+    return (
+        toleration.effect in ("", taint.effect)
+        and toleration.key in ("", taint.key)
+        and (
+            toleration.operator == "Exists"
+            or (toleration.operator in ("", "Equal") and toleration.value == taint.value)
+        )
+    )
+
+
+@given(st.lists(st.lists(_TAINTS, max_size=3), min_size=1, max_size=6), st.lists(_TOLERATIONS, max_size=3))
+def test_all_nodes_at_once_equals_one_at_a_time(taints: list[list[Taint]], tolerations: list[Toleration]) -> None:
+    """The law of vectorised plugins."""
+    nodes = [node(f"n{index}", taints=each) for index, each in enumerate(taints)]
+    open_taints = [[one for one in each if not any(_covers(by, one) for by in tolerations)] for each in taints]
+    rejected = [int(any(one.effect != "PreferNoSchedule" for one in each)) for each in open_taints]
+    soft = [sum(one.effect == "PreferNoSchedule" for one in each) for each in open_taints]
+    assert (filtered(nodes, tolerations) or [0] * len(nodes)) == rejected
+    assert scored(nodes, tolerations) == soft
