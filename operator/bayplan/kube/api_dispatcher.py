@@ -170,7 +170,7 @@ class ApiDispatcher:
             self._drop_patches(entry)
         if not self._forget(entry, key) and entry.retry is None:
             self._offer(entry)
-        if not self._binds_press():
+        if not bound or not self._binds_press():
             self.pump()
 
     async def drain(self, seconds: float) -> None:

@@ -12,6 +12,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+import yaml
 from kubernetes.aio import config
 from kubernetes.aio.client import Configuration
 from kubernetes.aio.config.config_exception import ConfigException
@@ -110,7 +111,7 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
             await loader.load_and_set(configuration)
 
         return ConfiguredAccess(configuration, reload)
-    except (ConfigException, TypeError, AttributeError, OSError) as error:
+    except (ConfigException, yaml.YAMLError, TypeError, AttributeError, OSError) as error:
         where = path or "at $KUBECONFIG or ~/.kube/config"
         raise ConfigError([Problem("", f"kubeconfig {where} cannot be used, correct it: {error}")]) from error
 

@@ -1,0 +1,181 @@
+"""Status patches and deletions of pods: bodies, transition times, UIDs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.pod_writes import PodWrites, merged
+
+from scheduler_core.errors import ConflictError
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, PodCondition, PodStatus
+from scheduler_core.ports import PodDeletion, PodStatusPatch
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.virtual_clock import VirtualClock
+
+POD = "/api/v1/namespaces/n/pods/a"
+NOW = "2026-01-01T00:00:00Z"
+UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes", observed_generation=2)
+DISRUPTED = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
+
+
+def patch(condition: PodCondition | None = None, nominated: str | None = None) -> PodStatusPatch:
+    return PodStatusPatch("n", "a", "uid-a", condition, nominated)
+
+
+def pod_with(*conditions: PodCondition, uid: str = "uid-a") -> Pod:
+    return Pod(ObjectMeta("a", "n", uid), status=PodStatus(conditions=conditions))
+
+
+class Informed:
+    """The informer's pod."""
+
+    def __init__(self) -> None:
+        self.pod: Pod | None = None
+
+    def __call__(self, namespace: str, name: str) -> Pod | None:
+        return self.pod if (namespace, name) == ("n", "a") else None
+
+
+@pytest.fixture
+def informed() -> Informed:
+    return Informed()
+
+
+@pytest.fixture
+async def writes(api: FakeApi, informed: Informed) -> AsyncIterator[PodWrites]:
+    time = VirtualClock()
+    async with ApiConnection(api, ConnectionOptions(), time) as connection:
+        yield PodWrites(connection, time, informed, 5.0)
+
+
+async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
+    """A patch goes to the status subresource as a strategic merge with the UID."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE, "node-1"))
+    [seen] = api.seen
+    assert seen.headers["Content-Type"] == "application/strategic-merge-patch+json"
+    assert seen.json == {
+        "metadata": {"uid": "uid-a"},
+        "status": {
+            "nominatedNodeName": "node-1",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/1 nodes",
+                    "observedGeneration": 2,
+                    "lastProbeTime": None,
+                    "lastTransitionTime": NOW,
+                }
+            ],
+        },
+    }
+
+
+@pytest.mark.parametrize(
+    ("nominated", "status"),
+    [
+        pytest.param(None, {}, id="leaves-it"),
+        pytest.param("", {"nominatedNodeName": None}, id="clears-it"),
+        pytest.param("x", {"nominatedNodeName": "x"}, id="sets-it"),
+    ],
+)
+async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
+    """The nomination is left, cleared or set."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(nominated=nominated))
+    assert api.seen[0].json["status"] == status
+
+
+@pytest.mark.parametrize(
+    ("known", "sent"),
+    [
+        pytest.param(None, True, id="unknown-pod"),
+        pytest.param(pod_with(), True, id="new-condition"),
+        pytest.param(pod_with(UNSCHEDULABLE), False, id="same-status"),
+        pytest.param(pod_with(PodCondition("PodScheduled", "True")), True, id="other-status"),
+        pytest.param(pod_with(UNSCHEDULABLE, uid="other"), True, id="another-pod-of-the-name"),
+    ],
+)
+async def test_transition_time(
+    api: FakeApi, writes: PodWrites, informed: Informed, known: Pod | None, sent: bool
+) -> None:
+    """The transition time is sent when the status changes, and left to the server to keep when it does not."""
+    informed.pod = known
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert ("lastTransitionTime" in api.seen[0].json["status"]["conditions"][0]) == sent
+
+
+async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: PodWrites) -> None:
+    """What was just written counts until the informer has seen it."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.seen] == [True, False]
+
+
+async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
+    """A victim gets its condition first and is then deleted by UID."""
+    api.on("PATCH", f"{POD}/status", Answer())
+    api.on("DELETE", POD, Answer())
+    await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
+    assert [seen.method for seen in api.seen] == ["PATCH", "DELETE"]
+    assert api.seen[0].json["status"]["conditions"][0]["reason"] == "PreemptionByScheduler"
+    assert api.seen[1].json["preconditions"] == {"uid": "uid-a"}
+
+
+@pytest.mark.parametrize(
+    ("patched", "deleted", "read"),
+    [
+        pytest.param(refusal(404, "gone"), Answer(), Answer(), id="gone-before-the-condition"),
+        pytest.param(Answer(), refusal(404, "gone"), Answer(), id="gone-before-the-deletion"),
+        pytest.param(
+            refusal(409, "uid"), Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"
+        ),
+        pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-asking"),
+    ],
+)
+async def test_deletion_of_a_gone_pod(
+    api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
+) -> None:
+    """A pod that is gone already, or replaced by another of its name, counts as deleted."""
+    api.on("PATCH", f"{POD}/status", patched)
+    api.on("DELETE", POD, deleted)
+    api.on("GET", POD, read)
+    await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
+    assert api.seen
+
+
+async def test_conflict_on_our_pod_is_an_error(api: FakeApi, writes: PodWrites) -> None:
+    """A conflict although the UID is right is not taken for success."""
+    api.on("DELETE", POD, refusal(409, "odd"))
+    api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
+    with pytest.raises(ConflictError, match="odd"):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+
+
+@pytest.mark.parametrize(
+    ("earlier", "later", "both"),
+    [
+        pytest.param(patch(UNSCHEDULABLE, "x"), patch(DISRUPTED), None, id="two-conditions"),
+        pytest.param(
+            patch(UNSCHEDULABLE), patch(nominated=""), patch(UNSCHEDULABLE, ""), id="condition-and-nomination"
+        ),
+        pytest.param(patch(UNSCHEDULABLE, "x"), patch(nominated="y"), patch(UNSCHEDULABLE, "y"), id="later-nomination"),
+        pytest.param(
+            patch(PodCondition("PodScheduled", "False", "SchedulerError"), "x"),
+            patch(UNSCHEDULABLE),
+            patch(UNSCHEDULABLE, "x"),
+            id="later-condition-earlier-nomination",
+        ),
+    ],
+)
+def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatusPatch | None) -> None:
+    """The later patch wins field by field; two different conditions stay two patches."""
+    assert merged(earlier, later) == both

@@ -1,0 +1,83 @@
+"""ControllerRevisions and status patches: what is sent, what comes back."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.kube.connection import ApiConnection
+from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
+from bayplan.kube.status_writes import CustomResource, patch_status
+
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from tests.support.fake_api import Answer, FakeApi, refusal
+
+PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
+
+
+async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnection) -> None:
+    """Revisions come by label, oldest first."""
+    items = [{"metadata": {"name": name}, "revision": n, "data": {"x": n}} for name, n in [("b", 2), ("a", 10)]]
+    api.on("GET", PATH, Answer(body={"items": items[::-1]}))
+    found = await ControllerRevisions(connection, "ops").list({"z": "1", "a": "2"})
+    assert [(one.metadata.name, one.data) for one in found] == [("b", {"x": 2}), ("a", {"x": 10})]
+    assert api.seen[0].query == {"labelSelector": "a=2,z=1"}
+
+
+async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -> None:
+    """A revision is created with labels, owner and data."""
+    api.on("POST", PATH, Answer(201, {"metadata": {"name": "r", "uid": "u"}, "revision": 3}))
+    owner = OwnerReference("SchedulerProfile", "batch", "uid-p", "bayplan.dev/v1alpha1", controller=True)
+    meta = ObjectMeta("r", labels={"l": "1"}, owner_references=(owner,))
+    made = await ControllerRevisions(connection, "ops").create(ControllerRevision(meta, 3, {"spec": [1]}))
+    assert made.metadata.uid == "u"
+    assert api.seen[0].json == {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": "r",
+            "namespace": "ops",
+            "labels": {"l": "1"},
+            "ownerReferences": [
+                {
+                    "apiVersion": "bayplan.dev/v1alpha1",
+                    "kind": "SchedulerProfile",
+                    "name": "batch",
+                    "uid": "uid-p",
+                    "controller": True,
+                }
+            ],
+        },
+        "revision": 3,
+        "data": {"spec": [1]},
+    }
+
+
+@pytest.mark.parametrize("answer", [pytest.param(Answer(), id="there"), pytest.param(refusal(404, "no"), id="gone")])
+async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Answer) -> None:
+    """A revision is deleted by UID; one that is gone is fine."""
+    api.on("DELETE", f"{PATH}/r", answer)
+    await ControllerRevisions(connection, "ops").delete("r", "u")
+    assert api.seen[0].json["preconditions"] == {"uid": "u"}
+
+
+async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
+    """An answer that is no list is an error of our tree."""
+    api.on("GET", PATH, Answer(body=b"<html>"))
+    with pytest.raises(ClusterWriteError, match="cannot be read"):
+        await ControllerRevisions(connection, "ops").list({})
+
+
+@pytest.mark.parametrize(
+    ("namespace", "path"),
+    [
+        pytest.param(None, "/apis/bayplan.dev/v1alpha1/schedulerprofiles/x/status", id="cluster-scoped"),
+        pytest.param("n", "/apis/bayplan.dev/v1alpha1/namespaces/n/schedulerprofiles/x/status", id="namespaced"),
+    ],
+)
+async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
+    """A status is merged over the subresource."""
+    api.on("PATCH", path, Answer())
+    resource = CustomResource("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
+    await patch_status(connection, resource, {"pending": 3, "lastError": None})
+    assert api.seen[0].headers["Content-Type"] == "application/merge-patch+json"
+    assert api.seen[0].json == {"status": {"pending": 3, "lastError": None}}

@@ -1,0 +1,217 @@
+"""An API server on loopback whose every answer a test has written down.
+
+Owns a real HTTP server: chunks, disconnects and silence reach the client as they would from kube-apiserver. It must not
+know Kubernetes; what it answers is scripted per method and path, in order, the last answer repeating.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from aiohttp import web
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    query: dict[str, str]
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        """The body, decoded."""
+        return json.loads(self.body)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A whole answer.
+
+    Attributes:
+        status: HTTP status.
+        body: Bytes as they are, anything else as JSON.
+        headers: Added to the answer's.
+        gate: Answer only when it is set.
+        disconnect: Break the connection instead of answering.
+    """
+
+    status: int = 200
+    body: Any = field(default_factory=dict)
+    headers: dict[str, str] = field(default_factory=dict)
+    gate: asyncio.Event | None = None
+    disconnect: bool = False
+
+    @property
+    def content(self) -> bytes:
+        """The bytes that are sent."""
+        return self.body if isinstance(self.body, bytes) else json.dumps(self.body).encode()
+
+
+class Hang:
+    """A step of a stream: say nothing more until the client goes or the server stops."""
+
+
+class Disconnect:
+    """A step of a stream: break the connection in the middle of the body."""
+
+
+Step = bytes | asyncio.Event | Hang | Disconnect
+
+
+class Stream:
+    """A watch's body: bytes are written as one chunk each, events are waited for, the end is a clean end."""
+
+    def __init__(self, *steps: Step) -> None:
+        self.steps = steps
+
+
+Script = Answer | Stream
+
+
+def refusal(status: int, message: str, reason: str = "") -> Answer:
+    """An error as the API server words it."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "message": message, "reason": reason}
+    return Answer(status, {**body, "code": status})
+
+
+class FakeApi:
+    """The server; an asynchronous context manager.
+
+    Attributes:
+        seen: Every request, in order of arrival.
+        busiest: The most requests that were being answered at once, per method.
+    """
+
+    def __init__(self) -> None:
+        self.seen: list[Seen] = []
+        self.busiest: dict[str, int] = defaultdict(int)
+        self._scripts: dict[tuple[str, str], list[Script]] = {}
+        self._answering: dict[str, int] = defaultdict(int)
+        self._changed = asyncio.Event()
+        self._stopping = asyncio.Event()
+        self._runner: web.AppRunner | None = None
+        self._base_url = ""
+
+    async def __aenter__(self) -> Self:
+        app = web.Application(client_max_size=1 << 26)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        self._runner = web.AppRunner(app, shutdown_timeout=1.0)
+        await self._runner.setup()
+        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        await site.start()
+        address = self._runner.addresses[0]
+        self._base_url = f"http://127.0.0.1:{address[1]}"
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stopping.set()
+        assert self._runner is not None
+        await self._runner.cleanup()
+
+    def on(self, method: str, path: str, *scripts: Script) -> None:
+        """What requests of this method and path are answered, one after the other; the last one repeats."""
+        self._scripts[method, path] = list(scripts)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until ``condition`` holds, looking whenever a request arrives or ends."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+    def requests(self, method: str, path: str | None = None) -> list[Seen]:
+        """The requests of a method, and of a path where it is given."""
+        return [seen for seen in self.seen if seen.method == method and path in (None, seen.path)]
+
+    # -- bayplan.kube.connection.ClusterAccess ------------------------------------------------------------------------
+
+    @property
+    def base_url(self) -> str:
+        """Where it listens."""
+        return self._base_url
+
+    @property
+    def ssl_context(self) -> ssl.SSLContext | None:
+        """None: plain HTTP."""
+        return None
+
+    @property
+    def server_name(self) -> str | None:
+        """None."""
+        return None
+
+    @property
+    def proxy(self) -> str | None:
+        """None."""
+        return None
+
+    async def authorization(self) -> str | None:
+        """A token that never changes."""
+        return "Bearer fake"
+
+    # -- answering ----------------------------------------------------------------------------------------------------
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.seen.append(Seen(request.method, request.path, dict(request.query), dict(request.headers), body))
+        self._answering[request.method] += 1
+        self.busiest[request.method] = max(self.busiest[request.method], self._answering[request.method])
+        self._changed.set()
+        try:
+            scripts = self._scripts.get((request.method, request.path))
+            if not scripts:
+                answer = refusal(404, f"nothing is scripted for {request.method} {request.path}")
+                return web.Response(status=404, body=answer.content)
+            script = scripts.pop(0) if len(scripts) > 1 else scripts[0]
+            if isinstance(script, Stream):
+                return await self._stream(request, script)
+            return await self._answer(request, script)
+        finally:
+            self._answering[request.method] -= 1
+            self._changed.set()
+
+    async def _answer(self, request: web.Request, answer: Answer) -> web.Response:
+        if answer.gate is not None:
+            await self._wait(answer.gate)
+        if answer.disconnect:
+            assert request.transport is not None
+            request.transport.close()
+        return web.Response(
+            status=answer.status, body=answer.content, headers=answer.headers, content_type="application/json"
+        )
+
+    async def _stream(self, request: web.Request, stream: Stream) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        for step in stream.steps:
+            if isinstance(step, bytes):
+                await response.write(step)
+            elif isinstance(step, asyncio.Event):
+                await self._wait(step)
+            elif isinstance(step, Hang):
+                await self._stopping.wait()
+            else:
+                assert request.transport is not None
+                request.transport.close()
+                return response
+        await response.write_eof()
+        return response
+
+    async def _wait(self, gate: asyncio.Event) -> None:
+        waits = [asyncio.ensure_future(gate.wait()), asyncio.ensure_future(self._stopping.wait())]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
