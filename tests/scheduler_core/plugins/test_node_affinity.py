@@ -154,7 +154,7 @@ def test_pre_filter_rejects_conflicting_names(terms: list[tuple[str, ...]]) -> N
 def test_a_conflicting_term_leaves_the_others_standing() -> None:
     """Terms are alternatives."""
     conflict = NodeSelectorTerm(match_fields=names("n0").match_fields + names("n1").match_fields)
-    assert pre_filtered(requiring(conflict, names("n2"))).node_names == {"n2"}
+    assert pre_filtered(requiring(conflict, names("n2"))).node_names == frozenset({"n2"})
 
 
 # -- Filter -----------------------------------------------------------------------------------------------------
