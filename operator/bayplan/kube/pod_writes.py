@@ -17,6 +17,7 @@ from typing import Any
 
 import msgspec
 
+from bayplan.kube.api_errors import InvalidRequestError
 from bayplan.kube.binds import pod_path
 from bayplan.kube.connection import METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
 from scheduler_core.errors import ConflictError, NotFoundError
@@ -58,16 +59,21 @@ class PodWrites:
             ConflictError: The UID is another one.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
-        await self._connection.request(
-            ApiRequest(
-                "PATCH",
-                f"{pod_path(patch.namespace, patch.name)}/status",
-                self.patch_body(patch),
-                content_type=STRATEGIC_MERGE_PATCH,
-                timeout=self._timeout,
-                accept=METADATA_ONLY,
-            )
+        request = ApiRequest(
+            "PATCH",
+            f"{pod_path(patch.namespace, patch.name)}/status",
+            self.patch_body(patch),
+            content_type=STRATEGIC_MERGE_PATCH,
+            timeout=self._timeout,
+            accept=METADATA_ONLY,
         )
+        try:
+            await self._connection.request(request)
+        except InvalidRequestError as error:
+            # kube-apiserver 1.36 calls another UID an attempt to change an immutable field, not a conflict.
+            if "metadata.uid" in error.reason:
+                raise ConflictError(f"Pod {patch.namespace}/{patch.name} with UID {patch.uid} is gone.") from error
+            raise
         if patch.condition is not None:
             self._written[patch.uid, patch.condition.type] = patch.condition.status
             if len(self._written) > _REMEMBERED:

@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from bayplan.kube.api_errors import InvalidRequestError
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.pod_writes import PodWrites, merged
 
@@ -19,6 +20,7 @@ from tests.support.virtual_clock import VirtualClock
 POD = "/api/v1/namespaces/n/pods/a"
 NOW = "2026-01-01T00:00:00Z"
 UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes", observed_generation=2)
+OTHER_UID = refusal(422, 'Pod "a" is invalid: metadata.uid: Invalid value: "x": field is immutable')
 DISRUPTED = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
 
 
@@ -120,6 +122,20 @@ async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: P
     assert ["lastTransitionTime" in seen.json["status"]["conditions"][0] for seen in api.seen] == [True, False]
 
 
+async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites) -> None:
+    """A UID that is not the pod's is a conflict, in whatever words the server refuses it."""
+    api.on("PATCH", f"{POD}/status", OTHER_UID)
+    with pytest.raises(ConflictError, match="UID uid-a is gone"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
+async def test_invalid_patch(api: FakeApi, writes: PodWrites) -> None:
+    """Any other refusal stays what it is."""
+    api.on("PATCH", f"{POD}/status", refusal(422, "status.conditions: odd"))
+    with pytest.raises(InvalidRequestError, match="odd"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
 async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
     """A victim gets its condition first and is then deleted by UID."""
     api.on("PATCH", f"{POD}/status", Answer())
@@ -135,9 +151,7 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
     [
         pytest.param(refusal(404, "gone"), Answer(), Answer(), id="gone-before-the-condition"),
         pytest.param(Answer(), refusal(404, "gone"), Answer(), id="gone-before-the-deletion"),
-        pytest.param(
-            refusal(409, "uid"), Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"
-        ),
+        pytest.param(OTHER_UID, Answer(), Answer(body={"metadata": {"uid": "other"}}), id="another-pod-of-the-name"),
         pytest.param(Answer(), refusal(409, "uid"), refusal(404, "gone"), id="gone-while-asking"),
     ],
 )

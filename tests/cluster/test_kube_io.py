@@ -1,0 +1,258 @@
+"""The cluster I/O on a real API server: what the scripted server in the unit tests is taken to be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+import pytest
+from bayplan.kube.cluster_access import open_connection
+from bayplan.kube.connection import (
+    METADATA_ONLY,
+    STRATEGIC_MERGE_PATCH,
+    ApiConnection,
+    ApiRequest,
+    ConnectionOptions,
+)
+from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevisions
+from bayplan.kube.informer import Informer, InformerOptions, Resource
+from bayplan.kube.pod_writes import PodWrites
+from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.writer import KubeWriter, WriterOptions
+
+from hack.controlplane.launcher import ControlPlane
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
+
+pytestmark = pytest.mark.cluster
+
+CLOCK = SystemClock()
+UNSCHEDULABLE = PodCondition("PodScheduled", "False", "Unschedulable", "0/1 nodes are available")
+
+
+class WaitingSink:
+    """Notes what it is told, and can be waited on."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self._changed = asyncio.Event()
+
+    def on_add(self, obj: Pod) -> None:
+        self._note(f"+{obj.metadata.name}")
+
+    def on_update(self, old: Pod, new: Pod) -> None:
+        self._note(f"{new.metadata.name}:{new.spec.node_name}")
+
+    def on_delete(self, last_known: Pod) -> None:
+        self._note(f"-{last_known.metadata.name}")
+
+    def on_synced(self) -> None:
+        self._note("synced")
+
+    def _note(self, what: str) -> None:
+        self.told.append(what)
+        self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(30):
+            while not condition():
+                self._changed.clear()
+                await self._changed.wait()
+
+
+@asynccontextmanager
+async def informing(
+    connection: ApiConnection, namespace: str, sink: WaitingSink, *, paged: bool = False
+) -> AsyncIterator[Informer[Pod]]:
+    """An informer of one namespace's pods; ``paged`` takes the way without streamed lists."""
+    resource = Resource(f"/api/v1/namespaces/{namespace}/pods")
+    informer = Informer(connection, resource, Pod, sink, CLOCK).configure(InformerOptions(page_limit=2))
+    if paged:
+        informer._use_streamed_list = False
+    task = asyncio.create_task(informer.run())
+    try:
+        yield informer
+    finally:
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+
+
+@pytest.fixture
+async def connection(control_plane: ControlPlane) -> AsyncIterator[ApiConnection]:
+    async with await open_connection(control_plane.kubeconfig, None, ConnectionOptions(), CLOCK) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def writer(connection: ApiConnection) -> AsyncIterator[KubeWriter]:
+    writer = KubeWriter(connection, WriterOptions(), CLOCK)
+    await writer.start()
+    yield writer
+    await writer.stop(5.0)
+
+
+async def create_pod(connection: ApiConnection, namespace: str, name: str, **spec: Any) -> Pod:
+    body = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}], **spec},
+    }
+    path = f"/api/v1/namespaces/{namespace}/pods"
+    answer = await connection.request(ApiRequest("POST", path, json.dumps(body).encode()))
+    made = json.loads(answer)
+    return Pod(ObjectMeta(name, namespace, made["metadata"]["uid"], made["metadata"]["resourceVersion"]))
+
+
+def binding(pod: Pod, node: str, uid: str | None = None) -> Binding:
+    return Binding(pod.metadata.namespace, pod.metadata.name, pod.metadata.uid if uid is None else uid, node)
+
+
+def patch(pod: Pod, condition: PodCondition | None, nominated: str | None = None) -> PodStatusPatch:
+    meta = pod.metadata
+    return PodStatusPatch(meta.namespace, meta.name, meta.uid, condition, nominated)
+
+
+async def raw(connection: ApiConnection, pod: Pod) -> dict[str, Any]:
+    path = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}"
+    found: dict[str, Any] = json.loads(await connection.request(ApiRequest("GET", path)))
+    return found
+
+
+@pytest.mark.parametrize("paged", [pytest.param(False, id="streamed-list"), pytest.param(True, id="paged-list")])
+async def test_informer_follows_pods(
+    connection: ApiConnection, namespace: str, writer: KubeWriter, paged: bool
+) -> None:
+    """Pods that exist are listed, then binds and deletions arrive as they happen."""
+    pods = [await create_pod(connection, namespace, name) for name in "abc"]
+    sink = WaitingSink()
+    async with informing(connection, namespace, sink, paged=paged) as informer:
+        await sink.until(lambda: "synced" in sink.told)
+        assert sorted(sink.told[:3]) == ["+a", "+b", "+c"]
+        assert informer.known[f"{namespace}/a"].spec.scheduler_name == "nobody"
+        await writer.bind(binding(pods[0], "node-1"))
+        await sink.until(lambda: "a:node-1" in sink.told)
+        done = asyncio.Event()
+        writer.delete_pod(PodDeletion(namespace, "b", pods[1].metadata.uid), lambda _: done.set())
+        await sink.until(lambda: "-b" in sink.told)
+        await done.wait()
+        assert (informer.decode_errors, informer.sink_errors, informer.restarts) == (0, 0, 0)
+
+
+async def test_bind_outcomes(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
+    """The real server's refusals become the errors that the core expects."""
+    pod = await create_pod(connection, namespace, "a")
+    with pytest.raises(NotFoundError, match="UID"):
+        await writer.bind(binding(pod, "node-1", uid="00000000-0000-0000-0000-000000000000"))
+    await writer.bind(binding(pod, "node-1"))
+    await writer.bind(binding(pod, "node-1"))
+    with pytest.raises(ConflictError, match="already bound to node node-1"):
+        await writer.bind(binding(pod, "node-2"))
+    with pytest.raises(NotFoundError):
+        await writer.bind(Binding(namespace, "nobody", "u", "node-1"))
+    gated = await create_pod(connection, namespace, "gated", schedulingGates=[{"name": "x/wait"}])
+    with pytest.raises(ClusterWriteError, match="schedulingGates"):
+        await writer.bind(binding(gated, "node-1"))
+    bound = await writer.read_pod(namespace, "a")
+    assert bound is not None
+    assert bound.spec.node_name == "node-1"
+
+
+async def test_status_patch(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
+    """Conditions are set, keep their transition time while the status stays, and nominations come and go."""
+    pod = await create_pod(connection, namespace, "a")
+    writer.patch_pod_status(patch(pod, UNSCHEDULABLE, "node-1"))
+    await writer.dispatcher.drain(10.0)
+    first = (await raw(connection, pod))["status"]
+    assert first["nominatedNodeName"] == "node-1"
+    [condition] = first["conditions"]
+    assert condition["reason"] == "Unschedulable"
+    assert condition["lastTransitionTime"]
+    writer.patch_pod_status(patch(pod, PodCondition("PodScheduled", "False", "SchedulerError", "bug"), ""))
+    await writer.dispatcher.drain(10.0)
+    second = (await raw(connection, pod))["status"]
+    assert "nominatedNodeName" not in second
+    assert second["conditions"][0]["reason"] == "SchedulerError"
+    assert second["conditions"][0]["lastTransitionTime"] == condition["lastTransitionTime"]
+
+
+async def test_status_patch_of_another_uid(connection: ApiConnection, namespace: str) -> None:
+    """The API server refuses a status patch whose UID is not the pod's, as a conflict."""
+    await create_pod(connection, namespace, "a")
+    wrong = PodStatusPatch(namespace, "a", "00000000-0000-0000-0000-000000000000", UNSCHEDULABLE)
+    with pytest.raises(ConflictError, match="UID"):
+        await PodWrites(connection, CLOCK, None, 5.0).patch_status(wrong)
+
+
+async def test_deletion(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
+    """A bound victim carries the condition while it terminates; a deletion with another UID leaves the pod alone."""
+    pod = await create_pod(connection, namespace, "a")
+    await writer.bind(binding(pod, "node-1"))
+    told: list[Exception | None] = []
+    wrong = PodDeletion(namespace, "a", "00000000-0000-0000-0000-000000000000")
+    writer.delete_pod(wrong, told.append)
+    await writer.dispatcher.drain(10.0)
+    assert "deletionTimestamp" not in (await raw(connection, pod))["metadata"]
+    disrupted = PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", "preempting")
+    writer.delete_pod(PodDeletion(namespace, "a", pod.metadata.uid, disrupted), told.append)
+    await writer.dispatcher.drain(10.0)
+    assert told == [None, None]
+    left = await raw(connection, pod)
+    assert left["metadata"]["deletionTimestamp"]
+    assert "PreemptionByScheduler" in [condition.get("reason") for condition in left["status"]["conditions"]]
+
+
+async def test_events(connection: ApiConnection, namespace: str, writer: KubeWriter) -> None:
+    """Events are accepted, long notes cut, repetitions counted; cluster-scoped objects have theirs in ``default``."""
+    pod = await create_pod(connection, namespace, "a")
+    regarding = ObjectReference("Pod", "a", namespace, pod.metadata.uid)
+    event = Event(regarding, "Warning", "FailedScheduling", "Scheduling", "x" * 3000)
+    writer.record(event)
+    await writer.dispatcher.drain(10.0)
+    writer.record(event)
+    writer.record(Event(ObjectReference("Node", f"node-{namespace}"), "Normal", "Seen", "Looking", "a node"))
+    await writer.dispatcher.drain(10.0)
+    path = f"/apis/events.k8s.io/v1/namespaces/{namespace}/events"
+    [found] = json.loads(await connection.request(ApiRequest("GET", path)))["items"]
+    assert found["note"] == "x" * 1020 + " ..."
+    assert (found["series"]["count"], found["reportingController"]) == (2, "bayplan")
+    assert (writer.dispatcher.written, writer.dispatcher.given_up) == (3, 0)
+
+
+async def test_writes_answer_with_metadata_only(connection: ApiConnection, namespace: str) -> None:
+    """The server honours the wish for metadata alone, so that a status patch does not bring back the pod."""
+    pod = await create_pod(connection, namespace, "a")
+    answer = await connection.request(
+        ApiRequest(
+            "PATCH",
+            f"/api/v1/namespaces/{namespace}/pods/{pod.metadata.name}/status",
+            b'{"status":{"nominatedNodeName":"x"}}',
+            content_type=STRATEGIC_MERGE_PATCH,
+            accept=METADATA_ONLY,
+        )
+    )
+    assert json.loads(answer)["kind"] == "PartialObjectMetadata"
+
+
+async def test_controller_revisions(connection: ApiConnection, namespace: str) -> None:
+    """Revisions are created, listed by label in order, refused twice, and deleted."""
+    revisions = ControllerRevisions(connection, namespace)
+    for number in (2, 1):
+        meta = ObjectMeta(f"profile-{number}", labels={"bayplan.dev/profile": "batch"})
+        await revisions.create(ControllerRevision(meta, number, {"spec": {"schedulerName": "batch"}}))
+    found = await revisions.list({"bayplan.dev/profile": "batch"})
+    assert [(one.revision, one.data["spec"]) for one in found] == [
+        (1, {"schedulerName": "batch"}),
+        (2, {"schedulerName": "batch"}),
+    ]
+    with pytest.raises(ConflictError, match="already exists"):
+        await revisions.create(found[0])
+    await revisions.delete(found[0].metadata.name, found[0].metadata.uid)
+    await revisions.delete(found[0].metadata.name)
+    assert [one.revision for one in await revisions.list({})] == [2]
