@@ -1,0 +1,71 @@
+# Everything a developer or a newcomer runs. `make demo` and `make test` need no other step before them: they make the
+# virtual environment, install the locked dependencies and obtain the control plane, and are quick the second time.
+
+PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
+UV_VERSION := 0.13.8
+BIN := .venv/bin
+UV := $(shell command -v uv || echo .uv/bin/uv)
+STAMP := .venv/.installed
+SOURCES := scheduler_core operator hack tests examples benchmarks
+PRESENT := $(wildcard $(SOURCES))
+PYTEST_ARGS ?=
+
+export UV_PYTHON_DOWNLOADS := never
+export UV_NO_PROGRESS := 1
+
+.PHONY: help
+help: ## Show what can be made
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: install
+install: $(STAMP) ## Make .venv with the locked dependencies and the bayplan command
+
+.uv/bin/uv:
+	@echo "==> getting uv $(UV_VERSION)"
+	@$(PYTHON) -m venv .uv
+	@.uv/bin/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+
+$(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
+	@echo "==> installing locked dependencies into .venv"
+	@$(UV) sync --frozen --quiet --python $(PYTHON)
+	@touch $@
+
+.PHONY: controlplane
+controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kubectl and kwok
+	@$(BIN)/python -m hack.controlplane.binaries
+
+.PHONY: demo
+demo: install ## Show Bayplan at work on a real control plane (KEEP=1 leaves it running)
+	@$(BIN)/python -m hack.demo $(if $(KEEP),--keep)
+
+.PHONY: test
+test: install ## Run all tests, those on the real control plane included
+	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
+	@$(BIN)/pytest $(PYTEST_ARGS)
+
+.PHONY: check
+check: install ## Format, lint, types, import contract, file length, CRD drift; runs no tests
+	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
+	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
+	@echo "==> types" && $(BIN)/mypy --no-error-summary $(PRESENT)
+	@echo "==> import contract" && PYTHONPATH=operator $(BIN)/lint-imports --no-logo > .import-contract.log || (cat .import-contract.log && false)
+	@rm -f .import-contract.log
+	@echo "==> file length" && $(BIN)/python -m hack.checks.file_length
+	@echo "==> CRD drift" && $(BIN)/python -m bayplan.resources.crd_generation --output crds --check
+
+.PHONY: format
+format: install ## Format and mend what can be mended
+	@$(BIN)/ruff format $(PRESENT)
+	@$(BIN)/ruff check --fix $(PRESENT)
+
+.PHONY: crds
+crds: install ## Generate crds/*.yaml from the models
+	@$(BIN)/python -m bayplan.resources.crd_generation --output crds
+
+.PHONY: build
+build: install ## Build the wheel and the source distribution into dist/
+	@$(UV) build --quiet
+
+.PHONY: clean
+clean: ## Remove what was built here; the control plane's cache stays
+	@rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,48 @@
+"""No source file is longer than 400 lines; one that would be is split by what a reader looks for."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+LIMIT = 400
+FOLDERS = ("scheduler_core", "operator", "hack", "tests", "examples", "benchmarks")
+
+
+def too_long(root: Path) -> list[tuple[Path, int]]:
+    """Find Python files over the limit among those that git tracks or would track.
+
+    Args:
+        root: The repository.
+
+    Returns:
+        Path below the root and its lines, longest first.
+    """
+    listed = subprocess.run(
+        ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *FOLDERS],
+        cwd=root,
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout.split("\n")
+    lengths = [
+        (Path(name), len((root / name).read_text(encoding="utf-8").splitlines()))
+        for name in listed
+        if name.endswith(".py") and (root / name).exists()
+    ]
+    return sorted((entry for entry in lengths if entry[1] > LIMIT), key=lambda entry: -entry[1])
+
+
+def main() -> int:
+    """Print the files that are too long.
+
+    Returns:
+        The exit status: 1 if there are any.
+    """
+    found = too_long(Path(__file__).resolve().parents[2])
+    for path, lines in found:
+        print(f"{path}: {lines} lines, the limit is {LIMIT}; split it by what a reader looks for")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
