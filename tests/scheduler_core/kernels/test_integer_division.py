@@ -1,0 +1,77 @@
+"""Go's integer division on arrays."""
+
+import numpy as np
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE, percentages, truncated_quotients
+
+_INT64 = st.integers(-(2**63) + 1, 2**63 - 1)
+
+
+def _array(*numbers: int) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    return np.array(numbers, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("dividend", "divisor", "quotient"),
+    [
+        pytest.param(7, 2, 3, id="both positive"),
+        pytest.param(-7, 2, -3, id="negative dividend rounds towards zero"),
+        pytest.param(7, -2, -3, id="negative divisor rounds towards zero"),
+        pytest.param(-7, -2, 3, id="both negative"),
+        pytest.param(-8, 2, -4, id="negative without a remainder"),
+        pytest.param(0, 5, 0, id="nothing to divide"),
+    ],
+)
+def test_quotients_round_towards_zero(dividend: int, divisor: int, quotient: int) -> None:
+    """Division by an array and by a number gives what Go gives."""
+    assert truncated_quotients(_array(dividend), _array(divisor)).tolist() == [quotient]
+    assert truncated_quotients(_array(dividend), divisor).tolist() == [quotient]
+
+
+@given(_INT64, _INT64.filter(bool))
+def test_quotients_of_any_integers(dividend: int, divisor: int) -> None:
+    """The quotient's magnitude is that of the magnitudes."""
+    magnitude = abs(dividend) // abs(divisor)
+    expected = magnitude if (dividend < 0) == (divisor < 0) else -magnitude
+    assert truncated_quotients(_array(dividend), _array(divisor)).tolist() == [expected]
+
+
+@st.composite
+def _part_and_whole(draw: st.DrawFn, largest: int) -> tuple[int, int]:
+    whole = draw(st.integers(1, largest))
+    near = draw(st.integers(0, 100)) * whole // 100 + draw(st.integers(-1, 1))
+    return draw(st.sampled_from([min(max(near, 0), whole), draw(st.integers(0, whole))])), whole
+
+
+@given(_part_and_whole(LARGEST_EXACT_WHOLE))
+@example((LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHOLE))
+@example((LARGEST_EXACT_WHOLE, LARGEST_EXACT_WHOLE))
+def test_percentages_by_floats_are_exact(numbers: tuple[int, int]) -> None:
+    """Up to the bound the float division never reaches the next per cent."""
+    part, whole = numbers
+    assert percentages(_array(part), _array(whole)).tolist() == [part * 100 // whole]
+
+
+@given(_part_and_whole(2**63 // 100 - 1), _part_and_whole(10**6))
+def test_percentages_of_huge_wholes_are_exact(huge: tuple[int, int], small: tuple[int, int]) -> None:
+    """One whole beyond the bound takes all of them to the integer division, which is exact for every product."""
+    parts, wholes = zip(huge, small, strict=True)
+    expected = [part * 100 // whole for part, whole in (huge, small)]
+    assert percentages(_array(*parts), _array(*wholes)).tolist() == expected
+
+
+def test_percentages_wrap_around_as_in_go() -> None:
+    """A product beyond int64 wraps and its quotient rounds towards zero."""
+    part = whole = 2**62
+    wrapped = (part * 100 + 2**63) % 2**64 - 2**63
+    assert percentages(_array(part), _array(whole)).tolist() == [
+        -(-wrapped // whole) if wrapped < 0 else wrapped // whole
+    ]
+
+
+def test_percentages_of_no_rows() -> None:
+    """No rows give no percentages."""
+    assert percentages(_array(), _array()).shape == (0,)

@@ -1,0 +1,103 @@
+"""The resource scores for one node at a time, in plain numbers: what the vectorised forms are held against.
+
+Owns a second, independent reading of kube-scheduler v1.36.3 (``plugins/noderesources/*.go``): integers divide as in Go,
+floats operation by operation. It must not import what it judges.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class OneNode:
+    """One resource on one node: what it has, what is taken, what the pod adds, how much the resource counts."""
+
+    capacity: int
+    used: int
+    added: int
+    weight: int = 1
+
+
+def divided(dividend: int, divisor: int) -> int:
+    """Divide as Go does, towards zero."""
+    quotient = abs(dividend) // abs(divisor)
+    return quotient if (dividend < 0) == (divisor < 0) else -quotient
+
+
+def plain_least(resources: Sequence[OneNode]) -> int:
+    """LeastAllocated."""
+
+    def score(requested: int, capacity: int) -> int:
+        return 0 if requested > capacity else divided((capacity - requested) * 100, capacity)
+
+    return _weighted(resources, score)
+
+
+def plain_most(resources: Sequence[OneNode]) -> int:
+    """MostAllocated."""
+    return _weighted(resources, lambda requested, capacity: divided(min(requested, capacity) * 100, capacity))
+
+
+def plain_ratio(resources: Sequence[OneNode], points: Sequence[tuple[int, int]]) -> int:
+    """RequestedToCapacityRatio; scores of ``points`` are 0 to 100."""
+    total = weights = 0
+    for resource in resources:
+        if resource.capacity == 0:
+            continue
+        requested = resource.used + resource.added
+        percentage = 100 if requested > resource.capacity else divided(requested * 100, resource.capacity)
+        score = plain_shape(points, percentage)
+        if score > 0:
+            total += score * resource.weight
+            weights += resource.weight
+    if weights == 0:
+        return 0
+    mean = float(total) / float(weights)
+    whole = math.floor(mean)
+    return whole + 1 if mean - whole >= 0.5 else whole
+
+
+def plain_shape(points: Sequence[tuple[int, int]], percentage: int) -> int:
+    """The score on the line between two points, level outside."""
+    previous: tuple[int, int] | None = None
+    for x, y in points:
+        if percentage <= x:
+            if previous is None:
+                return y
+            return previous[1] + divided((y - previous[1]) * (percentage - previous[0]), x - previous[0])
+        previous = (x, y)
+    return points[-1][1]
+
+
+def plain_balanced(resources: Sequence[OneNode]) -> int:
+    """The balance after the pod came, compared with before."""
+    after = _balance([(each.used + each.added, each.capacity) for each in resources])
+    before = _balance([(each.used, each.capacity) for each in resources])
+    return 50 + divided(50 + after - before, 2)
+
+
+def _weighted(resources: Sequence[OneNode], score: Callable[[int, int], int]) -> int:
+    total = weights = 0
+    for resource in resources:
+        if resource.capacity:
+            total += score(resource.used + resource.added, resource.capacity) * resource.weight
+            weights += resource.weight
+    return divided(total, weights) if weights else 0
+
+
+def _balance(amounts: Sequence[tuple[int, int]]) -> int:
+    fractions = [min(float(taken) / float(capacity), 1.0) for taken, capacity in amounts if capacity]
+    deviation = 0.0
+    if len(fractions) == 2:
+        deviation = abs((fractions[0] - fractions[1]) / 2)
+    elif len(fractions) > 2:
+        # Not sum(): from Python 3.12 on it compensates for rounding, which the reference does not.
+        total = squares = 0.0
+        for fraction in fractions:
+            total = total + fraction
+        mean = total / len(fractions)
+        for fraction in fractions:
+            squares = squares + (fraction - mean) * (fraction - mean)
+        deviation = math.sqrt(squares / len(fractions))
+    return int((1 - deviation) * 100.0)
