@@ -211,6 +211,25 @@ class ControlPlane:
 
         return self._on_free_ports(start)
 
+    def start_program(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> Process:
+        """Start a program that works with this control plane, ended and recorded like its own servers.
+
+        Args:
+            name: Its name in the log directory and the record.
+            command: Program and arguments.
+            ready: Whether it is ready; asked until it is.
+
+        Returns:
+            Its handle.
+
+        Raises:
+            ControlPlaneError: It ended or was not ready in time; the message ends with its log.
+        """
+        self._binaries[name] = Path(command[0])
+        process = self._spawn(name, command[1:])
+        self._await(process, ready)
+        return process
+
     # -- clients ------------------------------------------------------------------------------------------------------
 
     @property
