@@ -1,0 +1,302 @@
+"""What a pod asks for, against the formula written out in fractions."""
+
+import math
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.errors import QuantityError
+from scheduler_core.model.pod import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
+from scheduler_core.model.pod_requests import is_extended_resource, is_scalar_resource, pod_requests
+from tests.support.builders import Amounts, container, pod
+
+MIB = 1024 * 1024
+DEFAULT_CPU = 100
+DEFAULT_MEMORY = 200 * MIB
+
+
+@pytest.mark.parametrize(
+    ("name", "extended", "scalar"),
+    [
+        pytest.param("cpu", False, False, id="cpu"),
+        pytest.param("pods", False, False, id="pods"),
+        pytest.param("example.com/gpu", True, True, id="extended"),
+        pytest.param("hugepages-2Mi", False, True, id="hugepages"),
+        pytest.param("attachable-volumes-aws-ebs", False, True, id="volumes"),
+        pytest.param("kubernetes.io/thing", False, True, id="native-with-prefix"),
+        pytest.param("requests.example.com/gpu", False, False, id="quota"),
+        pytest.param("unknown", False, False, id="native-but-unknown"),
+        pytest.param("/gpu", False, False, id="empty-prefix"),
+        pytest.param("example.com/", False, False, id="empty-name"),
+    ],
+)
+def test_kinds_of_resources(name: str, extended: bool, scalar: bool) -> None:
+    """What is not counted is not asked for."""
+    assert (is_extended_resource(name), is_scalar_resource(name)) == (extended, scalar)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "fit"),
+    [
+        pytest.param(pod(), {}, id="best-effort"),
+        pytest.param(pod(requests={"cpu": "250m", "memory": "1Mi"}), {"cpu": 250, "memory": MIB}, id="one-container"),
+        pytest.param(pod(requests={"cpu": "0.1m"}), {"cpu": 1}, id="cpu-is-rounded-up"),
+        pytest.param(pod(requests={"unknown": "1", "pods": "3"}), {}, id="not-counted"),
+        pytest.param(
+            pod(containers=[container(name=name, requests={"memory": "500m"}) for name in "ab"]),
+            {"memory": 1},
+            id="summed-before-it-is-rounded",
+        ),
+        pytest.param(
+            pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "3"})]),
+            {"cpu": 3000},
+            id="init-container-needs-more",
+        ),
+        pytest.param(
+            pod(requests={"cpu": "1"}, init_containers=[container(name="i", requests={"cpu": "500m"})]),
+            {"cpu": 1000},
+            id="init-container-needs-less",
+        ),
+        pytest.param(
+            pod(
+                requests={"cpu": "1"},
+                init_containers=[container(name="s", requests={"cpu": "2"}, restart_policy="Always")],
+            ),
+            {"cpu": 3000},
+            id="sidecar-adds",
+        ),
+        pytest.param(
+            pod(
+                requests={"cpu": "1"},
+                init_containers=[
+                    container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
+                    container(name="i", requests={"cpu": "4"}),
+                ],
+            ),
+            {"cpu": 6000},
+            id="init-container-after-a-sidecar",
+        ),
+        pytest.param(
+            pod(
+                requests={"cpu": "1"},
+                init_containers=[
+                    container(name="i", requests={"cpu": "4"}),
+                    container(name="s", requests={"cpu": "2"}, restart_policy="Always"),
+                ],
+            ),
+            {"cpu": 4000},
+            id="init-container-before-a-sidecar",
+        ),
+        pytest.param(pod(requests={"cpu": "1"}, overhead={"cpu": "250m"}), {"cpu": 1250}, id="overhead"),
+        pytest.param(
+            pod(requests={"cpu": "1", "example.com/gpu": "2"}, pod_requests={"cpu": "3"}),
+            {"cpu": 3000, "example.com/gpu": 2},
+            id="pod-level",
+        ),
+        pytest.param(
+            pod(requests={"cpu": "1"}, pod_requests={"example.com/gpu": "5"}), {"cpu": 1000}, id="pod-level-unsupported"
+        ),
+        pytest.param(
+            pod(requests={"cpu": "1"}, pod_requests={"cpu": "3"}, overhead={"cpu": "1"}),
+            {"cpu": 4000},
+            id="overhead-on-pod-level",
+        ),
+    ],
+)
+def test_fit(wanted: Pod, fit: dict[str, int]) -> None:
+    """The sum of what runs at once, at its largest."""
+    requests = pod_requests(wanted)
+    assert requests.fit == fit
+    assert requests.accounted == fit
+
+
+@pytest.mark.parametrize(
+    ("wanted", "nonzero", "scored"),
+    [
+        pytest.param(pod(), (DEFAULT_CPU, DEFAULT_MEMORY), (DEFAULT_CPU, DEFAULT_MEMORY), id="nothing-asked"),
+        pytest.param(pod(requests={"cpu": "1"}), (1000, DEFAULT_MEMORY), (1000, DEFAULT_MEMORY), id="cpu-only"),
+        pytest.param(pod(requests={"cpu": "0", "memory": "0"}), (0, 0), (0, 0), id="zero-is-asked"),
+        pytest.param(
+            pod(containers=[container(name="a", requests={"cpu": "1"}), container(name="b")]),
+            (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
+            (1000 + DEFAULT_CPU, 2 * DEFAULT_MEMORY),
+            id="each-container-on-its-own",
+        ),
+        pytest.param(
+            pod(
+                containers=[container(name="a", requests={"memory": "1Mi"}), container(name="b")],
+                pod_requests={"cpu": "3"},
+            ),
+            (3000, MIB),
+            (3000, MIB + DEFAULT_MEMORY),
+            id="pod-level-of-one-resource",
+        ),
+        pytest.param(
+            pod(pod_requests={"cpu": "3"}), (3000, DEFAULT_MEMORY), (3000, DEFAULT_MEMORY), id="pod-level-alone"
+        ),
+    ],
+)
+def test_defaults_of_scoring(wanted: Pod, nonzero: tuple[int, int], scored: tuple[int, int]) -> None:
+    """Containers that name no amount are counted with one."""
+    requests = pod_requests(wanted)
+    assert (requests.nonzero_cpu_milli, requests.nonzero_memory) == nonzero
+    assert (requests.scored_cpu_milli, requests.scored_memory) == scored
+
+
+def status(name: str, in_force: str | None, allocated: str = "0") -> ContainerStatus:
+    resources = None if in_force is None else ResourceRequirements(requests={"cpu": in_force})
+    return ContainerStatus(name=name, allocated_resources={"cpu": allocated}, resources=resources)
+
+
+INFEASIBLE = PodCondition("PodResizePending", "True", reason="Infeasible")
+DEFERRED = PodCondition("PodResizePending", "True", reason="Deferred")
+
+
+@pytest.mark.parametrize(
+    ("statuses", "conditions", "accounted_cpu"),
+    [
+        pytest.param([], [], 2000, id="no-status"),
+        pytest.param([status("main", "1")], [], 2000, id="asks-for-more-than-in-force"),
+        pytest.param([status("main", "3")], [], 3000, id="more-in-force"),
+        pytest.param([status("main", "1", "4")], [], 4000, id="more-allocated"),
+        pytest.param([status("main", "1", "500m")], [INFEASIBLE], 1000, id="what-cannot-be-granted-does-not-count"),
+        pytest.param([status("main", "1", "500m")], [DEFERRED], 2000, id="what-is-deferred-does"),
+        pytest.param([status("main", None, "4")], [], 2000, id="nothing-said-to-be-in-force"),
+        pytest.param([status("other", "9")], [], 2000, id="another-container"),
+    ],
+)
+def test_resize(statuses: list[ContainerStatus], conditions: list[PodCondition], accounted_cpu: int) -> None:
+    """A running pod takes what is granted; what must fit is what it asks for."""
+    running = pod(requests={"cpu": "2"}, container_statuses=statuses, conditions=conditions, node_name="n")
+    requests = pod_requests(running)
+    assert requests.accounted == {"cpu": accounted_cpu}
+    assert requests.fit == {"cpu": 2000}
+    assert requests.nonzero_cpu_milli == accounted_cpu
+
+
+@pytest.mark.parametrize(
+    ("restart_policy", "accounted_cpu"), [pytest.param("Always", 4000, id="sidecar"), pytest.param("", 2000, id="init")]
+)
+def test_resize_of_init_containers(restart_policy: str, accounted_cpu: int) -> None:
+    """Only sidecars are resized."""
+    resized = pod(
+        requests={"cpu": "1"},
+        init_containers=[container(name="i", requests={"cpu": "2"}, restart_policy=restart_policy)],
+    )
+    init_status = msgspec.structs.replace(resized.status, init_container_statuses=(status("i", "3"),))
+    assert pod_requests(msgspec.structs.replace(resized, status=init_status)).accounted == {"cpu": accounted_cpu}
+
+
+@pytest.mark.parametrize(
+    ("in_force", "allocated", "accounted_cpu"),
+    [
+        pytest.param("1", "1", 2000, id="asks-for-more"),
+        pytest.param("5", "1", 5000, id="more-in-force"),
+        pytest.param("1", "6", 6000, id="more-allocated"),
+    ],
+)
+def test_resize_of_the_pod_as_a_whole(in_force: str, allocated: str, accounted_cpu: int) -> None:
+    """Pod-level resources have a status of their own."""
+    resized = pod(requests={"cpu": "1"}, pod_requests={"cpu": "2"})
+    of_pod = msgspec.structs.replace(
+        resized.status,
+        resources=ResourceRequirements(requests={"cpu": in_force}),
+        allocated_resources={"cpu": allocated},
+    )
+    requests = pod_requests(msgspec.structs.replace(resized, status=of_pod))
+    assert requests.accounted == {"cpu": accounted_cpu}
+    assert requests.fit == {"cpu": 2000}
+
+
+def test_an_unreadable_quantity_is_an_error() -> None:
+    """It is not taken for nothing."""
+    with pytest.raises(QuantityError, match='"much"'):
+        pod_requests(pod(requests={"cpu": "much"}))
+
+
+class Step(NamedTuple):
+    requests: Amounts
+    sidecar: bool
+
+
+_QUANTITIES = st.sampled_from(["0", "1", "2500u", "100m", "1.5", "3", "700n"])
+_NAMES = ("cpu", "memory", "example.com/gpu")
+_AMOUNTS = st.dictionaries(st.sampled_from(_NAMES), _QUANTITIES)
+_STEPS = st.lists(st.builds(Step, _AMOUNTS, st.booleans()), max_size=3)
+_EXACT = {
+    "0": Fraction(0),
+    "1": Fraction(1),
+    "2500u": Fraction(1, 400),
+    "100m": Fraction(1, 10),
+    "1.5": Fraction(3, 2),
+    "3": Fraction(3),
+    "700n": Fraction(7, 10**7),
+}
+
+
+def exact(amounts: Amounts, name: str, missing: Fraction) -> Fraction:
+    return _EXACT[str(amounts[name])] if name in amounts else missing
+
+
+def peak(name: str, containers: Sequence[Amounts], steps: Sequence[Step], missing: Fraction) -> Fraction:
+    """The most of a resource that runs at once."""
+    running = sum((exact(step.requests, name, missing) for step in steps if step.sidecar), Fraction(0))
+    running += sum((exact(amounts, name, missing) for amounts in containers), Fraction(0))
+    started = Fraction(0)
+    highest = running
+    for step in steps:
+        own = exact(step.requests, name, missing)
+        highest = max(highest, started + own)
+        if step.sidecar:
+            started += own
+    return highest
+
+
+def build(containers: Sequence[Amounts], steps: Sequence[Step], overhead: Amounts, pod_level: Amounts) -> Pod:
+    def sequence(kind: str, amounts: Sequence[Amounts]) -> list[Container]:
+        return [container(name=f"{kind}{index}", requests=each) for index, each in enumerate(amounts)]
+
+    inits = [
+        msgspec.structs.replace(each, restart_policy="Always" if step.sidecar else "")
+        for each, step in zip(sequence("i", [step.requests for step in steps]), steps, strict=True)
+    ]
+    if pod_level:
+        return pod(
+            containers=sequence("c", containers), init_containers=inits, overhead=overhead, pod_requests=pod_level
+        )
+    return pod(containers=sequence("c", containers), init_containers=inits, overhead=overhead)
+
+
+@given(
+    st.lists(_AMOUNTS, min_size=1, max_size=3),
+    _STEPS,
+    _AMOUNTS,
+    st.dictionaries(st.sampled_from(["cpu", "memory"]), _QUANTITIES),
+)
+def test_requests_equal_the_formula(
+    containers: list[Amounts], steps: list[Step], overhead: Amounts, pod_level: Amounts
+) -> None:
+    """For any mix of containers, init containers, sidecars, overhead and pod-level resources."""
+    requests = pod_requests(build(containers, steps, overhead, pod_level))
+    named = {
+        name for amounts in (*containers, *(step.requests for step in steps), overhead, pod_level) for name in amounts
+    }
+    defaults = {"cpu": Fraction(DEFAULT_CPU, 1000), "memory": Fraction(DEFAULT_MEMORY)}
+
+    def expected(name: str, missing: Fraction) -> int:
+        whole = _EXACT[str(pod_level[name])] if name in pod_level else peak(name, containers, steps, missing)
+        whole += exact(overhead, name, Fraction(0))
+        return math.ceil(whole * (1000 if name == "cpu" else 1))
+
+    assert requests.fit == {name: expected(name, Fraction(0)) for name in named}
+    assert requests.accounted == requests.fit
+    assert requests.scored_cpu_milli == expected("cpu", defaults["cpu"])
+    assert requests.scored_memory == expected("memory", defaults["memory"])
+    for name, nonzero in (("cpu", requests.nonzero_cpu_milli), ("memory", requests.nonzero_memory)):
+        skips_defaults = bool(pod_level) and name in named
+        assert nonzero == expected(name, Fraction(0) if skips_defaults else defaults[name])
