@@ -24,7 +24,13 @@ from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 
 from hack.controlplane.launcher import ControlPlane
-from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
@@ -256,3 +262,35 @@ async def test_controller_revisions(connection: ApiConnection, namespace: str) -
     await revisions.delete(found[0].metadata.name, found[0].metadata.uid)
     await revisions.delete(found[0].metadata.name)
     assert [one.revision for one in await revisions.list({})] == [2]
+
+
+async def test_api_server_restart(control_plane: ControlPlane, connection: ApiConnection, namespace: str) -> None:
+    """While the API server is away the watch backs off; when it is back, it goes on without a repetition or a gap."""
+    await create_pod(connection, namespace, "before")
+    sink = WaitingSink()
+    async with informing(connection, namespace, sink) as informer:
+        await sink.until(lambda: "synced" in sink.told)
+        await asyncio.to_thread(control_plane.stop_apiserver)
+        with pytest.raises(ServerUnavailableError, match="cannot be reached"):
+            await create_pod(connection, namespace, "during")
+        await asyncio.to_thread(control_plane.start_apiserver)
+        await create_pod(connection, namespace, "after")
+        await sink.until(lambda: "+after" in sink.told)
+        assert informer.restarts < 20
+    assert sink.told == ["+before", "synced", "+after"]
+
+
+async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiConnection, namespace: str) -> None:
+    """A server that takes requests and says nothing: the bind's outcome is unknown, and the writer still stops."""
+    pod = await create_pod(connection, namespace, "a")
+    writer = KubeWriter(connection, WriterOptions(request_seconds=0.5), CLOCK)
+    await writer.start()
+    control_plane.apiserver.pause()
+    try:
+        with pytest.raises(WriteTimeoutError, match="is unknown"):
+            await writer.bind(binding(pod, "node-1"))
+        writer.patch_pod_status(patch(pod, UNSCHEDULABLE))
+        async with asyncio.timeout(5):
+            await writer.stop(0.1)
+    finally:
+        control_plane.apiserver.resume()

@@ -15,13 +15,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
-from importlib.metadata import version
 from typing import Any, Protocol, Self
 
 import aiohttp
 from msgspec import Struct
 from yarl import URL
 
+from bayplan import __version__
 from bayplan.kube.api_errors import AnswerLostError, api_error
 from bayplan.kube.rate_limit import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
@@ -285,7 +285,7 @@ class ApiConnection:
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=1 << 20,
                 # Compression costs more processor time on both sides than a cluster's network gains.
-                headers={"User-Agent": f"bayplan/{version('bayplan')}", "Accept-Encoding": "identity"},
+                headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
             )
         return session
 
