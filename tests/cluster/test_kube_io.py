@@ -6,10 +6,12 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
-from bayplan.kube.cluster_access import open_connection
+from bayplan.kube.cluster_access import from_kubeconfig, open_connection
 from bayplan.kube.connection import (
     METADATA_ONLY,
     STRATEGIC_MERGE_PATCH,
@@ -22,11 +24,13 @@ from bayplan.kube.informer import Informer, InformerOptions, Resource
 from bayplan.kube.pod_writes import PodWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
+from kubernetes.aio.config import incluster_config
 
 from hack.controlplane.launcher import ControlPlane
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
+    ForbiddenError,
     NotFoundError,
     ServerUnavailableError,
     WriteTimeoutError,
@@ -294,3 +298,22 @@ async def test_frozen_api_server(control_plane: ControlPlane, connection: ApiCon
             await writer.stop(0.1)
     finally:
         control_plane.apiserver.resume()
+
+
+async def test_service_account(
+    control_plane: ControlPlane, namespace: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a pod, the mounted token and certificate are used; the server knows us by the service account's name."""
+    await asyncio.to_thread(control_plane.kubectl, "create", "serviceaccount", "sa", "--namespace", namespace)
+    token = await asyncio.to_thread(control_plane.kubectl, "create", "token", "sa", "--namespace", namespace)
+    (tmp_path / "token").write_text(token)
+    url = urlsplit(control_plane.url)
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", str(url.hostname))
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", str(url.port))
+    admin = await from_kubeconfig(control_plane.kubeconfig)
+    monkeypatch.setattr(incluster_config, "SERVICE_TOKEN_FILENAME", str(tmp_path / "token"))
+    monkeypatch.setattr(incluster_config, "SERVICE_CERT_FILENAME", admin.configuration.ssl_ca_cert)
+    connection = await open_connection(None, None, ConnectionOptions(), CLOCK, in_cluster=True)
+    async with connection:
+        with pytest.raises(ForbiddenError, match=f"system:serviceaccount:{namespace}:sa"):
+            await connection.request(ApiRequest("GET", f"/api/v1/namespaces/{namespace}/pods"))
