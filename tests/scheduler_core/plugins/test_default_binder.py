@@ -1,0 +1,59 @@
+"""DefaultBinder: what it asks of the cluster, and what becomes of refusals."""
+
+import pytest
+
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, WriteTimeoutError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, error
+from scheduler_core.plugins.default_binder import DefaultBinder
+from scheduler_core.ports import Binding
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+from tests.support.recording_writer import RecordingWriter
+
+
+async def test_bind_names_pod_and_node() -> None:
+    """The binding carries the UID, so that it cannot hit a later pod of the same name."""
+    handle = FakeHandle()
+    info = handle.nodes.compile_pod(pod("web", namespace="shop", uid="uid-7"))
+    assert await DefaultBinder(None, handle).bind(CycleState(), info, "node-3") == SUCCESS
+    assert handle.writer.bindings == [Binding("shop", "web", "uid-7", "node-3")]
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ConflictError("pod web is already assigned to node node-1"), id="bound by someone else"),
+        pytest.param(NotFoundError('pods "web" not found'), id="deleted meanwhile"),
+        pytest.param(WriteTimeoutError("no answer within 30 s"), id="outcome unknown"),
+        pytest.param(ClusterWriteError("admission refused it"), id="anything else"),
+    ],
+)
+async def test_a_refusal_is_an_error_with_its_text(failure: ClusterWriteError) -> None:
+    """The cycle is told in the cluster's words, and nothing is retried here."""
+    handle = FakeHandle()
+    handle.writer.fail_binds([failure])
+    info = handle.nodes.compile_pod(pod("web"))
+    assert await DefaultBinder(None, handle).bind(CycleState(), info, "node-3") == error(str(failure))
+    assert len(handle.writer.attempted) == 1
+
+
+async def test_a_fault_is_not_taken_for_a_refusal() -> None:
+    """An exception that is no answer of the cluster passes through."""
+
+    class BrokenWriter(RecordingWriter):
+        async def bind(self, binding: Binding) -> None:
+            raise ZeroDivisionError
+
+    handle = FakeHandle(writer=BrokenWriter())
+    info = handle.nodes.compile_pod(pod("web"))
+    with pytest.raises(ZeroDivisionError):
+        await DefaultBinder(None, handle).bind(CycleState(), info, "node-3")
+
+
+def test_signature_is_the_same_for_all_pods() -> None:
+    """The binder neither filters nor scores, so that it tells no pods apart."""
+    handle = FakeHandle()
+    plugin = DefaultBinder(None, handle)
+    first, second = (handle.nodes.compile_pod(pod(name, requests={"cpu": name[1]})) for name in ("p1", "p2"))
+    assert plugin.signature(first) == plugin.signature(second) is not None

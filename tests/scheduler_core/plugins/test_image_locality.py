@@ -1,0 +1,155 @@
+"""ImageLocality on columns."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Reads
+from scheduler_core.model.node import ContainerImage
+from scheduler_core.model.pod import ImageVolumeSource, Pod, Volume
+from scheduler_core.plugins.image_locality import ImageLocality, full_image_name
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from tests.support.builders import container, node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+MIB = 2**20
+
+
+def _scores(nodes: NodeColumns, incoming: Pod) -> list[int]:
+    plugin, info = ImageLocality(None, FakeHandle(nodes=nodes)), nodes.compile_pod(incoming)
+    scores = plugin.score(CycleState(), info, nodes, ALL_ROWS)
+    assert scores.dtype == np.int64
+    odd = np.arange(1, nodes.size, 2)
+    assert plugin.score(CycleState(), info, nodes, odd).tolist() == scores[odd].tolist()
+    return [int(score) for score in scores]
+
+
+@pytest.mark.parametrize(
+    ("written", "full"),
+    [
+        pytest.param("nginx", "nginx:latest", id="no tag"),
+        pytest.param("nginx:1.27", "nginx:1.27", id="a tag"),
+        pytest.param("registry:5000/nginx", "registry:5000/nginx:latest", id="a port is no tag"),
+        pytest.param("registry:5000/nginx:1", "registry:5000/nginx:1", id="a port and a tag"),
+        pytest.param("nginx@sha256:abc", "nginx@sha256:abc", id="a digest"),
+        pytest.param("", ":latest", id="no image at all"),
+    ],
+)
+def test_full_image_name(written: str, full: str) -> None:
+    """Names are completed by the default tag."""
+    assert full_image_name(written) == full
+
+
+@pytest.mark.parametrize(
+    ("size", "score"),
+    [
+        pytest.param(46 * MIB, 0, id="at the lower bound once scaled"),
+        pytest.param(45 * MIB, 0, id="below it"),
+        pytest.param(1023 * MIB, 50, id="half way"),
+        pytest.param(2000 * MIB, 100, id="at the upper bound"),
+        pytest.param(9000 * MIB, 100, id="beyond it"),
+    ],
+)
+def test_one_image_on_one_of_two_nodes(size: int, score: int) -> None:
+    """Half the nodes hold the image, so half its size counts there; the other node gets 0."""
+    nodes = columns([node("a", images={"app:1": size}), node("b", images={"other:1": size})])
+    assert _scores(nodes, pod(image="app:1")) == [score, 0]
+
+
+def test_an_image_on_all_nodes_counts_fully() -> None:
+    """The share of nodes is then one."""
+    nodes = columns([node(name, images={"app:latest": 1000 * MIB}) for name in "ab"])
+    assert _scores(nodes, pod(image="app")) == [100, 100]
+
+
+def test_containers_raise_the_upper_bound() -> None:
+    """Init containers are containers; the same image twice counts twice."""
+    nodes = columns([node("a", images={"app:1": 1000 * MIB, "init:1": 500 * MIB})])
+    one, init = container(image="app:1"), container(image="init:1")
+    assert _scores(nodes, pod(containers=[one, one])) == [100]
+    assert _scores(nodes, pod(containers=[one], init_containers=[init])) == [100 * (1500 - 23) // (2000 - 23)]
+
+
+def test_image_volumes_add_to_the_sum_alone() -> None:
+    """A volume's image counts by its size, but a volume is no container."""
+    nodes = columns([node("a", images={"app:1": 400 * MIB, "data:1": 300 * MIB})])
+    volumes = [Volume(name="data", image=ImageVolumeSource("data:1")), Volume(name="scratch")]
+    assert _scores(nodes, pod(image="app:1", volumes=volumes)) == [100 * (700 - 23) // (1000 - 23)]
+
+
+def test_all_names_of_an_image_find_it() -> None:
+    """Nodes report an image under several names."""
+    image = ContainerImage(("app:1", "app@sha256:abc"), 1000 * MIB)
+    nodes = columns([node("a", images=[image])])
+    assert _scores(nodes, pod(image="app@sha256:abc")) == [100]
+
+
+@pytest.mark.parametrize(
+    "incoming",
+    [
+        pytest.param(pod(image="unknown:1"), id="an image that no node has"),
+        pytest.param(pod(containers=[]), id="no containers"),
+    ],
+)
+def test_nothing_to_score_by(incoming: Pod) -> None:
+    """Every node gets 0."""
+    assert _scores(columns([node("a", images={"app:1": 1000 * MIB}), node("b")]), incoming) == [0, 0]
+
+
+def test_removed_nodes_do_not_count() -> None:
+    """The share is that of the nodes that exist."""
+    nodes = columns([node("a", images={"app:1": 1000 * MIB}), node("b"), node("c", images={"app:1": 1000 * MIB})])
+    nodes.remove_node("b")
+    scores = _scores(nodes, pod(image="app:1"))
+    assert (scores[0], scores[2]) == (100, 100)
+
+
+def test_signature_names_all_images() -> None:
+    """Order is nothing, how often an image stands there is."""
+    nodes = columns([])
+    plugin = ImageLocality(None, FakeHandle(nodes=nodes))
+
+    def signature(*images: str) -> object:
+        return plugin.signature(nodes.compile_pod(pod(containers=[container(image=image) for image in images])))
+
+    assert signature("a", "b:1") == signature("b:1", "a:latest")
+    assert signature("a", "b") != signature("a", "a")
+    assert signature("a", "a") != signature("a")
+
+
+def test_scores_are_not_to_be_remembered() -> None:
+    """Another node's images change how much an image counts here."""
+    assert ImageLocality.score_reads is Reads.OPAQUE
+
+
+@given(
+    st.lists(st.dictionaries(st.sampled_from("abc"), st.integers(0, 3000)), min_size=1, max_size=6),
+    st.lists(st.sampled_from("abcd"), min_size=1, max_size=4),
+    st.lists(st.sampled_from("abcd"), max_size=2),
+)
+def test_equals_the_form_for_one_node(held: list[dict[str, int]], images: list[str], volumes: list[str]) -> None:
+    """Scores over columns are what the formula gives node by node; the first node's size holds for all."""
+    nodes = [
+        node(f"n{row}", images={f"{name}:latest": size * MIB + row for name, size in here.items()})
+        for row, here in enumerate(held)
+    ]
+    incoming = pod(
+        containers=[container(image=image) for image in images],
+        volumes=[Volume(name=str(number), image=ImageVolumeSource(each)) for number, each in enumerate(volumes)],
+    )
+
+    def plain(here: dict[str, int]) -> int:
+        total = 0
+        for image in images + volumes:
+            if image not in here:
+                continue
+            first = next(row for row, other in enumerate(held) if image in other)
+            holders = sum(image in other for other in held)
+            total += int(float(held[first][image] * MIB + first) * (float(holders) / float(len(held))))
+        lowest, highest = 23 * MIB, 1000 * MIB * len(images)
+        return 100 * (min(max(total, lowest), highest) - lowest) // (highest - lowest)
+
+    assert _scores(columns(nodes), incoming) == [plain(here) for here in held]

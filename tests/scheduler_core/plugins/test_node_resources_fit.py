@@ -1,0 +1,262 @@
+"""NodeResourcesFit's filter and its codes."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugin_args import NodeResourcesFitArgs
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Reads
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from tests.support.builders import container, node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+MANY = [f"example.com/r{number:02}" for number in range(16)]
+
+
+def _plugin(nodes: NodeColumns, args: NodeResourcesFitArgs | None = None) -> NodeResourcesFit:
+    return NodeResourcesFit(args or NodeResourcesFitArgs(), FakeHandle(nodes=nodes))
+
+
+def _statuses(
+    nodes: NodeColumns, incoming: Pod, rows: Rows = ALL_ROWS, args: NodeResourcesFitArgs | None = None
+) -> list[Status]:
+    """What the filter says of each row asked about."""
+    plugin, state, info = _plugin(nodes, args), CycleState(), nodes.compile_pod(incoming)
+    assert plugin.pre_filter(state, info, nodes).status == SUCCESS
+    codes = plugin.filter(state, info, nodes, rows)
+    if codes is None:
+        return [SUCCESS] * len(nodes.pod_count[rows])
+    assert codes.dtype == np.int16
+    return [plugin.decode(state, info, code) if code else SUCCESS for code in codes.tolist()]
+
+
+@pytest.mark.parametrize(
+    ("incoming", "status"),
+    [
+        pytest.param(pod(), SUCCESS, id="asks for nothing"),
+        pytest.param(pod(requests={"cpu": "2", "memory": "2Gi"}), SUCCESS, id="takes the rest exactly"),
+        pytest.param(pod(requests={"cpu": "2001m"}), unschedulable("Insufficient cpu"), id="one milli-CPU too much"),
+        pytest.param(
+            pod(requests={"memory": "3Gi"}), unschedulable("Insufficient memory"), id="memory taken by another"
+        ),
+        pytest.param(
+            pod(requests={"cpu": "3", "memory": "3Gi"}),
+            unschedulable("Insufficient cpu", "Insufficient memory"),
+            id="all reasons, cpu first",
+        ),
+        pytest.param(pod(requests={"cpu": "4"}), unschedulable("Insufficient cpu"), id="the empty node would do"),
+        pytest.param(pod(requests={"cpu": "4001m"}), unresolvable("Insufficient cpu"), id="larger than the empty node"),
+        pytest.param(
+            pod(requests={"cpu": "5", "memory": "3Gi"}),
+            unresolvable("Insufficient cpu", "Insufficient memory"),
+            id="one hopeless resource makes the node hopeless",
+        ),
+        pytest.param(
+            pod(requests={"ephemeral-storage": "1Gi"}),
+            unresolvable("Insufficient ephemeral-storage"),
+            id="the node has no storage",
+        ),
+        pytest.param(pod(requests={"nvidia.com/gpu": 2}), unschedulable("Insufficient nvidia.com/gpu"), id="gpu taken"),
+        pytest.param(pod(requests={"example.com/none": 0}), SUCCESS, id="zero of what the node lacks"),
+        pytest.param(
+            pod(requests={"example.com/a": 1, "cpu": "3"}),
+            unresolvable("Insufficient cpu", "Insufficient example.com/a"),
+            id="cpu before others whatever the pod's order",
+        ),
+    ],
+)
+def test_room(incoming: Pod, status: Status) -> None:
+    """A node with 4 CPUs, 4 GiB and 2 GPUs of which 2, 2 and 1 are taken."""
+    nodes = columns(
+        [node("a", allocatable={"cpu": "4", "memory": "4Gi", "pods": "10", "nvidia.com/gpu": "2"})],
+        [pod("old", requests={"cpu": "2", "memory": "2Gi", "nvidia.com/gpu": 1}, node_name="a")],
+    )
+    assert _statuses(nodes, incoming) == [status]
+
+
+@pytest.mark.parametrize(
+    ("allowed", "status"),
+    [
+        pytest.param("2", SUCCESS, id="one place left"),
+        pytest.param("1", unschedulable("Too many pods"), id="no place left"),
+        pytest.param("0", unschedulable("Too many pods"), id="never any place, and still not hopeless"),
+    ],
+)
+def test_pod_count(allowed: str, status: Status) -> None:
+    """Pods that ask for nothing count as pods."""
+    nodes = columns([node("a", allocatable={"cpu": "4", "pods": allowed})], [pod("old", node_name="a")])
+    assert _statuses(nodes, pod()) == [status]
+
+
+def test_reasons_come_with_the_pod_count_first() -> None:
+    """A node without places and without cpu gives both reasons."""
+    nodes = columns([node("a", allocatable={"cpu": "1"})])
+    assert _statuses(nodes, pod(requests={"cpu": "2"})) == [unresolvable("Too many pods", "Insufficient cpu")]
+
+
+@pytest.mark.parametrize(
+    ("args", "missing"),
+    [
+        pytest.param(NodeResourcesFitArgs(), ["example.com/a", "example.com/b"], id="nothing ignored"),
+        pytest.param(NodeResourcesFitArgs(ignored_resources=("example.com/a",)), ["example.com/b"], id="one by name"),
+        pytest.param(NodeResourcesFitArgs(ignored_resource_groups=("example.com",)), [], id="all of a group"),
+        pytest.param(
+            NodeResourcesFitArgs(ignored_resource_groups=("example.org",)),
+            ["example.com/a", "example.com/b"],
+            id="another group",
+        ),
+    ],
+)
+def test_ignored_resources(args: NodeResourcesFitArgs, missing: Sequence[str]) -> None:
+    """Extended resources that the profile ignores are not compared."""
+    nodes = columns([node("a")])
+    expected = unresolvable(*(f"Insufficient {name}" for name in missing)) if missing else SUCCESS
+    assert _statuses(nodes, pod(requests={"example.com/a": 1, "example.com/b": 1}), args=args) == [expected]
+
+
+@pytest.mark.parametrize("name", ["cpu", "hugepages-2Mi", "kubernetes.io/batch"])
+def test_only_extended_resources_are_ignored(name: str) -> None:
+    """Naming one of Kubernetes' own resources among the ignored ones changes nothing."""
+    args = NodeResourcesFitArgs(ignored_resources=(name,), ignored_resource_groups=(name.partition("/")[0],))
+    nodes = columns([node("a", allocatable={"pods": "10"})])
+    assert _statuses(nodes, pod(requests={name: "2Mi"}), args=args) == [unresolvable(f"Insufficient {name}")]
+
+
+def test_rows_are_judged_as_asked() -> None:
+    """Chosen rows are answered in their order, without the others."""
+    nodes = columns(
+        [node(f"cpu{cpu}-{row}", allocatable={"cpu": cpu, "pods": 9}) for row, cpu in enumerate((1, 4, 1, 4))]
+    )
+    short = unresolvable("Insufficient cpu")
+    rows = np.array([1, 2], dtype=np.intp)
+    assert _statuses(nodes, pod(requests={"cpu": "2"}), rows) == [SUCCESS, short]
+    assert _statuses(nodes, pod(requests={"cpu": "2"})) == [short, SUCCESS, short, SUCCESS]
+
+
+@pytest.mark.parametrize("count", [13, 14, 16])
+def test_many_resources(count: int) -> None:
+    """Pods that ask for more resources than a code has bits get every reason all the same."""
+    amounts: Mapping[str, str | int] = dict.fromkeys(MANY[:count], 1)
+    nodes = columns(
+        [
+            node("all", allocatable={**amounts, "pods": "9"}),
+            node("few", allocatable={**amounts, MANY[3]: 0, MANY[count - 1]: 0, "pods": "9"}),
+            node("full", allocatable={**amounts, "pods": "1"}),
+            node("none", allocatable={}),
+        ],
+        [pod("old", requests={MANY[count - 1]: 1}, node_name="full")],
+    )
+    reasons = [f"Insufficient {name}" for name in MANY[:count]]
+    assert _statuses(nodes, pod(requests=amounts)) == [
+        SUCCESS,
+        unresolvable(reasons[3], reasons[-1]),
+        unschedulable("Too many pods", reasons[-1]),
+        unresolvable("Too many pods", *reasons),
+    ]
+
+
+def test_many_resources_that_all_fit() -> None:
+    """No codes are given where every row passes."""
+    amounts: Mapping[str, str | int] = dict.fromkeys(MANY, 1)
+    nodes = columns([node("a", allocatable={**amounts, "pods": "9"})])
+    plugin, state, info = _plugin(nodes), CycleState(), nodes.compile_pod(pod(requests=amounts))
+    plugin.pre_filter(state, info, nodes)
+    assert plugin.filter(state, info, nodes, ALL_ROWS) is None
+
+
+def test_a_code_is_explained_without_its_attempt() -> None:
+    """A remembered code of a pod with few resources means the same for the next pod of its signature."""
+    nodes = columns([node("a", allocatable={"cpu": "1", "pods": "9"})])
+    plugin, state = _plugin(nodes), CycleState()
+    first, second = (nodes.compile_pod(pod(name, requests={"memory": "1Gi", "cpu": "2"})) for name in ("x", "y"))
+    plugin.pre_filter(state, first, nodes)
+    codes = plugin.filter(state, first, nodes, ALL_ROWS)
+    assert codes is not None
+    assert plugin.signature(first) == plugin.signature(second)
+    expected = unresolvable("Insufficient cpu", "Insufficient memory")
+    assert plugin.decode(CycleState(), second, int(codes[0])) == expected
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "same"),
+    [
+        pytest.param({"cpu": "1", "memory": 5}, {"memory": 5, "cpu": "1000m"}, True, id="other notation and order"),
+        pytest.param({"cpu": "1"}, {"cpu": "2"}, False, id="another amount"),
+        pytest.param({"cpu": "100m"}, {}, False, id="asked for or assumed by default"),
+        pytest.param({"example.com/a": 1}, {"example.com/b": 1}, False, id="another resource"),
+    ],
+)
+def test_signature(one: Mapping[str, str | int], other: Mapping[str, str | int], same: bool) -> None:
+    """Pods are alike for the plugin when they ask for the same."""
+    nodes = columns([node("a")])
+    plugin = _plugin(nodes)
+    signatures = [plugin.signature(nodes.compile_pod(pod(requests=requests))) for requests in (one, other)]
+    assert (signatures[0] == signatures[1]) is same
+
+
+def test_no_signature_with_more_resources_than_bits() -> None:
+    """Codes that hold for one attempt must not be remembered."""
+    nodes = columns([node("a")])
+    assert _plugin(nodes).signature(nodes.compile_pod(pod(requests=dict.fromkeys(MANY, 1)))) is None
+
+
+def test_answers_depend_on_the_row_alone() -> None:
+    """The plugin says that a row's answer may be kept until the row changes."""
+    assert (NodeResourcesFit.filter_reads, NodeResourcesFit.score_reads) == (Reads.ROW, Reads.ROW)
+
+
+_RESOURCES = ("cpu", "memory", "ephemeral-storage", "example.com/a", "hugepages-2Mi")
+_AMOUNTS = st.dictionaries(st.sampled_from(_RESOURCES), st.integers(0, 4))
+
+
+def _plain_status(here: Node, placed: Sequence[Pod], incoming: Pod) -> Status:
+    """The filter for one node, from the objects; all amounts are whole numbers."""
+
+    def asked(one: Pod, name: str) -> int:
+        return sum(int(each.resources.requests.get(name, 0)) for each in one.spec.containers)
+
+    reasons, hopeless = [], False
+    if len(placed) + 1 > int(here.status.allocatable.get("pods", 0)):
+        reasons.append("Too many pods")
+    for name in _RESOURCES:
+        has, wants = int(here.status.allocatable.get(name, 0)), asked(incoming, name)
+        if wants and wants > has - sum(asked(each, name) for each in placed):
+            reasons.append(f"Insufficient {name}")
+            hopeless = hopeless or wants > has
+    if not reasons:
+        return SUCCESS
+    return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE if hopeless else Code.UNSCHEDULABLE, tuple(reasons))
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
+    nodes = [
+        node(f"n{row}", allocatable={**draw(_AMOUNTS), "pods": draw(st.integers(0, 3))})
+        for row in range(draw(st.integers(1, 5)))
+    ]
+    placed = [
+        pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
+        for number in range(draw(st.integers(0, 6)))
+    ]
+    containers = [container(name=f"c{number}", requests=draw(_AMOUNTS)) for number in range(draw(st.integers(1, 2)))]
+    return nodes, placed, pod("incoming", containers=containers)
+
+
+@given(_clusters())
+def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod]) -> None:
+    """Codes, explained, are what comparing the objects one node at a time says; reasons are a set."""
+    nodes, placed, incoming = cluster
+    statuses = _statuses(columns(nodes, placed), incoming)
+    for here, status in zip(nodes, statuses, strict=True):
+        on_it = [each for each in placed if each.spec.node_name == here.metadata.name]
+        expected = _plain_status(here, on_it, incoming)
+        assert (status.code, set(status.reasons)) == (expected.code, set(expected.reasons))

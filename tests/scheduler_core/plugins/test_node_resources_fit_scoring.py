@@ -1,0 +1,183 @@
+"""NodeResourcesFit's three strategies on columns."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from tests.support.builders import container, node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+from tests.support.plain_scores import OneNode, plain_least, plain_most, plain_ratio
+
+GPU = "nvidia.com/gpu"
+GIB = 2**30
+RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
+
+
+def _args(strategy: str, *resources: tuple[str, int]) -> NodeResourcesFitArgs:
+    scoring: dict[str, Any] = {
+        "type": strategy,
+        "resources": [{"name": name, "weight": weight} for name, weight in resources],
+    }
+    if strategy == "RequestedToCapacityRatio":
+        scoring["requestedToCapacityRatio"] = RATIO
+    return read_args("NodeResourcesFit", NodeResourcesFitArgs, {"scoringStrategy": scoring})
+
+
+def _scores(nodes: NodeColumns, incoming: Pod, args: NodeResourcesFitArgs) -> list[int]:
+    plugin, state, info = NodeResourcesFit(args, FakeHandle(nodes=nodes)), CycleState(), nodes.compile_pod(incoming)
+    assert plugin.pre_score(state, info, nodes, ALL_ROWS) == SUCCESS
+    scores = plugin.score(state, info, nodes, ALL_ROWS)
+    assert scores.dtype == np.int64
+    # Score answers the same where a profile leaves PreScore out, and for chosen rows.
+    assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == scores.tolist()
+    odd = np.arange(1, nodes.size, 2)
+    assert plugin.score(state, info, nodes, odd).tolist() == scores[odd].tolist()
+    return [int(score) for score in scores]
+
+
+def _one(incoming: Pod, args: NodeResourcesFitArgs, *placed: Pod) -> int:
+    """The score of a node with 10 CPUs, 20 GiB and 4 GPUs."""
+    here = node("a", allocatable={"cpu": "10", "memory": "20Gi", GPU: "4", "pods": "110"})
+    return _scores(columns([here], placed), incoming, args)[0]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "score"),
+    [
+        pytest.param("LeastAllocated", (80 + 60) // 2, id="free share"),
+        pytest.param("MostAllocated", (20 + 40) // 2, id="taken share"),
+        pytest.param("RequestedToCapacityRatio", (20 + 40) // 2, id="line through the taken share"),
+    ],
+)
+def test_strategies(strategy: str, score: int) -> None:
+    """2 of 10 CPUs and 8 of 20 GiB, of which half was taken before; cpu and memory by default."""
+    half = {"cpu": "1", "memory": "4Gi"}
+    assert _one(pod(requests=half), _args(strategy), pod("old", requests=half, node_name="a")) == score
+
+
+@pytest.mark.parametrize(
+    ("incoming", "score"),
+    [
+        pytest.param(pod(), 1, id="one container counts 100 milli-CPU"),
+        pytest.param(pod(containers=[container(name=str(number)) for number in range(3)]), 3, id="three count 300"),
+        pytest.param(pod(requests={"cpu": "0"}), 0, id="a request of zero is a request"),
+        pytest.param(pod(requests={"cpu": "2"}), 20, id="asked for"),
+        pytest.param(pod(requests={"cpu": "2"}, overhead={"cpu": "1"}), 30, id="overhead counts"),
+        pytest.param(
+            pod(containers=[container(requests={"cpu": "2"})], pod_requests={"cpu": "5"}),
+            20,
+            id="requests of the pod as a whole do not count here",
+        ),
+        pytest.param(
+            pod(
+                requests={"cpu": "2"},
+                container_statuses=[ContainerStatus("main", {}, ResourceRequirements({"cpu": "6"}))],
+            ),
+            20,
+            id="what a container has been granted does not count here",
+        ),
+        pytest.param(
+            pod(init_containers=[container(name="init", requests={"cpu": "4"})], requests={"cpu": "1"}),
+            40,
+            id="the largest init container counts",
+        ),
+    ],
+)
+def test_what_of_a_pod_is_scored(incoming: Pod, score: int) -> None:
+    """The taken share of 10 CPUs."""
+    assert _one(incoming, _args("MostAllocated", ("cpu", 1))) == score
+
+
+def test_placed_pods_count_with_defaults() -> None:
+    """Five pods without requests count as 500 milli-CPU of 10 CPUs."""
+    placed = [pod(f"p{number}", node_name="a") for number in range(4)]
+    assert _one(pod(), _args("MostAllocated", ("cpu", 1)), *placed) == 5
+
+
+@pytest.mark.parametrize(
+    ("requests", "score"),
+    [
+        pytest.param({"cpu": "1"}, 10, id="not asked for: scored without"),
+        pytest.param({"cpu": "1", GPU: 1}, (10 + 3 * 50) // 4, id="asked for: scored with its weight"),
+        pytest.param({"cpu": "1", GPU: 0}, 10, id="asked for none"),
+    ],
+)
+def test_extended_resources(requests: dict[str, str | int], score: int) -> None:
+    """GPUs, of which one of four is taken, count only for pods that want some."""
+    taken = pod("old", requests={"cpu": "0", GPU: 1}, node_name="a")
+    assert _one(pod(requests=requests), _args("MostAllocated", ("cpu", 1), (GPU, 3)), taken) == score
+
+
+@pytest.mark.parametrize("strategy", ["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"])
+@pytest.mark.parametrize("resource", [GPU, "example.com/unheard-of", "pods", "storage"])
+def test_nothing_to_score_by(strategy: str, resource: str) -> None:
+    """Where no resource takes part every node gets 0."""
+    nodes = columns([node("a"), node("b")])
+    assert _scores(nodes, pod(requests={"cpu": "1"}), _args(strategy, (resource, 1))) == [0, 0]
+
+
+def test_rows_of_removed_nodes_do_no_harm() -> None:
+    """A freed row has capacity 0 and leaves the scores of the others as they were."""
+    nodes = columns([node(name, allocatable={"cpu": "10", "memory": "20Gi"}) for name in "abc"])
+    nodes.remove_node("b")
+    scores = _scores(nodes, pod(requests={"cpu": "2", "memory": "2Gi"}), _args("LeastAllocated"))
+    assert (scores[0], scores[2]) == (85, 85)
+
+
+_RESOURCES = {"cpu": 1000, "memory": 1, "ephemeral-storage": 1, GPU: 1}
+_AMOUNTS = st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(0, 12))
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Pod]:
+    nodes = [node(f"n{row}", allocatable=draw(_AMOUNTS)) for row in range(draw(st.integers(1, 4)))]
+    placed = [
+        pod(f"p{number}", requests=draw(_AMOUNTS), node_name=draw(st.sampled_from(nodes)).metadata.name)
+        for number in range(draw(st.integers(0, 5)))
+    ]
+    return nodes, placed, pod("incoming", requests=draw(_AMOUNTS))
+
+
+def _plain_use(here: Node, placed: list[Pod], incoming: Pod, weights: dict[str, int]) -> list[OneNode]:
+    """What each scored resource comes to on one node, from the objects."""
+    defaults = {"cpu": 100, "memory": 200 * 2**20}
+
+    def asked(one: Pod, name: str) -> int:
+        requests = one.spec.containers[0].resources.requests
+        return int(requests[name]) * _RESOURCES[name] if name in requests else defaults.get(name, 0)
+
+    on_it = [each for each in placed if each.spec.node_name == here.metadata.name]
+    return [
+        OneNode(
+            int(here.status.allocatable.get(name, 0)) * _RESOURCES[name],
+            sum(asked(each, name) for each in on_it),
+            asked(incoming, name),
+            weight,
+        )
+        for name, weight in weights.items()
+        if asked(incoming, name) or name != GPU
+    ]
+
+
+@given(_clusters(), st.dictionaries(st.sampled_from(list(_RESOURCES)), st.integers(1, 100), min_size=1))
+def test_equals_the_form_for_one_node(cluster: tuple[list[Node], list[Pod], Pod], weights: dict[str, int]) -> None:
+    """All strategies over columns give what the formulas give on the objects of each node."""
+    nodes, placed, incoming = cluster
+    filled = columns(nodes, placed)
+    uses = [_plain_use(here, placed, incoming, weights) for here in nodes]
+    resources = tuple(weights.items())
+    assert _scores(filled, incoming, _args("LeastAllocated", *resources)) == [plain_least(use) for use in uses]
+    assert _scores(filled, incoming, _args("MostAllocated", *resources)) == [plain_most(use) for use in uses]
+    ratio = _scores(filled, incoming, _args("RequestedToCapacityRatio", *resources))
+    assert ratio == [plain_ratio(use, [(0, 0), (100, 100)]) for use in uses]

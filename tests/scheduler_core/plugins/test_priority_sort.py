@@ -1,0 +1,49 @@
+"""PrioritySort: who comes first."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.plugins.priority_sort import PrioritySort
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+
+HANDLE = FakeHandle()
+PLUGIN = PrioritySort(None, HANDLE)
+
+
+def _queued(priority: int | None, now: float, sequence: int) -> QueuedPod:
+    built = pod() if priority is None else pod(priority=priority)
+    return QueuedPod(HANDLE.nodes.compile_pod(built), now, sequence)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param(_queued(10, 5.0, 2), _queued(1, 1.0, 1), id="priority before time"),
+        pytest.param(_queued(None, 2.0, 2), _queued(-1, 1.0, 1), id="no priority is 0, above a negative one"),
+        pytest.param(_queued(None, 1.0, 1), _queued(0, 2.0, 2), id="no priority equals 0"),
+        pytest.param(_queued(5, 1.0, 2), _queued(5, 2.0, 1), id="the longer wait"),
+        pytest.param(_queued(5, 1.0, 1), _queued(5, 1.0, 2), id="the earlier arrival"),
+    ],
+)
+def test_order(first: QueuedPod, second: QueuedPod) -> None:
+    """The key of the pod to be tried first is the lower one."""
+    assert PLUGIN.sort_key(first) < PLUGIN.sort_key(second)
+
+
+def test_the_time_is_that_of_its_present_place() -> None:
+    """A pod that was requeued stands behind those that waited meanwhile."""
+    returned, waiting = _queued(5, 1.0, 1), _queued(5, 2.0, 2)
+    returned.timestamp = 3.0
+    assert PLUGIN.sort_key(waiting) < PLUGIN.sort_key(returned)
+
+
+@given(st.lists(st.tuples(st.integers(-(2**31), 2**31 - 1), st.floats(0, 1e9)), max_size=8))
+def test_keys_are_in_no_doubt(pods: list[tuple[int, float]]) -> None:
+    """No two pods have equal keys, and no pod stands before a more important one."""
+    queued = [_queued(priority, now, sequence) for sequence, (priority, now) in enumerate(pods)]
+    assert len({PLUGIN.sort_key(each) for each in queued}) == len(queued)
+    priorities = [each.info.priority for each in sorted(queued, key=PLUGIN.sort_key)]
+    assert priorities == sorted(priorities, reverse=True)
