@@ -1,0 +1,40 @@
+"""The change log tells a reader what happened since it last looked, or that it looked too long ago."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.snapshot.change_log import ChangeLog
+
+
+def test_a_reader_gets_what_came_since() -> None:
+    """In order, and twice what changed twice."""
+    log = ChangeLog()
+    log.append(7)
+    position = log.position
+    for row in (3, 5, 3):
+        log.append(row)
+    assert log.since(position) == [3, 5, 3]
+    assert log.since(log.position) == []
+
+
+def test_a_reader_that_fell_behind_is_told() -> None:
+    """None asks it to start anew."""
+    log = ChangeLog(limit=2)
+    for row in range(4):
+        log.append(row)
+    assert log.since(0) is None
+    assert log.since(1) is None
+    assert log.since(2) == [2, 3]
+
+
+@given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
+def test_the_log_is_bounded_and_never_wrong(limit: int, rows: list[int]) -> None:
+    """Whatever it still tells is true, and the last ``limit`` changes are always told."""
+    log = ChangeLog(limit)
+    for count, row in enumerate(rows, start=1):
+        log.append(row)
+        assert log.position == count
+        for position in range(count + 1):
+            since = log.since(position)
+            assert since == rows[position:count] or (since is None and position < count - limit)
+    assert log.since(max(0, len(rows) - 2 * limit - 1)) is None or len(rows) <= 2 * limit

@@ -1,0 +1,217 @@
+"""Node columns: rows, amounts, and the pods that are summed into them."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.errors import CacheError, QuantityError
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from tests.support.builders import node, pod, taint
+from tests.support.columns import columns
+
+MIB = 1024 * 1024
+
+
+def test_a_node_in_columns() -> None:
+    """Everything that a cycle reads of it."""
+    nodes = columns(
+        [
+            node(
+                "a",
+                allocatable={"cpu": "1500m", "memory": "2Mi", "pods": "7", "example.com/gpu": "3", "unknown": "5"},
+                taints=["x:NoSchedule"],
+                unschedulable=True,
+            )
+        ]
+    )
+    gpu = nodes.resources.find("example.com/gpu")
+    assert gpu is not None
+    assert nodes.resources.find("unknown") is None
+    assert nodes.allocatable[:, 0].tolist() == [1500, 2 * MIB, 0, 3]
+    assert nodes.allowed_pods[0] == 7
+    assert nodes.unschedulable[0]
+    assert nodes.taint_sets.keys[nodes.taint_set_ids[0]] == (taint("x:NoSchedule"),)
+    assert nodes.alive[0]
+    assert (nodes.count, nodes.row_of("a"), nodes.node_name(0)) == (1, 0, "a")
+
+
+def test_unknown_nodes_have_no_row() -> None:
+    """And free rows no name."""
+    nodes = columns([node("a")])
+    nodes.remove_node("a")
+    assert nodes.row_of("a") == NO_ROW
+    with pytest.raises(CacheError, match="row 0"):
+        nodes.node_name(0)
+
+
+def test_a_freed_row_is_blank_and_used_again() -> None:
+    """With nothing left of the node before."""
+    nodes = columns([node("a", taints=["x:NoSchedule"], unschedulable=True), node("b")])
+    nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"}, ports=[80])), 0)
+    nodes.remove_node("a")
+    assert not nodes.alive[0]
+    assert not nodes.unschedulable[0]
+    assert (nodes.taint_set_ids[0], nodes.allowed_pods[0], nodes.pod_count[0]) == (0, 0, 0)
+    assert not nodes.allocatable[:, 0].any()
+    assert not nodes.requested[:, 0].any()
+    assert not nodes.nonzero_requested[:, 0].any()
+    assert len(nodes.host_ports.conflicting_rows((("TCP", 80, "0.0.0.0"),))) == 0  # noqa: S104 - compared only
+    assert nodes.count == 1
+    assert nodes.add_node(node("c", allocatable={"memory": "1Mi"})) == 0
+    assert nodes.size == 2
+    assert nodes.allocatable[:, 0].tolist() == [0, MIB, 0]
+
+
+def test_an_update_replaces_what_the_node_said() -> None:
+    """Resources that it names no more are gone; its pods stay."""
+    nodes = columns([node("a", allocatable={"cpu": "4", "example.com/gpu": "3"}, images={"old": 1})])
+    nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"})), 0)
+    nodes.update_node(node("a", allocatable={"cpu": "2"}, images={"new": 1}, taints=["x:NoSchedule"]))
+    assert nodes.allocatable[:, 0].tolist() == [2000, 0, 0, 0]
+    assert nodes.requested[CPU_COLUMN, 0] == 1000
+    assert nodes.images.get("old") is None
+    assert nodes.images.get("new") is not None
+    assert nodes.taint_set_ids[0] != 0
+
+
+@pytest.mark.parametrize(
+    ("misuse", "name"),
+    [
+        pytest.param(lambda nodes: nodes.add_node(node("a")), "a", id="add-again"),
+        pytest.param(lambda nodes: nodes.update_node(node("b")), "b", id="update-unknown"),
+        pytest.param(lambda nodes: nodes.remove_node("b"), "b", id="remove-unknown"),
+    ],
+)
+def test_misuse_is_told(misuse: Callable[[NodeColumns], object], name: str) -> None:
+    """Rather than doing half of it."""
+    nodes = columns([node("a")])
+    with pytest.raises(CacheError, match=f'"{name}"'):
+        misuse(nodes)
+    assert nodes.count == 1
+
+
+def test_an_unreadable_node_changes_nothing() -> None:
+    """Neither when it comes nor when it changes."""
+    nodes = columns([node("a", allocatable={"cpu": "4"})])
+    with pytest.raises(QuantityError):
+        nodes.add_node(node("b", allocatable={"cpu": "many"}))
+    with pytest.raises(QuantityError):
+        nodes.update_node(node("a", allocatable={"cpu": "many"}))
+    assert (nodes.count, nodes.size, nodes.row_of("b")) == (1, 1, NO_ROW)
+    assert nodes.allocatable[CPU_COLUMN, 0] == 4000
+
+
+def test_pods_are_summed_and_taken_off() -> None:
+    """In the units of the columns, with the defaults for what is not asked."""
+    nodes = columns([node("a")])
+    first = nodes.compile_pod(pod("first", requests={"cpu": "1", "memory": "1Mi"}))
+    second = nodes.compile_pod(pod("second"))
+    nodes.add_pod(first, 0)
+    nodes.add_pod(second, 0)
+    assert (nodes.requested[CPU_COLUMN, 0], nodes.requested[MEMORY_COLUMN, 0]) == (1000, MIB)
+    assert nodes.nonzero_requested[:, 0].tolist() == [1100, 201 * MIB]
+    assert nodes.pod_count[0] == 2
+    assert list(nodes.pods[0]) == [first.uid, second.uid]
+    nodes.remove_pod(first)
+    assert (first.row, second.row) == (NO_ROW, 0)
+    assert nodes.requested[:, 0].tolist() == [0, 0, 0]
+    assert nodes.pod_count[0] == 1
+
+
+def test_removing_a_node_hands_its_pods_back() -> None:
+    """They are accounted nowhere then."""
+    nodes = columns([node("a")])
+    info = nodes.compile_pod(pod(requests={"cpu": "1"}))
+    nodes.add_pod(info, 0)
+    assert nodes.remove_node("a") == [info]
+    assert info.row == NO_ROW
+
+
+def test_columns_grow_with_nodes_and_resources() -> None:
+    """Without losing an amount."""
+    nodes = NodeColumns()
+    for row in range(150):
+        nodes.add_node(node(f"n{row}", allocatable={"cpu": str(row)}))
+        nodes.add_pod(nodes.compile_pod(pod(f"p{row}", requests={f"example.com/r{row % 10}": str(row)})), row)
+    assert nodes.size == 150
+    assert nodes.allocatable[CPU_COLUMN].tolist() == [row * 1000 for row in range(150)]
+    for kind in range(10):
+        column = nodes.resources.find(f"example.com/r{kind}")
+        assert column is not None
+        expected = [row if row % 10 == kind else 0 for row in range(150)]
+        assert nodes.requested[column].tolist() == expected
+    assert nodes.allocatable.shape == nodes.requested.shape == (13, 150)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "allocatable",
+        "requested",
+        "nonzero_requested",
+        "allowed_pods",
+        "pod_count",
+        "taint_set_ids",
+        "alive",
+        "unschedulable",
+    ],
+)
+def test_what_plugins_see_is_not_writeable(name: str) -> None:
+    """And is as long as there are rows."""
+    nodes = columns([node("a"), node("b")])
+    column = getattr(nodes, name)
+    assert column.shape[-1] == 2
+    with pytest.raises(ValueError, match="read-only"):
+        column[..., 0] = 1
+
+
+def test_views_show_later_changes() -> None:
+    """As long as no row or resource is added, a column that was taken stays live."""
+    nodes = columns([node("a")])
+    requested = nodes.requested
+    nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"})), 0)
+    assert requested[CPU_COLUMN, 0] == 1000
+
+
+def test_changes_are_logged() -> None:
+    """Pods change a row; the version counts changes of nodes only."""
+    nodes = columns([node("a"), node("b")])
+    position, version = nodes.changes.position, nodes.version
+    info = nodes.compile_pod(pod())
+    nodes.add_pod(info, 1)
+    nodes.remove_pod(info)
+    assert nodes.changes.since(position) == [1, 1]
+    assert nodes.version == version
+    nodes.update_node(node("a"))
+    nodes.remove_node("b")
+    changed = nodes.changes.since(position)
+    assert changed is not None
+    assert changed[2:] == [0, 1]
+    assert nodes.version == version + 2
+
+
+_CPU = st.integers(0, 3)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), _CPU), max_size=40))
+def test_requested_is_the_sum_over_pods(steps: list[tuple[int, int, int]]) -> None:
+    """Each step puts a pod on a row, or takes it off where it is placed."""
+    nodes = columns([node("a"), node("b"), node("c")])
+    placed: dict[int, PodInfo] = {}
+    for number, row, cpu in steps:
+        if number in placed:
+            nodes.remove_pod(placed.pop(number))
+        else:
+            placed[number] = nodes.compile_pod(pod(f"p{number}", requests={"cpu": str(cpu), f"example.com/{cpu}": "1"}))
+            nodes.add_pod(placed[number], row)
+    expected = np.zeros_like(nodes.requested)
+    for info in placed.values():
+        for column, amount in info.accounted:
+            expected[column, info.row] += amount
+    assert (nodes.requested == expected).all()
+    assert nodes.pod_count.tolist() == [len(of_row) for of_row in nodes.pods]
