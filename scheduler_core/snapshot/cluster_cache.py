@@ -129,11 +129,15 @@ class ClusterCache:
             placed.bound_at = now
 
     def forget(self, info: PodInfo) -> None:
-        """Undo an assumption; nothing to undo when the pod is confirmed or gone meanwhile."""
-        if self._unconfirmed.pop(info.uid, None) is not None:
+        """Undo an assumption; nothing to undo when the pod is confirmed or gone meanwhile.
+
+        The pod goes by its UID: whoever gives up may hold a pod that was compiled anew since it was assumed.
+        """
+        placed = self._unconfirmed.pop(info.uid, None)
+        if placed is not None:
             del self._placed[info.uid]
-            self._unsettle(info)
-            info.node_name = ""
+            self._unsettle(placed.info)
+            placed.info.node_name = ""
 
     def overdue(self, before: float) -> list[PodInfo]:
         """Pods whose bind was answered before the time ``before`` and that no watch event has confirmed."""
