@@ -12,7 +12,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
 
 NODE_NAMES = st.sampled_from(["a", "b", "c"])
-POD_NAMES = st.sampled_from([f"p{number}" for number in range(6)])
+POD_NAMES = st.sampled_from([f"p{number}" for number in range(4)])
 AMOUNTS = st.fixed_dictionaries(
     {"cpu": st.integers(0, 4)}, optional={"example.com/gpu": st.integers(0, 2), "example.com/fpga": st.integers(1, 2)}
 )
@@ -155,4 +155,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCache = CacheMachine.TestCase
-TestCache.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestCache.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
