@@ -98,10 +98,12 @@ class ClusterFeed:
 
     def _waiting_pod_updated(self, old: Pod, pod: Pod) -> None:
         context = self._context
-        if context.cache.get(pod.metadata.uid) is not None:
+        is_assumed = context.cache.get(pod.metadata.uid) is not None
+        if is_assumed and not context.queue.is_in_flight(pod.metadata.uid):
             return
         info = context.cache.columns.compile_pod(pod)
-        if pod.status.nominated_node_name != old.status.nominated_node_name:
+        # While its attempt lasts the node is held for the pod; should it fail, the next one sees the pod as it is now.
+        if not is_assumed and pod.status.nominated_node_name != old.status.nominated_node_name:
             if pod.status.nominated_node_name:
                 context.queue.nominator.nominate(info, pod.status.nominated_node_name)
             else:
@@ -126,10 +128,15 @@ class ClusterFeed:
         """A node has changed."""
         if old.spec == node.spec and old.status == node.status and old.metadata.labels == node.metadata.labels:
             return
+        is_new = self._context.cache.columns.row_of(node.metadata.name) < 0
         try:
             self._context.cache.update_node(node)
         except SchedulerCoreError as error:
             log.error("node %s stays as it was: %s; correct its status", node.metadata.name, error)  # noqa: TRY400 - as above
+            return
+        if is_new:
+            # What could not be read when it came can be now.
+            self._context.queue.on_event(NODE_ADD, None, node)
             return
         for event in _node_events(old, node):
             self._context.queue.on_event(event, old, node)

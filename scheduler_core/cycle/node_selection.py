@@ -53,15 +53,23 @@ class Feasible:
         rows: intp[k], ascending; empty if nowhere.
         diagnosis: Why not elsewhere.
         nominated_only: Whether only the pod's nominated node was looked at.
+        node_names: The only nodes that PreFilter left; None for all.
     """
 
     rows: NDArray[np.intp]
     diagnosis: Diagnosis
     nominated_only: bool = False
+    node_names: frozenset[str] | None = None
 
 
-def find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
+def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
     """Run PreFilter and Filter.
+
+    Args:
+        context: The shared parts.
+        attempt: The pod, its profile and its cycle state.
+        everywhere: Whether all nodes are looked at whatever percentage is set, as an explanation wants it; where the
+            next partial search begins then stays as it is.
 
     Raises:
         NoNodesError: There are no nodes.
@@ -87,7 +95,7 @@ def find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
     if own_row != NO_ROW:
         own = np.array([own_row], dtype=np.intp)
         if not _merge(run_filters(attempt.instance, state, info, nodes, own), own, promised)[0]:
-            return Feasible(own, diagnosis, nominated_only=True)
+            return Feasible(own, diagnosis, nominated_only=True, node_names=pre_filter.node_names)
     rows: Rows = ALL_ROWS
     if pre_filter.node_names is not None:
         named = sorted(row for name in pre_filter.node_names if (row := nodes.row_of(name)) != NO_ROW)
@@ -96,13 +104,13 @@ def find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
     verdicts = _merge(run_filters(attempt.instance, state, info, nodes, rows), rows, promised)
     diagnosis.verdicts[rows] = verdicts
     feasible = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
-    limit = _limit(context, attempt, nodes.count if isinstance(rows, slice) else len(rows))
+    limit = None if everywhere else _limit(context, attempt, nodes.count if isinstance(rows, slice) else len(rows))
     if limit is not None:
         feasible = _first_in_order(context, diagnosis, rows, limit)
     if not len(feasible):
         for status, _ in diagnosis.counted():
             _note_rejection(diagnosis, status)
-    return Feasible(feasible, diagnosis)
+    return Feasible(feasible, diagnosis, node_names=pre_filter.node_names)
 
 
 def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:

@@ -67,7 +67,15 @@ def _judge_row(
             for plugin in instance.pre_filter:
                 if plugin.name in what_if.skip_filter or not isinstance(plugin, PreFilterExtensions):
                     continue
-                status = plugin.add_pod(what_if, pod, other, nodes, row)
+                try:
+                    status = checked(
+                        plugin.add_pod(what_if, pod, other, nodes, row), Status, plugin.name, "preFilterAddPod"
+                    )
+                except PluginError:
+                    raise
+                except Exception as fault:
+                    text = f"raised {type(fault).__name__}: {fault}"
+                    raise PluginError(plugin.name, "preFilterAddPod", text) from fault
                 if not status.is_success:
                     raise PluginError(plugin.name, "preFilterAddPod", status.message)
         return run_filters(instance, what_if, pod, nodes, np.array([row], dtype=np.intp))

@@ -1,0 +1,56 @@
+"""Runs a case: a scheduler of its own, the cluster fed into it, one attempt that changes nothing.
+
+Owns the small world of one case. It must not know the format of results. Why a whole scheduler for each case: it is the
+very one that runs in a cluster, and nothing of one case can reach the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bayplan.conformance.cases import Case, profile_of
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.cycle.examination import Examination, examine
+from scheduler_core.framework.registry import Registry
+from scheduler_core.scheduler import Scheduler
+
+
+@dataclass(frozen=True, slots=True)
+class CaseOutcome:
+    """What came of a case.
+
+    Attributes:
+        examination: The attempt.
+        left_out: Plugins that the case's profile enables and that do not exist here.
+    """
+
+    examination: Examination
+    left_out: tuple[str, ...]
+
+
+def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutcome:
+    """Make one attempt for the case's pod.
+
+    Args:
+        case: The case.
+        registry: The plugins that exist.
+        defaults: The default plugin set.
+
+    Raises:
+        ConfigError: The case's profile is not valid.
+        QuantityError: A quantity of the case's pod cannot be read.
+    """
+    profile = profile_of(case, registry)
+    scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
+    instance = scheduler.build(profile.config)
+    feed = scheduler.feed
+    for node in case.nodes:
+        feed.node_added(node)
+    for pod in case.pods:
+        feed.pod_added(pod)
+    info = scheduler.context.cache.columns.compile_pod(case.pod)
+    examination = examine(scheduler.context, instance, info)
+    instance.retire()
+    return CaseOutcome(examination, profile.left_out)

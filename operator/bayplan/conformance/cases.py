@@ -1,0 +1,183 @@
+"""Reads conformance cases.
+
+Owns their wire form, of which only what Bayplan's plugins read is decoded, and the profile of a case. It must not know
+how a pod is scheduled. Why profiles are remembered by their text: many cases carry the same one, and validating a
+configuration costs more than an attempt.
+"""
+
+from __future__ import annotations
+
+import gzip
+import io
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, BinaryIO, cast
+
+import msgspec
+
+from scheduler_core.config.plugins_config import Plugins, PluginSet
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.scheduler_configuration import parse_configuration
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import Registry
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
+
+STANDARD_INPUT = "-"
+_GZIP_MAGIC = b"\x1f\x8b"
+
+IN_TREE_NAMES = frozenset(
+    {
+        "DefaultBinder",
+        "DefaultPreemption",
+        "DynamicResources",
+        "GangScheduling",
+        "ImageLocality",
+        "InterPodAffinity",
+        "NodeAffinity",
+        "NodeDeclaredFeatures",
+        "NodeName",
+        "NodePorts",
+        "NodeResourcesBalancedAllocation",
+        "NodeResourcesFit",
+        "NodeUnschedulable",
+        "NodeVolumeLimits",
+        "PodTopologySpread",
+        "PrioritySort",
+        "SchedulingGates",
+        "TaintToleration",
+        "VolumeBinding",
+        "VolumeRestrictions",
+        "VolumeZone",
+    }
+)
+"""kube-scheduler v1.36.3's own plugins (``framework/plugins/registry.go``). A case may name any of them; those that are
+not registered are left out of its profile instead of refused, so that the rest can be compared."""
+
+
+class Case(msgspec.Struct, frozen=True, gc=False):
+    """A cluster and the pod to schedule.
+
+    Attributes:
+        pods: All other pods: those with a node run, the rest is pending, some with a nominated node.
+        profile: A KubeSchedulerConfiguration as text; absent for the default configuration.
+    """
+
+    pod: Pod
+    name: str = ""
+    family: str = ""
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    profile: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class _Line(msgspec.Struct, frozen=True, gc=False):
+    """A line: the case stands under ``case`` beside what is expected, or is the line itself."""
+
+    case: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+@dataclass(frozen=True, slots=True)
+class CaseProfile:
+    """The profile of a case.
+
+    Attributes:
+        config: What is left of it.
+        left_out: Known plugins that it enables and that are not registered.
+    """
+
+    config: ProfileConfig
+    left_out: tuple[str, ...] = ()
+
+
+def read_lines(source: str) -> Iterator[bytes]:
+    """Read the lines of a file of cases; empty ones are passed over.
+
+    Args:
+        source: A path, plain or gzip, or ``-`` for standard input.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    try:
+        with ExitStack() as open_files:
+            for line in _open(source, open_files):
+                if not line.isspace():
+                    yield line
+    except (OSError, EOFError) as error:
+        raise ConfigError(
+            [Problem(source, f"cannot be read: {error.args[-1]}; name a file of cases, plain or gzip")]
+        ) from error
+
+
+def _open(source: str, open_files: ExitStack) -> Iterable[bytes]:
+    """Open what may be compressed, told by its first bytes, since standard input has no name to tell it by."""
+    if source == STANDARD_INPUT:
+        stream: io.FileIO | BinaryIO = sys.stdin.buffer
+    else:
+        stream = open_files.enter_context(io.FileIO(source))
+    buffered = io.BufferedReader(cast("io.RawIOBase", stream))
+    open_files.callback(buffered.detach)
+    if buffered.peek(2)[:2] == _GZIP_MAGIC:
+        return open_files.enter_context(gzip.GzipFile(fileobj=buffered))
+    return buffered
+
+
+def decode_case(line: bytes) -> Case:
+    """Decode one line.
+
+    Raises:
+        ConfigError: It is not a case.
+    """
+    try:
+        inner = _LINES.decode(line).case
+        return _CASES.decode(line if isinstance(inner, msgspec.UnsetType) else inner)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem("", f"is not a case: {error}; see the format's description")]) from error
+
+
+_LINES = msgspec.json.Decoder(_Line)
+_CASES = msgspec.json.Decoder(Case)
+
+
+def profile_of(case: Case, registry: Registry) -> CaseProfile:
+    """The profile that schedules the case's pod.
+
+    Raises:
+        ConfigError: The configuration is not valid, or none of its profiles serves the pod.
+    """
+    name = case.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+    return _profile(bytes(case.profile), name, registry)
+
+
+@lru_cache(maxsize=1024)
+def _profile(text: bytes, scheduler_name: str, registry: Registry) -> CaseProfile:
+    document: Any = msgspec.json.decode(text)
+    if document is None:
+        configs: tuple[ProfileConfig, ...] = (ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME),)
+    else:
+        configs = parse_configuration(document).profile_configs()
+    config = next((config for config in configs if config.scheduler_name == scheduler_name), None)
+    if config is None:
+        names = ", ".join(config.scheduler_name for config in configs)
+        message = f'no profile serves schedulerName "{scheduler_name}" of the pod; there are: {names}'
+        raise ConfigError([Problem("profile.profiles", message)])
+    return _without_unregistered(config, registry)
+
+
+def _without_unregistered(config: ProfileConfig, registry: Registry) -> CaseProfile:
+    """Take out known plugins that are not registered; unknown ones stay and are refused later."""
+    left_out: dict[str, None] = {}
+    sets: dict[str, PluginSet] = {}
+    for field in type(config.plugins).model_fields:
+        plugin_set: PluginSet = getattr(config.plugins, field)
+        gone = {entry.name for entry in plugin_set.enabled if entry.name in IN_TREE_NAMES} - set(registry)
+        left_out.update(dict.fromkeys(sorted(gone)))
+        kept = tuple(entry for entry in plugin_set.enabled if entry.name not in gone)
+        sets[field] = PluginSet(enabled=kept, disabled=plugin_set.disabled)
+    if not left_out:
+        return CaseProfile(config)
+    return CaseProfile(config.model_copy(update={"plugins": Plugins(**sets)}), tuple(left_out))

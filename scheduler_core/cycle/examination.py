@@ -1,0 +1,120 @@
+"""One attempt for one pod that changes nothing, with every part of it kept.
+
+Owns the walk for those who want to know why: explanations, what-if questions and the parity tests. It must not decide
+anything itself: each step is the very function that a scheduling cycle runs, so an explanation cannot drift from what
+the scheduler does.
+
+Differs from a cycle on purpose: all nodes are looked at whatever percentage is set, and nodes are scored even where
+only one fits. PostFilter is not run: it acts on the cluster.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.node_selection import Feasible, NoNodesError, find_feasible, score_feasible
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.scoring import PluginScores
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(slots=True)
+class Examination:
+    """What one attempt finds, step by step; a step that was not reached left its fields as they are here.
+
+    Attributes:
+        pod: The pod.
+        profile: The scheduler name that was asked.
+        gate: Success, or the PreEnqueue plugin's answer that holds the pod back; then nothing else was run.
+        pre_filter: Success, or PreFilter's rejection of the pod as a whole; then no node was looked at.
+        pre_filter_nodes: The only nodes that PreFilter leaves, which may not exist; None for all.
+        nominated_only: Whether the pod's nominated node fits, so that no other was looked at.
+        rejected: Each node that does not fit, and why.
+        feasible: Nodes that fit, in the order of rows.
+        scores: Each Score plugin's part, int64 per node of ``feasible``; plugins that were skipped are absent.
+        totals: int64 per node of ``feasible``; empty where no Score plugin is enabled.
+        best: Nodes of the highest total, sorted; the pod goes to one of them.
+        message: Why the pod fits nowhere, as the FailedScheduling event words it; "" if it fits.
+        error: What kept a step from being finished; "" if nothing did.
+    """
+
+    pod: PodInfo
+    profile: str
+    gate: Status = SUCCESS
+    pre_filter: Status = SUCCESS
+    pre_filter_nodes: frozenset[str] | None = None
+    nominated_only: bool = False
+    rejected: dict[str, Status] = field(default_factory=dict)
+    feasible: tuple[str, ...] = ()
+    scores: dict[str, PluginScores] = field(default_factory=dict)
+    totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    best: tuple[str, ...] = ()
+    message: str = ""
+    error: str = ""
+
+
+def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) -> Examination:
+    """Try to place a pod, up to the choice among the best nodes.
+
+    Args:
+        context: The shared parts; nothing in them is changed.
+        instance: The profile that is asked; it need not be live.
+        pod: A pod compiled with the context's columns; neither accounted nor queued by this.
+
+    Returns:
+        Every part. A plugin's fault ends the attempt and stands in ``error``.
+    """
+    found = Examination(pod, instance.name)
+    queued = QueuedPod(pod, context.clock.now(), 0)
+    rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
+    found.gate = rules.gate(queued)
+    if not found.gate.is_success:
+        return found
+    attempt = Attempt(queued, pod, instance, context.clock.now())
+    try:
+        feasible = find_feasible(context, attempt, everywhere=True)
+        _note_nodes(context, feasible, found)
+        if len(feasible.rows):
+            _note_scores(context, attempt, feasible, found)
+    except NoNodesError as error:
+        found.message = str(error)
+    except SchedulerCoreError as error:
+        found.error = found.message = str(error)
+    return found
+
+
+def _note_nodes(context: CycleContext, feasible: Feasible, found: Examination) -> None:
+    diagnosis, columns = feasible.diagnosis, context.cache.columns
+    found.pre_filter = diagnosis.pre_filter
+    found.pre_filter_nodes = feasible.node_names
+    found.nominated_only = feasible.nominated_only
+    found.feasible = tuple(columns.node_name(row) for row in feasible.rows.tolist())
+    if not found.feasible:
+        found.message = diagnosis.message()
+    if not diagnosis.pre_filter.is_success or feasible.nominated_only:
+        return
+    statuses: dict[int, Status] = {}
+    for row in np.flatnonzero((diagnosis.verdicts != 0) & columns.alive).tolist():
+        verdict = int(diagnosis.verdicts[row])
+        status = statuses.get(verdict)
+        if status is None:
+            status = statuses[verdict] = diagnosis.decode(verdict)
+        found.rejected[columns.node_name(row)] = status
+
+
+def _note_scores(context: CycleContext, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
+    if not attempt.instance.scores:
+        found.best = tuple(sorted(found.feasible))
+        return
+    table = score_feasible(context, attempt, feasible.rows, keep_parts=True)
+    found.scores, found.totals = table.parts, table.totals
+    top = np.flatnonzero(table.totals == table.totals.max()).tolist()
+    found.best = tuple(sorted(found.feasible[position] for position in top))
