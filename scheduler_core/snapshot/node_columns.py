@@ -28,6 +28,8 @@ from scheduler_core.snapshot.host_ports import HostPortIndex
 from scheduler_core.snapshot.image_index import ImageIndex
 from scheduler_core.snapshot.interning import Interner, resource_interner
 from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
+from scheduler_core.snapshot.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.pod_index import PodIndex
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 Rows = slice | NDArray[np.intp]
@@ -53,6 +55,8 @@ class NodeColumns:
         taint_sets: Numbers of distinct taint lists.
         images: Which rows hold which images.
         host_ports: Which rows have which host ports taken.
+        namespaces: Labels of namespaces.
+        pod_index: How many pods of each row queries select, and which affinity terms they carry.
         changes: Rows in the order of any change to them.
         version: Raised by every change of a Node object, a node's coming and its going.
         alive: bool[row].
@@ -78,6 +82,8 @@ class NodeColumns:
         self.taint_sets.intern(())
         self.images = ImageIndex()
         self.host_ports = HostPortIndex()
+        self.namespaces = NamespaceLabels()
+        self.pod_index = PodIndex(self.namespaces)
         self.changes = ChangeLog()
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
@@ -228,6 +234,7 @@ class NodeColumns:
         info.row = row
         if info.host_ports:
             self.host_ports.add(row, info.host_ports)
+        self.pod_index.add(info, row)
         self.changes.append(row)
 
     def remove_pod(self, info: PodInfo) -> None:
@@ -238,6 +245,7 @@ class NodeColumns:
         info.row = NO_ROW
         if info.host_ports:
             self.host_ports.remove(row, info.host_ports)
+        self.pod_index.remove(info, row)
         self.changes.append(row)
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
@@ -275,6 +283,7 @@ class NodeColumns:
         self._name_hashes = grown("_name_hashes", (capacity,), np.uint64).view(np.uint64)
         self._alive = grown("_alive", (capacity,), np.bool_).view(np.bool_)
         self._unschedulable = grown("_unschedulable", (capacity,), np.bool_).view(np.bool_)
+        self.pod_index.resize(capacity, self.pods)
         self._show()
 
     def _show(self) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler_core.model.affinity_terms import AffinityTerms, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PodRequests, pod_requests
 from scheduler_core.snapshot.interning import Interner
@@ -31,11 +32,24 @@ class PodInfo:
         fit: (resource column, amount) of what must be free; amounts above 0 only.
         accounted: (resource column, amount) of what it takes of a node.
         host_ports: Host ports of its containers and sidecars.
+        terms: Its terms of inter-pod affinity and anti-affinity.
         node_name: Where it runs or is assumed to run; "" for nowhere.
         row: The node's row while it is accounted there, else -1.
     """
 
-    __slots__ = ("accounted", "fit", "host_ports", "key", "node_name", "pod", "priority", "requests", "row", "uid")
+    __slots__ = (
+        "accounted",
+        "fit",
+        "host_ports",
+        "key",
+        "node_name",
+        "pod",
+        "priority",
+        "requests",
+        "row",
+        "terms",
+        "uid",
+    )
 
     def __init__(self, pod: Pod, resources: Interner[str]) -> None:
         self.pod = pod
@@ -48,6 +62,7 @@ class PodInfo:
         if self.requests.accounted is not self.requests.fit:
             self.accounted = _columns(self.requests.accounted, resources)
         self.host_ports: tuple[HostPort, ...] = host_ports(pod)
+        self.terms: AffinityTerms = affinity_terms(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
 

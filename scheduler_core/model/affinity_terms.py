@@ -1,0 +1,116 @@
+"""Terms of inter-pod (anti-)affinity, compiled: which pods of which namespaces, in one domain of which topology.
+
+Owns the rules about namespaces. Compiled terms are hashable and canonical, because counts are kept per distinct term
+and not per pod that carries it.
+
+Follows ``k8s.io/kube-scheduler`` v0.36.3 ``framework/types.go`` (``AffinityTerm``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec import Struct
+
+from scheduler_core.errors import SelectorError
+from scheduler_core.model.affinity import PodAffinity, PodAffinityTerm
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_label_selector
+
+
+class PodQuery(Struct, gc=False, frozen=True):
+    """Which pods are meant: of namespaces named or selected by their labels, with labels of their own.
+
+    Attributes:
+        selector: What the pods' labels must meet.
+        namespaces: Namespaces by name.
+        namespace_selector: Namespaces by label, beside the named ones.
+    """
+
+    selector: LabelMatcher
+    namespaces: frozenset[str] = frozenset()
+    namespace_selector: LabelMatcher = MATCH_NOTHING
+
+    def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> bool:
+        """Whether a pod is meant.
+
+        Args:
+            namespace: The pod's namespace.
+            labels: The pod's labels.
+            namespace_labels: Labels of that namespace; None where it is not known.
+        """
+        if namespace not in self.namespaces:
+            everything = self.namespace_selector.is_everything
+            if not everything and (namespace_labels is None or not self.namespace_selector.matches(namespace_labels)):
+                return False
+        return self.selector.matches(labels)
+
+
+class AffinityTerm(Struct, gc=False, frozen=True):
+    """A query and the topology whose domains it speaks of; ``weight`` is 0 for required terms."""
+
+    query: PodQuery
+    topology_key: str
+    weight: int = 0
+
+
+class AffinityTerms(Struct, gc=False, frozen=True):
+    """All terms of one pod; ``problem`` says why they cannot be read, if so, and then there are none of that kind."""
+
+    required: tuple[AffinityTerm, ...] = ()
+    required_anti: tuple[AffinityTerm, ...] = ()
+    preferred: tuple[AffinityTerm, ...] = ()
+    preferred_anti: tuple[AffinityTerm, ...] = ()
+    problem: str = ""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the pod has no terms at all."""
+        return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.problem)
+
+
+NO_TERMS = AffinityTerms()
+
+
+def affinity_terms(pod: Pod) -> AffinityTerms:
+    """Compile the terms of a pod."""
+    affinity = pod.spec.affinity
+    if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
+        return NO_TERMS
+    namespace = pod.metadata.namespace
+    problems: list[str] = []
+
+    def required(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+        try:
+            return () if of is None else tuple(_term(term, namespace, 0) for term in of.required)
+        except SelectorError as error:
+            problems.append(str(error))
+            return ()
+
+    def preferred(of: PodAffinity | None) -> tuple[AffinityTerm, ...]:
+        try:
+            entries = () if of is None else of.preferred
+            return tuple(_term(entry.pod_affinity_term, namespace, entry.weight) for entry in entries)
+        except SelectorError as error:
+            problems.append(str(error))
+            return ()
+
+    return AffinityTerms(
+        required(affinity.pod_affinity),
+        required(affinity.pod_anti_affinity),
+        preferred(affinity.pod_affinity),
+        preferred(affinity.pod_anti_affinity),
+        "; ".join(problems),
+    )
+
+
+def _term(term: PodAffinityTerm, own_namespace: str, weight: int) -> AffinityTerm:
+    names = term.namespaces
+    if not names and term.namespace_selector is None:
+        names = (own_namespace,)
+    query = PodQuery(
+        compile_label_selector(term.label_selector),
+        frozenset(names),
+        compile_label_selector(term.namespace_selector),
+    )
+    return AffinityTerm(query, term.topology_key, weight)

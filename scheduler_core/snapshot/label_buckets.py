@@ -1,0 +1,60 @@
+"""Selectors filed by a label that they insist on, so that a pod finds those that may select it without asking all.
+
+Owns the filing only. A selector that insists on no single value of any label is asked about every pod; most insist on
+one (``app=web``), and then a pod's own labels lead to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Generic, TypeVar
+
+from scheduler_core.model.selectors import IN, LabelMatcher
+
+T = TypeVar("T", bound=Hashable)
+
+
+class LabelBuckets(Generic[T]):
+    """Things that have a selector, by the label pair that the selector insists on."""
+
+    __slots__ = ("_any", "_by_pair")
+
+    def __init__(self) -> None:
+        self._by_pair: dict[tuple[str, str], dict[T, None]] = {}
+        self._any: dict[T, None] = {}
+
+    def add(self, selector: LabelMatcher, thing: T) -> None:
+        """File a thing."""
+        if selector.nothing:
+            return
+        pair = _insisted(selector)
+        (self._any if pair is None else self._by_pair.setdefault(pair, {}))[thing] = None
+
+    def remove(self, selector: LabelMatcher, thing: T) -> None:
+        """Take a thing out."""
+        if selector.nothing:
+            return
+        pair = _insisted(selector)
+        if pair is None:
+            self._any.pop(thing, None)
+            return
+        bucket = self._by_pair.get(pair, {})
+        bucket.pop(thing, None)
+        if not bucket:
+            self._by_pair.pop(pair, None)
+
+    def candidates(self, labels: Mapping[str, str]) -> Iterator[T]:
+        """Things whose selector may match ``labels``; the selector itself is still to be asked."""
+        yield from self._any
+        if self._by_pair:
+            for pair in labels.items():
+                bucket = self._by_pair.get(pair)
+                if bucket:
+                    yield from bucket
+
+
+def _insisted(selector: LabelMatcher) -> tuple[str, str] | None:
+    for requirement in selector.requirements:
+        if requirement.operator == IN and len(requirement.values) == 1:
+            return requirement.key, requirement.values[0]
+    return None

@@ -1,0 +1,216 @@
+"""Counts of placed pods per node: by query, and by the affinity terms that they carry.
+
+Owns two families of columns, kept up as pods come and go, so that no cycle looks at pods one by one:
+
+* per query (which pods are meant), how many pods of each row it selects, those that are ending apart;
+* per distinct term that placed pods carry, how many pods of each row carry it.
+
+Counts per topology domain are sums of these over the rows of a domain. Must not know which plugin asks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum, auto
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
+from scheduler_core.snapshot.label_buckets import LabelBuckets
+from scheduler_core.snapshot.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_MAX_QUERIES = 4096
+
+Counts = NDArray[np.int32]
+
+
+class TermKind(Enum):
+    """Which of a pod's lists a term stands in."""
+
+    REQUIRED = auto()
+    REQUIRED_ANTI = auto()
+    PREFERRED = auto()
+    PREFERRED_ANTI = auto()
+
+
+class QueryCounts:
+    """How many placed pods of each row a query selects.
+
+    Attributes:
+        query: The query.
+        total: int32[capacity], all of them.
+        ending: int32[capacity], those of them that are being deleted.
+        version: Raised by every change.
+    """
+
+    __slots__ = ("ending", "query", "total", "version")
+
+    def __init__(self, query: PodQuery, capacity: int) -> None:
+        self.query = query
+        self.total: Counts = np.zeros(capacity, dtype=np.int32)
+        self.ending: Counts = np.zeros(capacity, dtype=np.int32)
+        self.version = 0
+
+    def count(self, info: PodInfo, row: int, sign: int) -> None:
+        """Count a pod in or out."""
+        self.total[row] += sign
+        if info.pod.metadata.deletion_timestamp is not None:
+            self.ending[row] += sign
+        self.version += 1
+
+
+class TermCounts:
+    """How many placed pods of each row carry a term: ``holders`` int32[capacity], ``sum`` over all rows."""
+
+    __slots__ = ("holders", "kind", "sum", "term", "version")
+
+    def __init__(self, kind: TermKind, term: AffinityTerm, capacity: int) -> None:
+        self.kind = kind
+        self.term = term
+        self.holders: Counts = np.zeros(capacity, dtype=np.int32)
+        self.sum = 0
+        self.version = 0
+
+
+class PodIndex:
+    """The counts over one set of columns.
+
+    Args:
+        namespaces: Labels of namespaces, which queries may ask for.
+    """
+
+    def __init__(self, namespaces: NamespaceLabels) -> None:
+        self.namespaces = namespaces
+        self._capacity = 0
+        self._rows: list[dict[str, PodInfo]] = []
+        self._queries: dict[PodQuery, QueryCounts] = {}
+        self._query_buckets: LabelBuckets[PodQuery] = LabelBuckets()
+        self._terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
+        self._term_buckets: dict[TermKind, LabelBuckets[AffinityTerm]] = {kind: LabelBuckets() for kind in TermKind}
+        self._namespaces_version = namespaces.version
+
+    def resize(self, capacity: int, rows: list[dict[str, PodInfo]]) -> None:
+        """Follow the columns' capacity; ``rows`` are the pods of each row, kept by the columns."""
+        self._capacity, self._rows = capacity, rows
+        for counts in self._queries.values():
+            counts.total = _grown(counts.total, capacity)
+            counts.ending = _grown(counts.ending, capacity)
+        for term in self._terms.values():
+            term.holders = _grown(term.holders, capacity)
+
+    def add(self, info: PodInfo, row: int) -> None:
+        """A pod has been put on a row."""
+        self._count(info, row, 1)
+
+    def remove(self, info: PodInfo, row: int) -> None:
+        """A pod has been taken off a row."""
+        self._count(info, row, -1)
+
+    def query(self, query: PodQuery) -> QueryCounts:
+        """The counts of a query, made from all placed pods on first use and kept up from then on."""
+        if self._namespaces_version != self.namespaces.version:
+            self._forget_by_namespace_label()
+        counts = self._queries.get(query)
+        if counts is None:
+            while len(self._queries) >= _MAX_QUERIES:
+                self._forget(next(iter(self._queries)))
+            counts = QueryCounts(query, self._capacity)
+            for row, pods in enumerate(self._rows):
+                for info in pods.values():
+                    if self._selects(query, info):
+                        counts.count(info, row, 1)
+            self._query_buckets.add(query.selector, query)
+        else:
+            del self._queries[query]
+        # The oldest in use stands first: a dict keeps the order of insertion.
+        self._queries[query] = counts
+        return counts
+
+    def terms_about(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
+        """Terms of one kind, carried by placed pods, that speak of ``info``."""
+        meta = info.pod.metadata
+        namespace_labels = self.namespaces.get(meta.namespace)
+        known = namespace_labels if namespace_labels is not None else {}
+        for term in self._term_buckets[kind].candidates(meta.labels):
+            if term.query.matches(meta.namespace, meta.labels, known):
+                yield self._terms[kind, term]
+
+    def has_terms(self, kind: TermKind) -> bool:
+        """Whether any placed pod carries a term of a kind."""
+        return any(of_kind is kind for of_kind, _ in self._terms)
+
+    def _count(self, info: PodInfo, row: int, sign: int) -> None:
+        meta = info.pod.metadata
+        if self._queries:
+            if self._namespaces_version != self.namespaces.version:
+                self._forget_by_namespace_label()
+            for query in self._query_buckets.candidates(meta.labels):
+                if self._selects(query, info):
+                    self._queries[query].count(info, row, sign)
+        terms = info.terms
+        if not terms.is_empty:
+            self._carry(TermKind.REQUIRED, terms.required, row, sign)
+            self._carry(TermKind.REQUIRED_ANTI, terms.required_anti, row, sign)
+            self._carry(TermKind.PREFERRED, terms.preferred, row, sign)
+            self._carry(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
+
+    def _carry(self, kind: TermKind, terms: Iterable[AffinityTerm], row: int, sign: int) -> None:
+        for term in terms:
+            counts = self._terms.get((kind, term))
+            if counts is None:
+                counts = self._terms[kind, term] = TermCounts(kind, term, self._capacity)
+                self._term_buckets[kind].add(term.query.selector, term)
+            counts.holders[row] += sign
+            counts.sum += sign
+            counts.version += 1
+            if counts.sum == 0:
+                del self._terms[kind, term]
+                self._term_buckets[kind].remove(term.query.selector, term)
+
+    def _selects(self, query: PodQuery, info: PodInfo) -> bool:
+        meta = info.pod.metadata
+        return query.matches(meta.namespace, meta.labels, self.namespaces.get(meta.namespace))
+
+    def _forget(self, query: PodQuery) -> None:
+        del self._queries[query]
+        self._query_buckets.remove(query.selector, query)
+
+    def _forget_by_namespace_label(self) -> None:
+        """Namespaces have changed: what asked for their labels is counted anew when it is asked again."""
+        self._namespaces_version = self.namespaces.version
+        for query in [query for query in self._queries if _asks_for_namespace_labels(query)]:
+            self._forget(query)
+
+
+def _asks_for_namespace_labels(query: PodQuery) -> bool:
+    selector = query.namespace_selector
+    return not (selector.nothing or selector.is_everything)
+
+
+def _grown(counts: Counts, capacity: int) -> Counts:
+    if len(counts) >= capacity:
+        return counts
+    grown = np.zeros(capacity, dtype=np.int32)
+    grown[: len(counts)] = counts
+    return grown
+
+
+def domain_sums(counts: NDArray[np.int32], ids: NDArray[np.int32], domains: int) -> NDArray[np.int64]:
+    """Sum counts per row over topology domains.
+
+    Args:
+        counts: int32[row].
+        ids: int32[row], the domain of each row, -1 for none.
+        domains: How many domains there are.
+
+    Returns:
+        int64[domains + 1]; the last slot, which -1 reaches, is 0: rows without the key belong to no domain.
+    """
+    held = np.flatnonzero(counts)
+    sums = np.zeros(domains + 1, dtype=np.int64)
+    if len(held):
+        np.add.at(sums, ids[held], counts[held])
+        sums[-1] = 0
+    return sums
