@@ -134,20 +134,25 @@ class Scheduler:
         if instance is None:
             self._rules.pop(name, None)
         else:
-            config, options = instance.config, self.options
-            initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
-            self._rules[name] = QueueingRules(
-                instance.pre_enqueue,
-                instance.registrations,
-                instance.queue_sort.sort_key,
-                options.initial_backoff_seconds if initial is None else initial,
-                options.max_backoff_seconds if longest is None else longest,
-            )
+            self._rules[name] = self._rules_of(instance)
             order = queue_sort_of(instance)
             if self._queue_sort not in (None, order):
+                # All profiles change their order at once; the queue is ordered anew when all of them are known.
+                self._rules.update((live.name, self._rules_of(live)) for live in self.context.profiles)
                 self.context.queue.resort()
             self._queue_sort = order
         self.context.queue.profile_changed(name)
+
+    def _rules_of(self, instance: FrameworkInstance) -> QueueingRules:
+        config, options = instance.config, self.options
+        initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
+        return QueueingRules(
+            instance.pre_enqueue,
+            instance.registrations,
+            instance.queue_sort.sort_key,
+            options.initial_backoff_seconds if initial is None else initial,
+            options.max_backoff_seconds if longest is None else longest,
+        )
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -3,8 +3,8 @@
 Owns the asynchronous half of an attempt. However it ends, the pod is bound and confirmed to the cache, or everything is
 given back in reverse order and the pod waits again. Follows kube-scheduler v1.36.3 (``bindingCycle``).
 
-Until Permit is passed the pod can still be called unschedulable and keeps the events of its time; after that only
-errors can happen, and it is retried after backoff.
+Until Permit is passed the pod can still be called unschedulable and keeps the events of its time; whatever happens
+after that, it is retried after backoff and by no plugin's word. A bind whose outcome is unknown is read until known.
 """
 
 from __future__ import annotations
@@ -12,14 +12,18 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.failure import handle_failure, of_status, reference_to
+from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
 from scheduler_core.cycle.scheduling import release
+from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
-from scheduler_core.framework.status import Code, Status, error
+from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights, run_pre_binds
 
 log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 16.0
 
 
 async def bind(context: CycleContext, attempt: Attempt) -> bool:
@@ -29,50 +33,67 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
         Whether the pod was bound. Never raises but when its task is cancelled, and then has released the pod.
     """
     try:
-        status = await _bind(context, attempt)
+        failure = await _bind(context, attempt)
     except Exception as fault:
         log.exception("binding pod %s failed in the scheduler itself", attempt.info.key)
-        status = error(f"internal error: {type(fault).__name__}: {fault}; please report it")
+        failure = Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
     except BaseException:
         release(context, attempt)
         context.queue.done(attempt.info.uid)
         attempt.instance.end()
         raise
-    if not status.is_success:
-        _unwind(context, attempt, status)
+    if failure is not None:
+        _unwind(context, attempt, failure)
         return False
     _finish(context, attempt)
     return True
 
 
-async def _bind(context: CycleContext, attempt: Attempt) -> Status:
+async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
     waits = context.waiting.get(info.uid) is not None
     if instance.pre_bind or waits:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
         if status.code is Code.ERROR:
-            return status
+            return of_status(status)
         if status.is_success or waits:
             _tell_expectation(context, attempt)
         status = await context.waiting.wait(info.uid)
         if not status.is_success:
-            return status
+            return of_status(status)
         status = await run_pre_binds(instance, state, info, node_name)
         if not status.is_success:
-            return _as_error(status)
-    return _as_error(await run_binds(instance, state, info, node_name))
+            return too_late(status)
+    try:
+        status = await run_binds(instance, state, info, node_name)
+    except WriteTimeoutError as lost:
+        status = await _read_outcome(context, attempt, lost)
+    return None if status.is_success else too_late(status)
 
 
-def _as_error(status: Status) -> Status:
-    """After Permit a pod cannot be turned away any more: a rejection there is an error, retried after backoff."""
-    if status.is_success or status.code is Code.ERROR:
-        return status
-    return Status(Code.ERROR, status.reasons, status.plugin)
+async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTimeoutError) -> Status:
+    """Find out what became of a bind whose answer was lost; the node stays held until it is known.
+
+    Giving the node back on a guess would overcommit it, if the guess is wrong.
+    """
+    meta, node_name, pause = attempt.info.pod.metadata, attempt.node_name, _FIRST_PAUSE_SECONDS
+    while True:
+        try:
+            pod = await context.writer.read_pod(meta.namespace, meta.name)
+            break
+        except ClusterWriteError as unread:
+            log.warning("whether pod %s is bound to node %s cannot be read: %s", attempt.info.key, node_name, unread)
+        await context.clock.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+    if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name == node_name:
+        return SUCCESS
+    return error(f"the pod was read and is not bound to node {node_name}, after its bind was not answered: {lost}")
 
 
 def _tell_expectation(context: CycleContext, attempt: Attempt) -> None:
     """Write the node that the pod is about to get, for those who watch while Permit or PreBind take their time."""
     meta = attempt.info.pod.metadata
+    attempt.is_node_told = True
     context.writer.patch_pod_status(
         PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name=attempt.node_name)
     )
@@ -91,16 +112,15 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     attempt.instance.end()
 
 
-def _unwind(context: CycleContext, attempt: Attempt, status: Status) -> None:
+def _unwind(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
     """Give back, let others have what became free, and let the pod wait again.
 
     A rejected pod must not be woken by its own release, so it is put back first; one that met an error may be.
     """
     release(context, attempt)
-    failure = of_status(status)
-    if status.is_rejected:
-        handle_failure(context, attempt, failure)
-        context.queue.on_event(ASSIGNED_POD_DELETE, attempt.info.pod, None, but=attempt.info.uid)
-    else:
+    if failure.is_error:
         context.queue.on_event(ASSIGNED_POD_DELETE, attempt.info.pod, None)
         handle_failure(context, attempt, failure)
+    else:
+        handle_failure(context, attempt, failure)
+        context.queue.on_event(ASSIGNED_POD_DELETE, attempt.info.pod, None, but=attempt.info.uid)

@@ -78,6 +78,7 @@ class Attempt:
         state: What plugins keep.
         started: The clock's time.
         node_name: The chosen node, "" until there is one.
+        is_node_told: Whether the chosen node was written to the pod as its nomination.
     """
 
     queued: QueuedPod
@@ -86,3 +87,4 @@ class Attempt:
     started: float
     state: CycleState = field(default_factory=CycleState)
     node_name: str = ""
+    is_node_told: bool = False

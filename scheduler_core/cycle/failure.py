@@ -64,6 +64,13 @@ def of_status(status: Status) -> Failure:
     return Failure(message, plugins, plugins if status.code_name == "Pending" else frozenset())
 
 
+def too_late(status: Status) -> Failure:
+    """A plugin turned the pod away, or failed, after Permit: whoever it was, the pod is retried after backoff."""
+    return Failure(
+        status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=not status.is_rejected
+    )
+
+
 def reference_to(pod: Pod) -> ObjectReference:
     """The pod as events name it."""
     return ObjectReference("Pod", pod.metadata.name, pod.metadata.namespace, pod.metadata.uid)
@@ -91,15 +98,16 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
     pod = queued.info.pod
     context.queue.failed(queued)
     context.writer.record(Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", failure.message))
-    _patch_status(context, pod, failure)
+    _patch_status(context, attempt, pod, failure)
 
 
-def _patch_status(context: CycleContext, pod: Pod, failure: Failure) -> None:
+def _patch_status(context: CycleContext, attempt: Attempt, pod: Pod, failure: Failure) -> None:
     reason = SCHEDULER_ERROR if failure.is_error else UNSCHEDULABLE
     condition = PodCondition(POD_SCHEDULED, "False", reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
     nominated = failure.nominated_node
-    if nominated == pod.status.nominated_node_name:
+    if nominated == pod.status.nominated_node_name and not attempt.is_node_told:
+        # Had the attempt written a nomination, the pod as it was last seen might not show it yet.
         nominated = None
     if known == condition and nominated is None:
         return

@@ -15,11 +15,15 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import PreFilterExtensions
+from scheduler_core.framework.status import Status
 from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_ADD_POD = "preFilterAddPod"
 
 
 def judge_with_nominated_pods(
@@ -68,17 +72,18 @@ def _judge_row(
                 if plugin.name in what_if.skip_filter or not isinstance(plugin, PreFilterExtensions):
                     continue
                 try:
-                    status = checked(
-                        plugin.add_pod(what_if, pod, other, nodes, row), Status, plugin.name, "preFilterAddPod"
-                    )
-                except PluginError:
-                    raise
+                    status = checked(plugin.add_pod(what_if, pod, other, nodes, row), Status, plugin.name, _ADD_POD)
                 except Exception as fault:
-                    text = f"raised {type(fault).__name__}: {fault}"
-                    raise PluginError(plugin.name, "preFilterAddPod", text) from fault
+                    raise _fault(plugin.name, fault) from fault
                 if not status.is_success:
-                    raise PluginError(plugin.name, "preFilterAddPod", status.message)
+                    raise PluginError(plugin.name, _ADD_POD, status.message or f"answered {status.code_name}")
         return run_filters(instance, what_if, pod, nodes, np.array([row], dtype=np.intp))
     finally:
         for other in reversed(placed):
             nodes.remove_pod(other)
+
+
+def _fault(plugin: str, fault: Exception) -> PluginError:
+    if isinstance(fault, PluginError):
+        return fault
+    return PluginError(plugin, _ADD_POD, f"raised {type(fault).__name__}: {fault}")

@@ -13,9 +13,11 @@ from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_sta
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PostFilterResult
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.ports import Event
+from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.permitting import run_permit
 from scheduler_core.runtime.reserving import run_reserve, run_unreserve
 
@@ -27,13 +29,16 @@ def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
 
     Args:
         context: The shared parts.
-        queued: The popped pod; its profile is live.
+        queued: The popped pod; if its profile is not live, it is parked.
 
     Returns:
         The attempt, whose pod is assumed on a node and is to be bound; None if it failed or was not to be made.
     """
     instance = context.profiles.get(queued.profile)
-    if instance is None or _skip(context, queued):
+    if instance is None:
+        context.queue.failed(queued)
+        return None
+    if _skip(context, queued):
         context.queue.done(queued.uid)
         return None
     instance.begin()
@@ -78,26 +83,26 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
     Returns:
         The node to be promised; "" takes a promise back, None leaves it.
     """
-    nominated: str | None = ""
+    plugins = attempt.instance.post_filter
+    nominated: str | None = None if plugins else ""
     reasons: list[str] = []
-    for plugin in attempt.instance.post_filter:
+    for plugin in plugins:
         try:
-            result = plugin.post_filter(attempt.state, attempt.info, context.cache.columns, diagnosis)
-        except Exception as error:
-            log.warning("plugin %s raised at postFilter", plugin.name, exc_info=error)
-            diagnosis.post_filter_message = f'plugin "{plugin.name}" failed at postFilter: {error}'
-            return ""
+            answer = plugin.post_filter(attempt.state, attempt.info, context.cache.columns, diagnosis)
+            result = checked(answer, PostFilterResult, plugin.name, "postFilter")
+        except Exception as fault:
+            diagnosis.post_filter_message = raised(plugin.name, "postFilter", attempt.info, fault).message
+            return None
         status = result.status
-        if status.is_success:
+        if status.is_success or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
             diagnosis.post_filter_message = status.message
             return result.nominated_node
-        if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE or not status.is_rejected:
-            diagnosis.post_filter_message = status.message
-            return result.nominated_node
+        if not status.is_rejected:
+            diagnosis.post_filter_message = refused(status, plugin.name, "postFilter").message
+            return None
         reasons += status.reasons
         if result.nominated_node is not None:
             nominated = result.nominated_node
-        diagnosis.rejected_by.add(plugin.name)
     diagnosis.post_filter_message = ", ".join(reasons)
     return nominated
 
@@ -121,6 +126,7 @@ def release(context: CycleContext, attempt: Attempt) -> None:
     """Give back what an attempt holds, in reverse order of taking it; nothing where it holds nothing."""
     if not attempt.node_name:
         return
+    context.waiting.discard(attempt.info.uid)
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
     context.cache.forget(attempt.info)
     attempt.node_name = ""

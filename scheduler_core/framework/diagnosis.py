@@ -67,7 +67,7 @@ class Diagnosis:
         """The text of the FailedScheduling event and of the PodScheduled condition."""
         text = NO_NODE_AVAILABLE.format(count=self.node_count) + ":"
         if not self.pre_filter.is_success:
-            text += f" {self.pre_filter.message}."
+            text += f" {self.pre_filter.message}." if self.pre_filter.message else ""
         else:
             per_reason: dict[str, int] = {}
             for status, count in self.counted():

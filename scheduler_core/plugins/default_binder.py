@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin
@@ -34,11 +34,17 @@ class DefaultBinder(BindPlugin):
         return ()
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Bind the pod; Error with the cluster's own words if it is refused."""
+        """Bind the pod; Error with the cluster's own words if it is refused.
+
+        Raises:
+            WriteTimeoutError: Whether it is bound is unknown; the cycle keeps its node until it is.
+        """
         del state
         metadata = pod.pod.metadata
         try:
             await self.handle.writer.bind(Binding(metadata.namespace, metadata.name, pod.uid, node_name))
+        except WriteTimeoutError:
+            raise
         except ClusterWriteError as problem:
             return error(str(problem))
         return SUCCESS

@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
 
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, error
+from scheduler_core.model.pod import Pod
 
 log = logging.getLogger(__name__)
 
@@ -51,10 +53,14 @@ class QueueingRules:
         """Success if every PreEnqueue plugin lets the pod in, else the first that does not."""
         for plugin in self.pre_enqueue:
             try:
-                status = plugin.pre_enqueue(pod.info)
+                status: object = plugin.pre_enqueue(pod.info)
             except Exception as fault:
                 log.exception("plugin %s raised at preEnqueue for pod %s", plugin.name, pod.info.key)
                 return error(f'plugin "{plugin.name}" failed at preEnqueue: {fault}').of(plugin.name)
+            if not isinstance(status, Status):
+                problem = PluginError(plugin.name, "preEnqueue", f"answered {status!r}; return a Status")
+                log.error("pod %s is held back: %s", pod.info.key, problem)
+                return error(str(problem)).of(plugin.name)
             if not status.is_success:
                 return status.of(plugin.name)
         return SUCCESS
@@ -74,8 +80,12 @@ class QueueingRules:
 
     def judge(self, pod: QueuedPod, event: ClusterEvent, old: object | None, new: object | None) -> Requeue:
         """Whether ``event`` may help a pod, by what the plugins that rejected it say."""
-        if not pod.rejected_by or event.resource is Resource.WILDCARD:
+        if not pod.rejected_by:
             return Requeue.AFTER_BACKOFF
+        if event.resource is Resource.WILDCARD:
+            # A pod among the objects of such an event says that no other is meant.
+            is_for_another = isinstance(new, Pod) and new.metadata.uid != pod.uid
+            return Requeue.STAY if is_for_another else Requeue.AFTER_BACKOFF
         verdict = Requeue.STAY
         for plugin, registration in self.interested(event):
             if plugin not in pod.rejected_by:
@@ -85,6 +95,8 @@ class QueueingRules:
             if plugin in pod.pending_on:
                 return Requeue.AT_ONCE
             verdict = Requeue.AFTER_BACKOFF
+            if not pod.pending_on:
+                break
         return verdict
 
     @staticmethod

@@ -21,10 +21,11 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import logging
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from scheduler_core.framework.cluster_events import ClusterEvent
+from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.heap import PodHeap
@@ -32,6 +33,8 @@ from scheduler_core.queueing.in_flight import InFlight
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_SECONDS = 30.0
 
@@ -90,7 +93,7 @@ class SchedulingQueue:
             return
         self._enter(QueuedPod(info, self._clock.now(), next(self._sequence)))
 
-    def update(self, info: PodInfo, events: Iterable[ClusterEvent] = (), old: object | None = None) -> None:
+    def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
         """A waiting pod has changed.
 
         Args:
@@ -111,8 +114,9 @@ class SchedulingQueue:
             self._enter(pod)
         elif info.uid in self._unschedulable:
             self._wake([pod], events, old, new)
-        elif info.uid in self._parked:
-            pod.timestamp = self._clock.now()
+        elif info.uid in self._active:
+            self._active.remove(info.uid)
+            self._push(pod)
 
     def remove(self, uid: str) -> QueuedPod | None:
         """A waiting pod is gone, or bound by someone else; one in flight will not come back when it fails."""
@@ -219,6 +223,8 @@ class SchedulingQueue:
             pod = self._unschedulable.pop(uid, None) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
             if pod is not None:
                 self._enter(pod)
+            elif uid in self._flying:
+                self._in_flight.note(FORCE_ACTIVATE, None, self._flying[uid].info.pod)
 
     def profile_changed(self, profile: str) -> None:
         """A profile came, was replaced or went: its pods are tried again by its new rules, or parked."""
@@ -236,11 +242,16 @@ class SchedulingQueue:
         for pod in moving:
             pod.rejected_by = frozenset()
             self._enter(pod)
+        for pod in self._flying.values():
+            if pod.profile == profile:
+                # Should it be rejected, then by plugins of the old revision, which nobody asks any more.
+                self._in_flight.note(PROFILE_SWAPPED, None, pod.info.pod)
 
     def resort(self) -> None:
         """Order the active queue anew: the QueueSort plugin was replaced."""
-        for pod in list(self._active):
-            self._active.remove(pod.uid)
+        # A new heap: keys of two QueueSort plugins need not compare.
+        waiting, self._active = list(self._active), PodHeap()
+        for pod in waiting:
             self._push(pod)
 
     def flush(self) -> None:
@@ -251,7 +262,7 @@ class SchedulingQueue:
             self._activate_or_back_off(pod, Requeue.AFTER_BACKOFF)
 
     def _wake(
-        self, pods: Iterable[QueuedPod], events: Iterable[ClusterEvent], old: object | None, new: object | None
+        self, pods: Sequence[QueuedPod], events: Sequence[ClusterEvent], old: object | None, new: object | None
     ) -> None:
         for event in events:
             for pod in pods:
@@ -268,11 +279,7 @@ class SchedulingQueue:
         if verdict is Requeue.AFTER_BACKOFF and until > self._clock.now():
             if not self._passes_gates(pod):
                 return
-            pod.backoff_until = until
-            (self._error_backoff if pod.error_count else self._backoff).push(until, pod)
-            self._schedule_backoff()
-            if not pod.error_count:
-                self._ready.set()
+            self._back_off(pod, until)
         else:
             self._enter(pod)
 
@@ -300,9 +307,23 @@ class SchedulingQueue:
     def _push(self, pod: QueuedPod) -> None:
         rules = self._rules(pod.profile)
         assert rules is not None
-        pod.sort_key = rules.sort_key(pod)
+        try:
+            pod.sort_key = rules.sort_key(pod)
+        except Exception:
+            log.exception("the QueueSort plugin raised for pod %s; it is asked again after backoff", pod.info.key)
+            pod.error_count += 1
+            pod.timestamp = self._clock.now()
+            self._back_off(pod, pod.timestamp + max(1.0, rules.backoff(pod)))
+            return
         self._active.push(pod.sort_key, pod)
         self._ready.set()
+
+    def _back_off(self, pod: QueuedPod, until: float) -> None:
+        pod.backoff_until = until
+        (self._error_backoff if pod.error_count else self._backoff).push(until, pod)
+        self._schedule_backoff()
+        if not pod.error_count:
+            self._ready.set()
 
     def _schedule_backoff(self) -> None:
         keys = [key for heap in (self._backoff, self._error_backoff) if (key := heap.lowest_key()) is not None]

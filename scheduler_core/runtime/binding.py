@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import logging
 
+from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
+from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
-
-
-def _raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
-    log.error("plugin %s raised at %s for pod %s", plugin, point, pod.key, exc_info=fault)
-    return error(f'plugin "{plugin}" failed at {point}: raised {type(fault).__name__}: {fault}').of(plugin)
 
 
 def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -30,16 +27,17 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
     anyone = False
     for plugin in instance.pre_bind:
         try:
-            status = plugin.pre_bind_pre_flight(state, pod, node_name)
+            answer = plugin.pre_bind_pre_flight(state, pod, node_name)
+            status = checked(answer, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
-            return _raised(plugin.name, "preBindPreFlight", pod, fault)
+            return raised(plugin.name, "preBindPreFlight", pod, fault)
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
             anyone = True
         else:
-            text = f'plugin "{plugin.name}" answered {status.code_name} at preBindPreFlight: {status.message}'
-            return error(text).of(plugin.name)
+            # A rejection is not allowed here, so it becomes an error, too.
+            return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
     return SUCCESS if anyone else SKIP
 
 
@@ -49,23 +47,29 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, pod: Pod
         if plugin.name in state.skip_pre_bind:
             continue
         try:
-            status = await plugin.pre_bind(state, pod, node_name)
+            status = checked(await plugin.pre_bind(state, pod, node_name), Status, plugin.name, "preBind")
         except Exception as fault:
-            return _raised(plugin.name, "preBind", pod, fault)
+            return raised(plugin.name, "preBind", pod, fault)
         if not status.is_success:
-            return status.of(plugin.name)
+            return refused(status, plugin.name, "preBind")
     return SUCCESS
 
 
 async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Run Bind until a plugin does not skip."""
+    """Run Bind until a plugin does not skip.
+
+    Raises:
+        WriteTimeoutError: Whether the pod was bound is unknown.
+    """
     for plugin in instance.bind:
         try:
-            status = await plugin.bind(state, pod, node_name)
+            status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
+        except WriteTimeoutError:
+            raise
         except Exception as fault:
-            return _raised(plugin.name, "bind", pod, fault)
+            return raised(plugin.name, "bind", pod, fault)
         if status.code is not Code.SKIP:
-            return status if status.is_success else status.of(plugin.name)
+            return status if status.is_success else refused(status, plugin.name, "bind")
     return error("every Bind plugin left the pod to the next; enable DefaultBinder last")
 
 

@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from scheduler_core.errors import PluginError, SchedulerCoreError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
+from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -58,7 +60,7 @@ def run_pre_filters(
     narrowing: list[str] = []
     for plugin in instance.pre_filter:
         try:
-            result = plugin.pre_filter(state, pod, nodes)
+            result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise _fault(plugin.name, "preFilter", error) from error
         status = result.status
@@ -183,9 +185,12 @@ def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
     if code > np.iinfo(np.int16).max:
         code -= 1 << _CODE_BITS
     try:
-        status = plugin.decode(state, pod, code)
+        status = checked(plugin.decode(state, pod, code), Status, plugin.name, "filter")
     except Exception as error:
         raise _fault(plugin.name, "filter", error) from error
+    if not status.is_rejected:
+        reason = status.message or f"explained its code {code} by {status.code_name}; explain it by a rejection"
+        raise PluginError(plugin.name, "filter", reason)
     return status.of(plugin.name)
 
 

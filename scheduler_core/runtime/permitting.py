@@ -10,16 +10,15 @@ than 15 minutes.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterator
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
 from scheduler_core.ports import Clock, Timer
+from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
-
-log = logging.getLogger(__name__)
 
 MAX_TIMEOUT_SECONDS = 15 * 60.0
 
@@ -35,16 +34,15 @@ def run_permit(
     waits: dict[str, float] = {}
     for plugin in instance.permit:
         try:
-            result = plugin.permit(state, pod, node_name)
+            result = checked(plugin.permit(state, pod, node_name), PermitResult, plugin.name, "permit")
+            seconds = min(float(result.timeout_seconds), MAX_TIMEOUT_SECONDS)
         except Exception as fault:
-            log.exception("plugin %s raised at permit for pod %s", plugin.name, pod.key)
-            text = f'plugin "{plugin.name}" failed at permit: raised {type(fault).__name__}: {fault}'
-            return error(text).of(plugin.name), {}
+            return raised(plugin.name, "permit", pod, fault), {}
         status = result.status
         if status.code is Code.WAIT:
-            waits[plugin.name] = min(result.timeout_seconds, MAX_TIMEOUT_SECONDS)
+            waits[plugin.name] = seconds
         elif not status.is_success:
-            return status.of(plugin.name), {}
+            return refused(status, plugin.name, "permit"), {}
     return (Status(Code.WAIT), waits) if waits else (SUCCESS, {})
 
 
@@ -76,6 +74,12 @@ class WaitingPodEntry:
     def reject(self, plugin: str, reason: str) -> None:
         """``plugin`` refuses the pod; the wait ends."""
         self._end(unschedulable(reason).of(plugin))
+
+    def abandon(self) -> None:
+        """Nobody waits for the end any more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._outcome.cancel()
 
     async def outcome(self) -> Status:
         """Wait for the end: Success, or the rejection with its plugin."""
@@ -124,6 +128,12 @@ class WaitingPodMap:
         """Make a pod wait from now on."""
         entry = self._entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
         return entry
+
+    def discard(self, uid: str) -> None:
+        """Let a pod wait no more, whatever its plugins say; harmless for one that does not."""
+        entry = self._entries.pop(uid, None)
+        if entry is not None:
+            entry.abandon()
 
     async def wait(self, uid: str) -> Status:
         """Wait for a pod's end; Success at once for one that does not wait."""

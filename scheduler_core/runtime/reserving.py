@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.status import SUCCESS, Status, error
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -20,14 +21,11 @@ def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, no
     """Run Reserve until a plugin does not succeed; its status comes back with its name. Unreserve is the caller's."""
     for plugin in instance.reserve:
         try:
-            status = plugin.reserve(state, pod, node_name)
+            status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
         except Exception as fault:
-            log.exception("plugin %s raised at reserve for pod %s", plugin.name, pod.key)
-            return error(f'plugin "{plugin.name}" failed at reserve: raised {type(fault).__name__}: {fault}').of(
-                plugin.name
-            )
+            return raised(plugin.name, "reserve", pod, fault)
         if not status.is_success:
-            return status.of(plugin.name)
+            return refused(status, plugin.name, "reserve")
     return SUCCESS
 
 

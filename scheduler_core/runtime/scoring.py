@@ -13,8 +13,9 @@ import numpy as np
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Scores
-from scheduler_core.framework.status import Code
+from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
+from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -48,7 +49,7 @@ def run_pre_scores(
     """
     for plugin in instance.pre_score:
         try:
-            status = plugin.pre_score(state, pod, nodes, rows)
+            status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
         except PluginError:
             raise
         except Exception as error:

@@ -25,7 +25,6 @@ async def test_bind_names_pod_and_node() -> None:
     [
         pytest.param(ConflictError("pod web is already assigned to node node-1"), id="bound by someone else"),
         pytest.param(NotFoundError('pods "web" not found'), id="deleted meanwhile"),
-        pytest.param(WriteTimeoutError("no answer within 30 s"), id="outcome unknown"),
         pytest.param(ClusterWriteError("admission refused it"), id="anything else"),
     ],
 )
@@ -36,6 +35,15 @@ async def test_a_refusal_is_an_error_with_its_text(failure: ClusterWriteError) -
     info = handle.nodes.compile_pod(pod("web"))
     assert await DefaultBinder(None, handle).bind(CycleState(), info, "node-3") == error(str(failure))
     assert len(handle.writer.attempted) == 1
+
+
+async def test_an_unknown_outcome_is_not_taken_for_a_refusal() -> None:
+    """The cycle must learn that the pod may be bound, so that it reads the pod before it gives the node away."""
+    handle = FakeHandle()
+    handle.writer.fail_binds([WriteTimeoutError("no answer within 30 s")])
+    info = handle.nodes.compile_pod(pod("web"))
+    with pytest.raises(WriteTimeoutError):
+        await DefaultBinder(None, handle).bind(CycleState(), info, "node-3")
 
 
 async def test_a_fault_is_not_taken_for_a_refusal() -> None:
