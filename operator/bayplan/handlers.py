@@ -1,0 +1,164 @@
+"""kopf: every trigger, each one call into the controller; and kopf's settings, credentials and life.
+
+Owns all that the operator has to do with kopf. It must not decide anything. Why only ``on.event`` handlers: they write
+nothing to the objects (others leave a finalizer and an annotation), and they see every change at once. kopf does not
+repeat one that failed, so the controller repeats by itself.
+
+Why kopf is run by ``spawn_tasks`` and not by ``kopf.operator``: the scheduler runs in the same loop, and kopf would
+cancel tasks that are not its own when it ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
+
+import kopf
+
+from bayplan.kube.backoff import Backoff, delay_of_try
+from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.object_store import Body
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from scheduler_core.ports import Clock
+
+log = logging.getLogger(__name__)
+
+_FIRST_BACKOFF_SECONDS = 0.5
+_LONGEST_BACKOFF_SECONDS = 30.0
+_STOP_SECONDS = 2.0
+_SETTLED_SECONDS = 60.0
+
+
+class Watcher(Protocol):
+    """Who is told of objects; see :class:`bayplan.profile_controller.ProfileController`."""
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        """An object has come, has changed or is shown again."""
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        """An object is gone."""
+
+
+class EndlessBackoffs:
+    """Delays between kopf's tries, in seconds, that never end: a server that is away must not end a watch."""
+
+    def __iter__(self) -> Iterator[float]:
+        tries = 0
+        while True:
+            tries += 1
+            yield delay_of_try(tries, _FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+
+
+def operator_settings() -> kopf.OperatorSettings:
+    """Kopf's settings, as they are safe beside a scheduler."""
+    settings = kopf.OperatorSettings()
+    settings.posting.enabled = False
+    settings.networking.error_backoffs = EndlessBackoffs()
+    settings.networking.request_timeout = 30.0
+    settings.networking.connect_timeout = 10.0
+    settings.queueing.worker_limit = None  # idle workers count too
+    settings.process.ultimate_exiting_timeout = None  # it would kill the process some time after kopf's end
+    return settings
+
+
+def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
+    """All handlers, in a registry of their own.
+
+    Args:
+        access: Credentials; kopf makes a connection of its own from them.
+
+    Returns:
+        The registry.
+    """
+    registry = kopf.OperatorRegistry()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection_info(access)
+
+    @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
+    def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+        _tell(memo.watcher, SchedulerProfile, event)
+
+    @kopf.on.event(GROUP, VERSION, PluginConfig.definition.plural, registry=registry)
+    def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+        _tell(memo.watcher, PluginConfig, event)
+
+    @kopf.on.event(GROUP, VERSION, PodGroup.definition.plural, registry=registry)
+    def pod_group_event(**_: Any) -> None:
+        """Gangs are stored, and not scheduled as such yet."""
+
+    return registry
+
+
+async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
+    """The credentials in kopf's form, read anew."""
+    authorization = await access.authorization()
+    scheme, _, token = (authorization or "").partition(" ")
+    configuration = access.configuration
+    return kopf.ConnectionInfo(
+        server=access.base_url,
+        ca_path=configuration.ssl_ca_cert or None,
+        insecure=not configuration.verify_ssl,
+        scheme=scheme or None,
+        token=token or None,
+        certificate_path=configuration.cert_file or None,
+        private_key_path=configuration.key_file or None,
+        proxy_url=access.proxy,
+    )
+
+
+async def watch_custom_resources(
+    access: ConfiguredAccess, watcher: Watcher, clock: Clock, spawned: Callable[[], None]
+) -> None:
+    """Run kopf until cancelled; start it again when it ends.
+
+    Args:
+        access: Credentials.
+        watcher: Is told of objects.
+        clock: The time.
+        spawned: Called after each start: kopf has taken the process's signal handlers then, and may have missed
+            deletions before.
+    """
+    backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
+    while True:
+        began = clock.now()
+        tasks = await kopf.spawn_tasks(
+            registry=handler_registry(access),
+            settings=operator_settings(),
+            memo=kopf.Memo(watcher=watcher),
+            standalone=True,
+            clusterwide=True,
+        )
+        spawned()
+        try:
+            ended, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            await _stop(tasks)
+        for task in ended:
+            fault = None if task.cancelled() else task.exception()
+            log.warning("kopf's task %r ended (%s); the watch of custom resources starts again", task.get_name(), fault)
+        if clock.now() - began >= _SETTLED_SECONDS:
+            backoff.reset()
+        await clock.sleep(backoff.next_delay())
+
+
+async def _stop(tasks: Any) -> None:
+    for task in tasks:
+        task.cancel()
+    _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
+    if late:
+        log.warning("%d of kopf's tasks do not end and are left", len(late))
+
+
+def _tell(watcher: Watcher, kind: type[CustomResource], event: kopf.RawEvent) -> None:
+    body: Body = event["object"]
+    if event["type"] == "DELETED":
+        watcher.gone(kind, body)
+    else:
+        watcher.seen(kind, body)

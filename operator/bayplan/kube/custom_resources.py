@@ -1,0 +1,65 @@
+"""Lists and statuses of Bayplan's own cluster-scoped resources.
+
+Owns their URLs. Must not know their fields. Bodies stay plain mappings: what an object says is judged field by field,
+and one that breaks a rule must be told so rather than skipped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.status_writes import CustomResource, patch_status
+from bayplan.resources.resource_model import GROUP, VERSION
+from scheduler_core.errors import ClusterWriteError
+
+
+class _ListMeta(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _List(Struct, frozen=True):
+    metadata: _ListMeta
+    items: list[dict[str, Any]] | None = None
+
+
+_LIST = msgspec.json.Decoder(_List)
+
+
+class CustomResources:
+    """Reads and writes the custom resources.
+
+    Args:
+        connection: To the API server.
+    """
+
+    def __init__(self, connection: ApiConnection) -> None:
+        self._connection = connection
+
+    async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
+        """All objects of a kind, and the list's resource version.
+
+        Raises:
+            NotFoundError: Its CustomResourceDefinition is not installed.
+            ClusterWriteError: The API server could not be asked, or answered what cannot be read.
+        """
+        path = f"/apis/{GROUP}/{VERSION}/{plural}"
+        answer = await self._connection.request(ApiRequest("GET", path, timeout=30.0, lane=Lane.READS))
+        try:
+            found = _LIST.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
+        return found.items or [], found.metadata.resource_version
+
+    async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
+        """Merge ``patch`` over an object's status.
+
+        Raises:
+            NotFoundError: The object is gone.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        await patch_status(self._connection, CustomResource(GROUP, VERSION, plural, name), patch)

@@ -1,0 +1,262 @@
+"""What runs, made to be what is desired.
+
+Owns the framework instances between building and going live, and who serves which scheduler name. It must not know
+where objects come from nor how status is written, and does no I/O: one call is one step between two cycles.
+
+    desired ──built aside──▶ candidate ──QueueSort agrees──▶ live ──replaced, withdrawn──▶ retired by the scheduler
+                │                 └──superseded──▶ retired here
+                └──problems──▶ the live one goes on; at start, the newest kept revision that can still be built
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from bayplan.reconcile.desired_state import DesiredProfile, DesiredState
+from bayplan.reconcile.queue_sort import QueueSortWish, decide_queue_sort
+from bayplan.reconcile.status import ProfileFindings
+from bayplan.resources.resource_model import ObjectMeta
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.profiles import queue_sort_of
+from scheduler_core.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+LastGood = Callable[[str], Sequence[ProfileConfig]]
+"""From a profile's UID to its kept revisions, newest first."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A revision that went live just now, from the profile's own spec."""
+
+    meta: ObjectMeta
+    config: ProfileConfig
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """What :meth:`LiveProfiles.apply` did.
+
+    Attributes:
+        findings: For each profile, in the order of the desired state.
+        activations: What went live and is worth keeping.
+    """
+
+    findings: tuple[ProfileFindings, ...]
+    activations: tuple[Activation, ...]
+
+
+@dataclass(slots=True)
+class _Build:
+    """The outcome of building one revision of one profile.
+
+    Attributes:
+        key: Which revision, and whether it was whole.
+        instance: What was built, until it goes live.
+        problems: Why it was not.
+    """
+
+    key: tuple[str, bool]
+    instance: FrameworkInstance | None = None
+    problems: tuple[Problem, ...] = ()
+
+
+class LiveProfiles:
+    """Makes a scheduler's profiles what they should be.
+
+    Args:
+        scheduler: Builds and runs them.
+        last_good: What to fall back on for profiles that are not live and whose spec is not valid.
+    """
+
+    def __init__(self, scheduler: Scheduler, last_good: LastGood) -> None:
+        self._scheduler = scheduler
+        self._last_good = last_good
+        self._builds: dict[str, _Build] = {}
+        self._fallbacks: dict[str, _Build] = {}
+        self._serving: dict[str, str] = {}
+
+    def live(self, scheduler_name: str, profile_uid: str) -> FrameworkInstance | None:
+        """What a profile runs under a name; None when it does not."""
+        if self._serving.get(scheduler_name) != profile_uid:
+            return None
+        return self._scheduler.context.profiles.get(scheduler_name)
+
+    def apply(self, desired: DesiredState) -> Step:
+        """Make what runs what is desired, as far as it can be.
+
+        Args:
+            desired: All profiles, judged.
+
+        Returns:
+            What was found and done.
+        """
+        self._forget_others({profile.meta.uid for profile in desired.profiles})
+        self._withdraw_others({profile.scheduler_name: profile for profile in desired.profiles if profile.holds_name})
+        problems: dict[str, tuple[Problem, ...]] = {}
+        targets: dict[str, FrameworkInstance] = {}
+        for profile in desired.profiles:
+            uid = profile.meta.uid
+            problems[uid] = (*profile.problems, *self._build_problems(profile))
+            target = self._target(profile, valid=not problems[uid])
+            if target is not None:
+                targets[uid] = target
+        waiting, activations = self._activate(desired, targets)
+        findings = [
+            self._findings(profile, problems[profile.meta.uid], waiting.get(profile.meta.name))
+            for profile in desired.profiles
+        ]
+        return Step(tuple(findings), tuple(activations))
+
+    # -- building -----------------------------------------------------------------------------------------------
+
+    def _build_problems(self, profile: DesiredProfile) -> tuple[Problem, ...]:
+        """Build the profile if it is new, and tell what is wrong with it besides what was known."""
+        uid, config = profile.meta.uid, profile.config
+        if config is None:
+            self._drop_build(uid)
+            return ()
+        key = (config.revision(), not profile.problems)
+        live = self.live(profile.scheduler_name, uid)
+        build = self._builds.get(uid)
+        if build is None or build.key != key:
+            self._drop_build(uid)
+            build = self._builds[uid] = _Build(key)
+            if live is None or live.revision != key[0] or profile.problems:
+                self._build(profile, config, build)
+        return build.problems
+
+    def _build(self, profile: DesiredProfile, config: ProfileConfig, build: _Build) -> None:
+        try:
+            instance = self._scheduler.build(config)
+        except ConfigError as error:
+            located = (profile.located(problem) for problem in error.problems)
+            build.problems = tuple(problem for problem in located if problem not in profile.problems)
+            return
+        if profile.problems:
+            instance.retire()
+        else:
+            build.instance = instance
+
+    def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
+        """What should run for a profile; None when nothing new can."""
+        if not profile.holds_name:
+            return None
+        uid = profile.meta.uid
+        live = self.live(profile.scheduler_name, uid)
+        if valid:
+            build = self._builds[uid]
+            return live if live is not None and live.revision == build.key[0] else build.instance
+        return None if live is not None else self._fallback(profile)
+
+    def _fallback(self, profile: DesiredProfile) -> FrameworkInstance | None:
+        uid = profile.meta.uid
+        kept = self._last_good(uid)
+        key = "".join(config.revision() for config in kept)
+        fallback = self._fallbacks.get(uid)
+        if fallback is None or fallback.key[0] != key:
+            self._drop_fallback(uid)
+            fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, kept))
+        return fallback.instance
+
+    def _build_last_good(self, profile: DesiredProfile, kept: Sequence[ProfileConfig]) -> FrameworkInstance | None:
+        for config in kept:
+            if config.scheduler_name != profile.scheduler_name:
+                continue
+            try:
+                instance = self._scheduler.build(config)
+            except ConfigError as error:
+                log.warning(
+                    "profile %s: kept revision %s can no longer be built, trying an older one: %s",
+                    profile.meta.name,
+                    config.revision(),
+                    error,
+                )
+                continue
+            return instance
+        return None
+
+    # -- swapping -----------------------------------------------------------------------------------------------
+
+    def _activate(
+        self, desired: DesiredState, targets: dict[str, FrameworkInstance]
+    ) -> tuple[dict[str, tuple[str, ...]], list[Activation]]:
+        decision = decide_queue_sort([self._wish(profile, targets) for profile in desired.profiles])
+        entering: list[tuple[DesiredProfile, FrameworkInstance]] = []
+        for profile in desired.profiles:
+            target = targets.get(profile.meta.uid)
+            if target is None or profile.meta.name not in decision.ready:
+                continue
+            if target is not self.live(profile.scheduler_name, profile.meta.uid):
+                entering.append((profile, target))
+        if not entering:
+            return decision.waiting, []
+        self._scheduler.activate([instance for _, instance in entering])
+        activations = []
+        for profile, instance in entering:
+            uid = profile.meta.uid
+            self._serving[profile.scheduler_name] = uid
+            log.info("profile %s: revision %s is live", profile.meta.name, instance.revision)
+            build = self._builds.get(uid)
+            if build is not None and build.instance is instance:
+                build.instance = None
+                activations.append(Activation(profile.meta, instance.config))
+            fallback = self._fallbacks.get(uid)
+            if fallback is not None and fallback.instance is instance:
+                fallback.instance = None
+            self._drop_fallback(uid)
+        return decision.waiting, activations
+
+    def _wish(self, profile: DesiredProfile, targets: dict[str, FrameworkInstance]) -> QueueSortWish:
+        live = self.live(profile.scheduler_name, profile.meta.uid)
+        target = targets.get(profile.meta.uid)
+        return QueueSortWish(
+            profile.meta.name,
+            None if live is None else queue_sort_of(live),
+            None if target is None else queue_sort_of(target),
+        )
+
+    def _withdraw_others(self, holders: dict[str, DesiredProfile]) -> None:
+        """Stop what runs for profiles that are gone or have lost their name."""
+        for name, uid in list(self._serving.items()):
+            holder = holders.get(name)
+            if holder is None or holder.meta.uid != uid:
+                del self._serving[name]
+                self._scheduler.withdraw(name)
+                self._drop_build(uid)
+                log.info("scheduler name %s: no longer served by the profile of UID %s", name, uid)
+
+    def _forget_others(self, uids: set[str]) -> None:
+        for uid in [uid for uid in self._builds if uid not in uids]:
+            self._drop_build(uid)
+        for uid in [uid for uid in self._fallbacks if uid not in uids]:
+            self._drop_fallback(uid)
+
+    def _drop_fallback(self, uid: str) -> None:
+        fallback = self._fallbacks.pop(uid, None)
+        if fallback is not None and fallback.instance is not None:
+            fallback.instance.retire()
+
+    def _drop_build(self, uid: str) -> None:
+        build = self._builds.pop(uid, None)
+        if build is not None and build.instance is not None:
+            build.instance.retire()
+
+    def _findings(
+        self, profile: DesiredProfile, problems: tuple[Problem, ...], waiting_for: tuple[str, ...] | None
+    ) -> ProfileFindings:
+        live = self.live(profile.scheduler_name, profile.meta.uid)
+        return ProfileFindings(
+            generation=profile.meta.generation,
+            scheduler_name=profile.scheduler_name,
+            holds_name=profile.holds_name,
+            problems=problems,
+            live_revision="" if live is None else live.revision,
+            resolved={} if live is None else live.resolved,
+            waiting_for=waiting_for,
+        )

@@ -1,0 +1,209 @@
+"""The reconciler: holds the custom resources and makes the scheduler, the kept revisions and the statuses agree.
+
+Owns the order of things: judge, swap, keep, tell. It must not know who watches (kopf, a list at start, a test).
+
+Level-based: every change, whatever it was, leads to the same step over all objects. Swapping is done in the loop
+without awaiting, so that a slow API server never delays a profile; keeping and telling follow in a task of their own,
+which retries by itself, since nobody repeats a watch event for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from bayplan.kube.backoff import Backoff
+from bayplan.live_profiles import LiveProfiles
+from bayplan.object_store import Body, ObjectStore
+from bayplan.reconcile.desired_state import DesiredProfile, DesiredState, desired_state
+from bayplan.reconcile.status import ProfileFindings, Progress, plugin_config_status, profile_status
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.resource_model import CustomResource
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.revision_history import RevisionHistory, RevisionStore
+from bayplan.status_publisher import StatusPublisher, StatusSource, StatusWriter
+from scheduler_core.cycle.context import ProfileRecord
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.ports import Clock
+from scheduler_core.queueing.scheduling_queue import QueueCounts
+from scheduler_core.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+_LOOK_SECONDS = 2.0
+_FIRST_RETRY_SECONDS = 0.2
+_LONGEST_RETRY_SECONDS = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class ControllerPorts:
+    """Where the controller writes, and the time.
+
+    Attributes:
+        revisions: ControllerRevisions in the operator's namespace.
+        statuses: Status subresources.
+        clock: The time.
+    """
+
+    revisions: RevisionStore
+    statuses: StatusWriter
+    clock: Clock
+
+
+class ProfileController:
+    """Makes SchedulerProfiles and PluginConfigs real.
+
+    Attributes:
+        history: Good revisions that are kept.
+    """
+
+    def __init__(self, scheduler: Scheduler, ports: ControllerPorts, *, allow_default_scheduler: bool = False) -> None:
+        self._scheduler = scheduler
+        self._clock = ports.clock
+        self._allow_default_scheduler = allow_default_scheduler
+        self.history = RevisionHistory(ports.revisions)
+        self._live = LiveProfiles(scheduler, self.history.last_good)
+        self._publisher = StatusPublisher(ports.statuses, ports.clock)
+        self._stores: dict[type[CustomResource], ObjectStore] = {
+            SchedulerProfile: ObjectStore(),
+            PluginConfig: ObjectStore(),
+        }
+        self._desired = DesiredState((), ())
+        self._findings: tuple[ProfileFindings, ...] = ()
+        self._objects_changed = asyncio.Event()
+        self._to_publish = asyncio.Event()
+
+    # -- what was seen ------------------------------------------------------------------------------------------
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        """An object has come, has changed or is shown again."""
+        if self._stores[kind].seen(body):
+            self._objects_changed.set()
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        """An object is gone."""
+        if self._stores[kind].gone(body):
+            self._objects_changed.set()
+
+    def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
+        """All objects of a kind, as a list tells them."""
+        if self._stores[kind].listed(bodies, resource_version):
+            self._objects_changed.set()
+
+    # -- making it so -------------------------------------------------------------------------------------------
+
+    def reconcile(self) -> None:
+        """Judge all objects and make the scheduler run what they ask for, in one step between two cycles."""
+        self._objects_changed.clear()
+        desired = desired_state(
+            self._stores[SchedulerProfile].bodies(),
+            self._stores[PluginConfig].bodies(),
+            self._scheduler.registry,
+            allow_default_scheduler=self._allow_default_scheduler,
+        )
+        step = self._live.apply(desired)
+        for activation in step.activations:
+            self.history.note(activation.meta, activation.config)
+        self._desired, self._findings = desired, step.findings
+        self._to_publish.set()
+
+    async def publish(self, *, counts_too: bool = False) -> None:
+        """Keep what went live, and write statuses that differ.
+
+        Args:
+            counts_too: Write counts also before their time.
+
+        Raises:
+            ClusterWriteError: Something could not be written; what could be was.
+        """
+        try:
+            await self.history.save()
+        finally:
+            await self._publisher.publish(self._sources(), counts_too=counts_too)
+
+    async def run(self) -> None:
+        """Reconcile and publish until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._retrying(self._reconcile_when_changed, "reconciling profiles"))
+            group.create_task(self._retrying(self._publish_when_due, "writing revisions and statuses"))
+
+    async def _reconcile_when_changed(self) -> None:
+        await self._objects_changed.wait()
+        try:
+            self.reconcile()
+        except Exception:
+            self._objects_changed.set()
+            raise
+
+    async def _publish_when_due(self) -> None:
+        timer = self._clock.call_later(_LOOK_SECONDS, self._to_publish.set)
+        try:
+            await self._to_publish.wait()
+        finally:
+            timer.cancel()
+        self._to_publish.clear()
+        await self.publish()
+
+    async def _retrying(self, step: Callable[[], Awaitable[None]], what: str) -> None:
+        backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
+        told = ""
+        while True:
+            try:
+                await step()
+            except SchedulerCoreError as error:
+                if str(error) != told:
+                    log.warning("%s failed and is tried again: %s", what, error)
+                told = str(error)
+            except Exception as error:
+                if repr(error) != told:
+                    log.exception("%s failed by a fault of its own and is tried again; please report it", what)
+                told = repr(error)
+            else:
+                told = ""
+                backoff.reset()
+                continue
+            self._to_publish.set()
+            await self._clock.sleep(backoff.next_delay())
+
+    # -- telling ------------------------------------------------------------------------------------------------
+
+    def _sources(self) -> list[StatusSource]:
+        counts = self._scheduler.context.queue.counts()
+        sources = [
+            StatusSource(
+                SchedulerProfile.definition.plural,
+                profile.meta,
+                profile.status,
+                partial(profile_status, findings, self._progress(profile, findings, counts)),
+            )
+            for profile, findings in zip(self._desired.profiles, self._findings, strict=True)
+        ]
+        sources += [
+            StatusSource(
+                PluginConfig.definition.plural, config.meta, config.status, partial(plugin_config_status, config)
+            )
+            for config in self._desired.plugin_configs
+        ]
+        return sources
+
+    def _progress(
+        self, profile: DesiredProfile, findings: ProfileFindings, counts: Mapping[str, QueueCounts]
+    ) -> Progress:
+        """What the profile has done; nothing for one that does not run."""
+        name = profile.scheduler_name
+        record = self._scheduler.context.records.get(name)
+        if not findings.holds_name or record is None:
+            record = ProfileRecord()
+        waiting = counts.get(name, QueueCounts()) if findings.live_revision else QueueCounts()
+        return Progress(
+            active=waiting.active,
+            backoff=waiting.backoff,
+            unschedulable=waiting.unschedulable,
+            gated=waiting.gated,
+            scheduled=record.scheduled,
+            last_scheduled=record.last_scheduled,
+            last_error=record.last_error,
+        )

@@ -1,0 +1,226 @@
+"""What should run, as all SchedulerProfiles and PluginConfigs together say.
+
+Owns the rules between objects: who holds a scheduler name, what a reference means, which args are valid. It must not
+know what runs, nor do any I/O: the same objects always give the same answer, whatever happened before, so that a
+restart decides as the process before it did.
+
+Why a problem does not end the judging: whoever wrote a manifest wants every mistake told at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from bayplan.reconcile.plugin_configs import DesiredPluginConfig, judge_plugin_configs
+from bayplan.resources.resource_model import ObjectMeta
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from scheduler_core.config import plugins_config
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.registry import Registry
+
+DEFAULT_SCHEDULER = "default-scheduler"
+_NO_TIME = datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredProfile:
+    """A SchedulerProfile, judged.
+
+    Attributes:
+        meta: Its metadata.
+        scheduler_name: The name that it claims.
+        holds_name: Whether the claim is granted; only then may it run, also on an earlier revision.
+        config: What to build: the whole profile when there are no problems, else what is left of it without its bad
+            parts, to find the problems of the rest; None when nothing is left to judge.
+        problems: What is wrong so far; paths begin with ``spec``.
+        origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
+        status: The status that the object carries.
+    """
+
+    meta: ObjectMeta
+    scheduler_name: str
+    holds_name: bool
+    config: ProfileConfig | None
+    problems: tuple[Problem, ...]
+    origins: tuple[str, ...]
+    status: Mapping[str, Any]
+
+    def located(self, problem: Problem) -> Problem:
+        """A problem of ``config``, with the path at which the user wrote it."""
+        path = problem.path
+        for index, origin in enumerate(self.origins):
+            begin = f"pluginConfig[{index}]"
+            if path.startswith(begin) and not origin.startswith(begin):
+                return Problem(f"spec.{origin}", f"{path[len(begin) :].lstrip('.')}: {problem.message}".lstrip(": "))
+        return Problem(f"spec.{path}" if path else "spec", problem.message)
+
+
+@dataclass(frozen=True, slots=True)
+class DesiredState:
+    """All objects, judged.
+
+    Attributes:
+        profiles: Oldest claim first.
+        plugin_configs: By name.
+    """
+
+    profiles: tuple[DesiredProfile, ...]
+    plugin_configs: tuple[DesiredPluginConfig, ...]
+
+
+def desired_state(
+    profiles: Iterable[Mapping[str, Any]],
+    plugin_configs: Iterable[Mapping[str, Any]],
+    registry: Registry,
+    *,
+    allow_default_scheduler: bool = False,
+) -> DesiredState:
+    """Judge all objects together.
+
+    Args:
+        profiles: SchedulerProfile objects as the API server gives them; one that is being deleted counts as gone.
+        plugin_configs: PluginConfig objects, likewise.
+        registry: The plugins that exist.
+        allow_default_scheduler: Whether a profile may take kube-scheduler's own name.
+
+    Returns:
+        What should run.
+    """
+    claims = sorted((_Claim(body) for body in profiles if not _is_going(body)), key=lambda claim: claim.age)
+    configs = judge_plugin_configs(
+        [body for body in plugin_configs if not _is_going(body)],
+        registry,
+        {claim.meta.name: claim.references for claim in claims},
+    )
+    by_name = {config.meta.name: config for config in configs}
+    holders: dict[str, _Claim] = {}
+    for claim in claims:
+        holders.setdefault(claim.scheduler_name, claim)
+    judged = []
+    for claim in claims:
+        problem = _name_problem(claim, holders[claim.scheduler_name], allow_default_scheduler)
+        judged.append(_judge(claim, problem, by_name))
+    return DesiredState(tuple(judged), configs)
+
+
+class _Claim:
+    """A profile as written: what can be read of it even when its spec is not valid."""
+
+    def __init__(self, body: Mapping[str, Any]) -> None:
+        self.meta = ObjectMeta.model_validate(body["metadata"])
+        spec = body.get("spec")
+        self.spec: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
+        status = body.get("status")
+        self.status: Mapping[str, Any] = status if isinstance(status, Mapping) else {}
+        written = self.spec.get("schedulerName")
+        self.scheduler_name = written if isinstance(written, str) and written else self.meta.name
+        self.age = (self.meta.creation_timestamp or _NO_TIME, self.meta.name)
+        self.problems: tuple[Problem, ...] = ()
+        self.profile = self._read(self.spec)
+        references = self.spec.get("pluginConfigRefs")
+        self.references: tuple[str, ...] = tuple(
+            entry["name"]
+            for entry in (references if isinstance(references, list | tuple) else ())
+            if isinstance(entry, Mapping) and isinstance(entry.get("name"), str)
+        )
+
+    def _read(self, spec: Mapping[str, Any]) -> SchedulerProfile | None:
+        """The profile; without the top-level fields that are wrong, whose problems are kept."""
+        try:
+            return self._parse(spec)
+        except ConfigError as error:
+            self.problems = error.problems
+        bad = {problem.path.removeprefix("spec.").split(".")[0].split("[")[0] for problem in self.problems}
+        try:
+            return self._parse({name: value for name, value in spec.items() if name not in bad})
+        except ConfigError:
+            return None
+
+    def _parse(self, spec: Mapping[str, Any]) -> SchedulerProfile:
+        metadata = self.meta.model_dump(by_alias=True)
+        return SchedulerProfile.from_object({"metadata": metadata, "spec": spec})
+
+
+def _is_going(body: Mapping[str, Any]) -> bool:
+    return bool(body["metadata"].get("deletionTimestamp"))
+
+
+def _name_problem(claim: _Claim, holder: _Claim, allow_default_scheduler: bool) -> Problem | None:
+    name = claim.scheduler_name
+    if name == DEFAULT_SCHEDULER and not allow_default_scheduler:
+        return Problem(
+            "spec.schedulerName",
+            f'"{name}" belongs to kube-scheduler, and two schedulers of one name fight over its pods; choose another '
+            "name, or run the operator with --allow-default-scheduler where kube-scheduler does not serve it",
+        )
+    if holder is not claim:
+        return Problem(
+            "spec.schedulerName",
+            f'"{name}" is held by SchedulerProfile "{holder.meta.name}", which is older; choose another name or '
+            f'delete "{holder.meta.name}"',
+        )
+    return None
+
+
+def _judge(
+    claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig]
+) -> DesiredProfile:
+    problems = [*claim.problems, *([name_problem] if name_problem else [])]
+    config, origins = None, list[str]()
+    if claim.profile is not None:
+        inline = claim.profile.spec.plugin_config
+        entries, entry_origins, reference_problems = _resolve_references(claim.profile, plugin_configs)
+        problems += reference_problems
+        origins = [*(f"pluginConfig[{index}]" for index in range(len(inline))), *entry_origins]
+        try:
+            config = claim.profile.profile_config(entries)
+        except ConfigError as error:
+            problems += error.problems
+    return DesiredProfile(
+        meta=claim.meta,
+        scheduler_name=claim.scheduler_name,
+        holds_name=name_problem is None,
+        config=config,
+        problems=tuple(problems),
+        origins=tuple(origins),
+        status=claim.status,
+    )
+
+
+def _resolve_references(
+    profile: SchedulerProfile, plugin_configs: Mapping[str, DesiredPluginConfig]
+) -> tuple[list[plugins_config.PluginConfig], list[str], Sequence[Problem]]:
+    """The entries that references stand for, where each was written, and what is wrong with them."""
+    configured = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(profile.spec.plugin_config)}
+    entries: list[plugins_config.PluginConfig] = []
+    origins: list[str] = []
+    problems: list[Problem] = []
+    for index, reference in enumerate(profile.spec.plugin_config_refs):
+        path = f"spec.pluginConfigRefs[{index}].name"
+        found = plugin_configs.get(reference.name)
+        if found is None:
+            hint = did_you_mean(reference.name, plugin_configs)
+            message = f'there is no PluginConfig "{reference.name}"{hint}; create it or correct the name'
+            problems.append(Problem(path, message))
+            continue
+        earlier = configured.get(found.plugin)
+        if earlier is not None:
+            message = (
+                f'PluginConfig "{reference.name}" configures plugin "{found.plugin}", which {earlier} configures '
+                "already; join the two or remove one"
+            )
+            problems.append(Problem(path, message))
+        elif found.plugin:
+            configured[found.plugin] = f'PluginConfig "{reference.name}"'
+        if found.problems:
+            told = "; ".join(str(problem) for problem in found.problems)
+            problems.append(Problem(path, f'PluginConfig "{reference.name}" is not valid, correct it: {told}'))
+        elif earlier is None and found.entry is not None:
+            entries.append(found.entry)
+            origins.append(f"pluginConfigRefs[{index}]")
+    return entries, origins, problems

@@ -1,0 +1,1 @@
+"""What the process tells about itself over HTTP: health and metrics."""

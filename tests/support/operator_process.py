@@ -1,0 +1,118 @@
+"""``bayplan run`` as a process of its own.
+
+Owns its start, the wait until it is ready, and its end by its pid. It must not know what is tested. Why a process and
+not the operator in the test's loop: signals, crashes and what survives them are what is tested.
+"""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from hack.controlplane.probes import LOOPBACK, free_port
+
+_READY_SECONDS = 30.0
+_END_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+_SOURCES = Path(__file__).resolve().parents[2]
+
+
+class OperatorProcess:
+    """A running operator; a context manager that ends it.
+
+    Args:
+        kubeconfig: Of the cluster that it serves.
+        log: File that takes what it writes.
+        flags: Further flags of ``bayplan run``.
+
+    Attributes:
+        url: Where it serves health and metrics.
+    """
+
+    def __init__(self, kubeconfig: Path, log: Path, flags: Sequence[str] = ()) -> None:
+        self._kubeconfig = kubeconfig
+        self._log = log
+        self._flags = tuple(flags)
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self.kill()
+
+    @property
+    def log(self) -> str:
+        """What it has written so far, over all its starts."""
+        return self._log.read_text()
+
+    def start(self, *, wait: bool = True) -> None:
+        """Start it on a free port, and wait until it is ready unless told otherwise."""
+        port = free_port()
+        self.url = f"http://{LOOPBACK}:{port}"
+        command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
+        command += [f"--serve-address={LOOPBACK}:{port}", *self._flags]
+        with self._log.open("ab") as output:
+            self._process = subprocess.Popen(
+                command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment()
+            )
+        if wait:
+            self.wait_until_ready()
+
+    def wait_until_ready(self) -> None:
+        """Wait until ``/readyz`` says so."""
+        deadline = time.monotonic() + _READY_SECONDS
+        while (answer := self.get("/readyz"))[0] != 200:
+            assert self._process is not None
+            if self._process.poll() is not None:
+                raise AssertionError(f"the operator ended with {self._process.returncode}:\n{self.log[-4000:]}")
+            if time.monotonic() > deadline:
+                raise AssertionError(f"the operator is not ready: {answer}\n{self.log[-4000:]}")
+            time.sleep(_POLL_SECONDS)
+
+    def get(self, path: str) -> tuple[int, str]:
+        """Ask it over HTTP; status 0 when it does not answer."""
+        try:
+            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as refusal:
+            with refusal:
+                return refusal.code, refusal.read().decode()
+        except OSError as error:
+            return 0, str(error)
+
+    def kill(self) -> None:
+        """End it as a crash does."""
+        self._signal(signal.SIGKILL)
+
+    def terminate(self) -> tuple[int, float]:
+        """End it as the kubelet does.
+
+        Returns:
+            Its exit code, and how many seconds it took.
+        """
+        began = time.monotonic()
+        return self._signal(signal.SIGTERM), time.monotonic() - began
+
+    def _signal(self, number: signal.Signals) -> int:
+        assert self._process is not None
+        self._process.send_signal(number)
+        return self._process.wait(_END_SECONDS)
+
+
+def _environment() -> dict[str, str]:
+    """Of a process that finds both packages in the sources, and no kubeconfig but the one it is given."""
+    return {"PYTHONPATH": str(_SOURCES), "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}
