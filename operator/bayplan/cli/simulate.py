@@ -1,0 +1,66 @@
+"""``bayplan simulate``: where the pods of files would go, and why the rest would not.
+
+Owns the command's options and its exit codes. It must not know how anything is placed or printed.
+"""
+
+from __future__ import annotations
+
+import click
+
+from bayplan.cli.simulation_report import as_json, as_table, as_yaml
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.simulation import SimulationOptions, Verdict
+from bayplan.simulation.simulation import simulate as run_simulation
+
+EXIT_UNDECIDED = 1
+EXIT_UNSCHEDULABLE = 3
+
+
+@click.command(short_help="Place the pods of files, without a cluster.")
+@click.argument("files", nargs=-1, required=True, metavar="FILE...")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Settles ties among equal nodes."
+)
+@click.option(
+    "--percentage-of-nodes-to-score",
+    "percentage",
+    type=click.IntRange(0, 100),
+    help="For profiles that set none: percent of the nodes that must be found feasible; 0 is kube-scheduler's "
+    "formula. All nodes when left out.",
+)
+@click.option("--fail-on-unschedulable", is_flag=True, help="Exit with 3 when a pod finds no node; for CI.")
+@click.pass_context
+def simulate(
+    context: click.Context,
+    *,
+    files: tuple[str, ...],
+    output: str,
+    seed: int,
+    percentage: int | None,
+    fail_on_unschedulable: bool,
+) -> None:
+    """Place the pods of FILEs on the nodes of FILEs, with the scheduler that runs in a cluster and without a cluster.
+
+    Files hold YAML or JSON: nodes, pods, SchedulerProfiles, PluginConfigs, PriorityClasses, kube-scheduler
+    configurations, and lists of them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile
+    the default profile serves the pods of default-scheduler.
+
+    Exit codes: 0 every pod could be decided, 1 a plugin failed, 2 the files are not valid, 3 see
+    --fail-on-unschedulable.
+    """
+    cluster = admit(read_cluster_files(files))
+    result = run_simulation(cluster, SimulationOptions(seed, percentage))
+    if output == "json":
+        click.echo(as_json(result))
+    elif output == "yaml":
+        click.echo(as_yaml(result), nl=False)
+    else:
+        for notice in result.notices:
+            click.echo(f"note: {notice}", err=True)
+        click.echo(as_table(result))
+    if result.count(Verdict.ERROR):
+        context.exit(EXIT_UNDECIDED)
+    if fail_on_unschedulable and result.count(Verdict.PLACED) < len(result.pods):
+        context.exit(EXIT_UNSCHEDULABLE)

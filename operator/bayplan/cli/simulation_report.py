@@ -1,0 +1,166 @@
+"""A simulation's result as a table, as JSON and as YAML.
+
+Owns the wording and the units that people see. It must not know how the result came about.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+from rich.console import Console, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
+
+_PIPED_WIDTH = 4096
+"""Characters to a line where nobody looks: a file or grep wants one pod on one line."""
+
+_GIBIBYTE = 1 << 30
+_STYLES = {
+    Verdict.PLACED: "green",
+    Verdict.UNSCHEDULABLE: "yellow",
+    Verdict.GATED: "cyan",
+    Verdict.NO_PROFILE: "magenta",
+    Verdict.ERROR: "red",
+}
+
+
+def as_document(result: SimulationResult) -> dict[str, Any]:
+    """Give a result as plain JSON types; CPU in milli, memory in bytes."""
+    return {
+        "pods": [
+            {
+                "namespace": pod.namespace,
+                "name": pod.name,
+                "schedulerName": pod.profile,
+                "verdict": pod.verdict.value,
+                "node": pod.node or None,
+                "reason": pod.reason or None,
+                "attempts": pod.attempts,
+            }
+            for pod in result.pods
+        ],
+        "nodes": [
+            {
+                "name": node.name,
+                "pods": node.pods,
+                "allowedPods": node.allowed_pods,
+                "cpuMilli": node.cpu_milli,
+                "allocatableCpuMilli": node.allocatable_cpu_milli,
+                "memoryBytes": node.memory_bytes,
+                "allocatableMemoryBytes": node.allocatable_memory_bytes,
+            }
+            for node in result.nodes
+        ],
+        "summary": {
+            "placed": result.count(Verdict.PLACED),
+            "unschedulable": result.count(Verdict.UNSCHEDULABLE),
+            "gated": result.count(Verdict.GATED),
+            "noProfile": result.count(Verdict.NO_PROFILE),
+            "errors": result.count(Verdict.ERROR),
+            "running": result.running,
+        },
+        "notices": list(result.notices),
+    }
+
+
+def as_json(result: SimulationResult) -> str:
+    """Give a result as indented JSON."""
+    return json.dumps(as_document(result), indent=2)
+
+
+def as_yaml(result: SimulationResult) -> str:
+    """Give a result as YAML."""
+    return yaml.safe_dump(as_document(result), sort_keys=False, allow_unicode=True, width=_PIPED_WIDTH)
+
+
+def as_table(result: SimulationResult) -> str:
+    """Give a result as tables of pods and nodes and one line that sums it up.
+
+    Returns:
+        Text as wide as the terminal and coloured where it is one, else one line for each pod and plain.
+    """
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if terminal else _PIPED_WIDTH, highlight=False)
+    parts: list[RenderableType] = []
+    if result.pods:
+        parts += [_pod_table(result.pods), Text()]
+    if result.nodes:
+        parts += [_node_table(result.nodes), Text()]
+    parts.append(Text(summary(result)))
+    with console.capture() as capture:
+        console.print(*parts, sep="\n")
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _pod_table(pods: Sequence[PodPlacement]) -> Table:
+    table = _table()
+    table.add_column("POD", overflow="fold")
+    table.add_column("PROFILE", overflow="fold")
+    table.add_column("NODE", overflow="fold")
+    table.add_column("WHY NOT", overflow="fold", ratio=1)
+    for pod in pods:
+        node = Text(pod.node or "-", style=_STYLES[pod.verdict])
+        table.add_row(Text(f"{pod.namespace}/{pod.name}"), Text(pod.profile), node, Text(pod.reason))
+    return table
+
+
+def _node_table(nodes: Sequence[NodeUsage]) -> Table:
+    table = _table()
+    table.add_column("NODE", overflow="fold")
+    for heading in ("PODS", "CPU", "", "MEMORY", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for node in nodes:
+        table.add_row(
+            node.name,
+            f"{node.pods}/{node.allowed_pods}",
+            f"{_cores(node.cpu_milli)}/{_cores(node.allocatable_cpu_milli)}",
+            _share(node.cpu_milli, node.allocatable_cpu_milli),
+            f"{_gibibytes(node.memory_bytes)}/{_gibibytes(node.allocatable_memory_bytes)}Gi",
+            _share(node.memory_bytes, node.allocatable_memory_bytes),
+        )
+    return table
+
+
+def _table() -> Table:
+    return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def _cores(milli: int) -> str:
+    return f"{milli / 1000:.3f}".rstrip("0").rstrip(".")
+
+
+def _gibibytes(amount: int) -> str:
+    return f"{amount / _GIBIBYTE:.1f}".removesuffix(".0")
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{100 * part / whole:.0f}%" if whole else "-"
+
+
+def summary(result: SimulationResult) -> str:
+    """Sum a result up in one line."""
+    placed, used = result.count(Verdict.PLACED), len({pod.node for pod in result.pods if pod.node})
+    text = f"{placed} of {len(result.pods)} pods placed on {used} of {len(result.nodes)} nodes"
+    if not result.pods:
+        text = "no pod waits for a node"
+    rest = [
+        f"{count} {words}"
+        for verdict, words in (
+            (Verdict.UNSCHEDULABLE, "fit nowhere"),
+            (Verdict.GATED, "gated"),
+            (Verdict.NO_PROFILE, "without a profile"),
+            (Verdict.ERROR, "undecided, see WHY NOT"),
+        )
+        if (count := result.count(verdict))
+    ]
+    if rest:
+        text += f"; {', '.join(rest)}"
+    if result.running:
+        text += f"; {result.running} were running before"
+    return text

@@ -1,0 +1,294 @@
+"""What the API server would have done to hand-written objects, as far as scheduling reads it.
+
+Owns defaults, priorities, default tolerations, UIDs and the refusal of what the API server would refuse for the
+scheduler's sake. It must not know files beyond the places that it is told. Objects that an API server has been through
+already come out as they went in.
+
+Follows Kubernetes v1.36.3: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
+capacity) and the admission plugins Priority and DefaultTolerationSeconds.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from msgspec.structs import replace
+
+from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
+from scheduler_core.errors import ConfigError, Problem, QuantityError
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
+from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
+from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.quantity import nano
+from scheduler_core.model.taints import NO_EXECUTE, Toleration
+
+SYSTEM_PRIORITIES: Mapping[str, int] = {
+    "system-cluster-critical": 2_000_000_000,
+    "system-node-critical": 2_000_001_000,
+}
+"""The classes that every cluster has."""
+
+_DEFAULT_NAMESPACE = "default"
+_PREEMPT = "PreemptLowerPriority"
+_EVICTED_AFTER_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_UID_SPACE = uuid.UUID("6f1a1b0e-3f0a-5b7e-9f0c-0d6e0b6d5c11")
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class AdmittedCluster:
+    """A cluster as the API server would hold it.
+
+    Attributes:
+        nodes: In the API server's order, by name.
+        pods: In the API server's order, by namespace and name.
+        profiles: SchedulerProfile objects as written, with their places.
+        plugin_configs: PluginConfig objects likewise.
+        configurations: KubeSchedulerConfiguration documents likewise.
+        notices: Sentences about what was passed over.
+    """
+
+    nodes: tuple[Node, ...] = ()
+    pods: tuple[Pod, ...] = ()
+    profiles: tuple[Placed[dict[str, Any]], ...] = ()
+    plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
+    configurations: tuple[Placed[dict[str, Any]], ...] = ()
+    notices: tuple[str, ...] = ()
+
+
+def admit(files: ClusterFiles) -> AdmittedCluster:
+    """Do to every object what creating it would.
+
+    Raises:
+        ConfigError: With every problem: names that repeat, unknown priority classes, quantities that cannot be read.
+    """
+    problems: list[Problem] = []
+    classes = _priority_classes(files.priority_classes, problems)
+    nodes = [_admitted(placed, _node, problems) for placed in files.nodes]
+    pods = [_admitted(placed, lambda pod: _pod(pod, classes), problems) for placed in files.pods]
+    problems += _repetitions("Node", _named(nodes))
+    problems += _repetitions("Pod", _named(pods))
+    problems += _repeated_uids(pods)
+    for kind, objects in (
+        ("SchedulerProfile", files.profiles),
+        ("PluginConfig", files.plugin_configs),
+        ("PodGroup", files.pod_groups),
+    ):
+        problems += _repetitions(kind, [(_raw_key(each.object), each.place) for each in objects])
+    if problems:
+        raise ConfigError(problems)
+    return AdmittedCluster(
+        nodes=tuple(sorted((each.object for each in nodes), key=lambda node: node.metadata.name)),
+        pods=tuple(sorted((each.object for each in pods), key=lambda pod: (pod.metadata.namespace, pod.metadata.name))),
+        profiles=tuple(files.profiles),
+        plugin_configs=tuple(files.plugin_configs),
+        configurations=tuple(files.configurations),
+        notices=tuple(files.notices),
+    )
+
+
+K = TypeVar("K", Node, Pod)
+
+
+def _admitted(placed: Placed[K], change: Callable[[K], K], problems: list[Problem]) -> Placed[K]:
+    try:
+        return Placed(change(placed.object), placed.place)
+    except ConfigError as error:
+        meta = placed.object.metadata
+        name = "/".join(part for part in (meta.namespace, meta.name) if part)
+        where = f"{placed.place} ({type(placed.object).__name__} {name})"
+        problems += [Problem(f"{where}: {each.path}", each.message) for each in error.problems]
+        return placed
+
+
+# -- nodes ------------------------------------------------------------------------------------------------------------
+
+
+def _node(node: Node) -> Node:
+    _check_quantities("status.capacity", node.status.capacity)
+    _check_quantities("status.allocatable", node.status.allocatable)
+    if not node.status.allocatable and node.status.capacity:
+        node = replace(node, status=replace(node.status, allocatable=node.status.capacity))
+    if not node.metadata.uid:
+        node = replace(node, metadata=replace(node.metadata, uid=_uid("Node", "", node.metadata.name)))
+    return node
+
+
+def _check_quantities(path: str, quantities: Quantities) -> None:
+    for name, quantity in quantities.items():
+        try:
+            nano(quantity)
+        except QuantityError as error:
+            raise ConfigError([Problem(f"{path}[{name}]", str(error))]) from error
+
+
+# -- pods -------------------------------------------------------------------------------------------------------------
+
+
+def _pod(pod: Pod, classes: _PriorityClasses) -> Pod:
+    meta, spec = pod.metadata, pod.spec
+    _check_pod_quantities(spec)
+    namespace = meta.namespace or _DEFAULT_NAMESPACE
+    meta = replace(meta, namespace=namespace, uid=meta.uid or _uid("Pod", namespace, meta.name))
+    spec = replace(
+        spec,
+        containers=tuple(_container(each, spec.host_network) for each in spec.containers),
+        init_containers=tuple(_container(each, spec.host_network) for each in spec.init_containers),
+        tolerations=_tolerations(spec.tolerations),
+    )
+    spec = _with_pod_level_requests(pod, spec)
+    return replace(pod, metadata=meta, spec=classes.resolve(spec))
+
+
+def _check_pod_quantities(spec: PodSpec) -> None:
+    for field, containers in (("containers", spec.containers), ("initContainers", spec.init_containers)):
+        for index, container in enumerate(containers):
+            path = f"spec.{field}[{index}].resources"
+            _check_quantities(f"{path}.requests", container.resources.requests)
+            _check_quantities(f"{path}.limits", container.resources.limits)
+    _check_quantities("spec.overhead", spec.overhead)
+    if spec.resources is not None:
+        _check_quantities("spec.resources.requests", spec.resources.requests)
+        _check_quantities("spec.resources.limits", spec.resources.limits)
+
+
+def _container(container: Container, host_network: bool) -> Container:
+    resources = container.resources
+    if resources.limits:
+        resources = replace(resources, requests={**resources.limits, **resources.requests})
+    ports = container.ports
+    if host_network:
+        ports = tuple(_host_port(port) for port in ports)
+    return replace(container, resources=resources, ports=ports)
+
+
+def _host_port(port: ContainerPort) -> ContainerPort:
+    return port if port.host_port else replace(port, host_port=port.container_port)
+
+
+def _with_pod_level_requests(pod: Pod, spec: PodSpec) -> PodSpec:
+    """Where a pod has limits as a whole, it has requests as a whole: its containers' sums, else the limits."""
+    if spec.resources is None or not spec.resources.limits:
+        return spec
+    sums = pod_requests(replace(pod, spec=replace(spec, resources=None, overhead={}))).fit
+    requests: Quantities = dict(spec.resources.requests)
+    for name, amount in sums.items():
+        if name in (CPU, MEMORY):
+            requests.setdefault(name, f"{amount}m" if name == CPU else amount)
+    for name, limit in spec.resources.limits.items():
+        if name in (CPU, MEMORY) or (name.startswith("hugepages-") and name not in sums):
+            requests.setdefault(name, limit)
+    return replace(spec, resources=ResourceRequirements(requests, spec.resources.limits))
+
+
+def _tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
+    """Tolerate for a while that a node is not ready or not reachable, unless the pod says something about it itself."""
+    missing = [
+        Toleration(key=key, operator="Exists", effect=NO_EXECUTE)
+        for key in _EVICTED_AFTER_A_WHILE
+        if not any(each.key in (key, "") and each.effect in (NO_EXECUTE, "") for each in tolerations)
+    ]
+    return (*tolerations, *missing)
+
+
+# -- priorities -------------------------------------------------------------------------------------------------------
+
+
+class _PriorityClasses:
+    """Priority classes by name, and the one that holds where a pod names none."""
+
+    def __init__(self, classes: Mapping[str, PriorityClass], default: PriorityClass | None) -> None:
+        self._classes = classes
+        self._default = default
+
+    def resolve(self, spec: PodSpec) -> PodSpec:
+        """Give a pod its priority, as the admission plugin does.
+
+        Raises:
+            ConfigError: Its class does not exist, or the pod says another priority than its class.
+        """
+        name = spec.priority_class_name
+        if not name:
+            if spec.priority is not None:
+                return spec
+            default = self._default
+            if default is None:
+                return replace(spec, priority=0, preemption_policy=spec.preemption_policy or _PREEMPT)
+            return replace(
+                spec,
+                priority=default.value,
+                priority_class_name=default.metadata.name,
+                preemption_policy=default.preemption_policy,
+            )
+        value, policy = SYSTEM_PRIORITIES.get(name), _PREEMPT
+        found = self._classes.get(name)
+        if found is not None:
+            value, policy = found.value, found.preemption_policy
+        if value is None:
+            if spec.priority is not None:
+                return spec
+            message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
+            raise ConfigError([Problem("spec.priorityClassName", message)])
+        if spec.priority is not None and spec.priority != value:
+            message = f'is {spec.priority}, but PriorityClass "{name}" says {value}; remove it from the pod'
+            raise ConfigError([Problem("spec.priority", message)])
+        return replace(spec, priority=value, preemption_policy=spec.preemption_policy or policy)
+
+
+def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Problem]) -> _PriorityClasses:
+    problems += _repetitions("PriorityClass", [(each.object.metadata.name, each.place) for each in placed])
+    defaults = [each for each in placed if each.object.global_default]
+    for other in defaults[1:]:
+        message = f"is true in {defaults[0].place} already; only one PriorityClass can be the default"
+        problems.append(Problem(f"{other.place} (PriorityClass {other.object.metadata.name}): globalDefault", message))
+    classes = {each.object.metadata.name: each.object for each in placed}
+    return _PriorityClasses(classes, defaults[0].object if defaults else None)
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+def _uid(kind: str, namespace: str, name: str) -> str:
+    """A UID that follows from the name, so that the same files give the same result."""
+    return str(uuid.uuid5(_UID_SPACE, f"{kind}/{namespace}/{name}"))
+
+
+def _named(placed: Iterable[Placed[K]]) -> list[tuple[str, Place]]:
+    names = []
+    for each in placed:
+        meta = each.object.metadata
+        names.append((f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name, each.place))
+    return names
+
+
+def _raw_key(body: Mapping[str, Any]) -> str:
+    meta = body["metadata"]
+    return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
+
+
+def _repetitions(kind: str, names: Iterable[tuple[str, Place]]) -> list[Problem]:
+    first: dict[str, Place] = {}
+    problems = []
+    for name, place in names:
+        if name in first:
+            message = f"stands in {first[name]} already; remove one or give it another name"
+            problems.append(Problem(f"{place} ({kind} {name})", message))
+        first.setdefault(name, place)
+    return problems
+
+
+def _repeated_uids(pods: Iterable[Placed[Pod]]) -> list[Problem]:
+    first: dict[str, Placed[Pod]] = {}
+    problems = []
+    for placed in pods:
+        pod = placed.object
+        other = first.setdefault(pod.metadata.uid, placed)
+        if other.object.key != pod.key:
+            message = f"is that of pod {other.object.key} ({other.place}); remove it, each pod has its own"
+            problems.append(Problem(f"{placed.place} (Pod {pod.key}): metadata.uid", message))
+    return problems

@@ -1,0 +1,233 @@
+"""Reads a cluster from files: YAML with any number of documents, JSON, lists as ``kubectl get`` prints them.
+
+Owns the way from text to decoded objects, each with the place where it stood. It must not know what the API server
+would add to them (``admission`` does) nor how they are scheduled. Why places are carried along: a file may hold
+hundreds of objects, and "spec.taints must be a list" without file and document helps nobody.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+import msgspec
+import yaml
+
+from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
+from bayplan.simulation.decoding import decoding_problem
+from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.priority_class import PriorityClass
+
+STANDARD_INPUT = "-"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an object stood; documents and items are counted from 1, item 0 is no list."""
+
+    file: str
+    document: int
+    item: int = 0
+
+    def __str__(self) -> str:
+        """Such as ``cluster.yaml, document 2, item 5``."""
+        return f"{self.file}, document {self.document}" + (f", item {self.item}" if self.item else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Placed(Generic[T]):
+    """An object and where it stood."""
+
+    object: T
+    place: Place
+
+
+@dataclass(slots=True)
+class ClusterFiles:
+    """What the files hold.
+
+    Attributes:
+        profiles: SchedulerProfile objects as written.
+        plugin_configs: PluginConfig objects as written.
+        configurations: KubeSchedulerConfiguration documents as written.
+        pod_groups: PodGroup objects as written.
+        notices: Sentences about what was passed over.
+    """
+
+    nodes: list[Placed[Node]] = field(default_factory=list)
+    pods: list[Placed[Pod]] = field(default_factory=list)
+    priority_classes: list[Placed[PriorityClass]] = field(default_factory=list)
+    profiles: list[Placed[dict[str, Any]]] = field(default_factory=list)
+    plugin_configs: list[Placed[dict[str, Any]]] = field(default_factory=list)
+    configurations: list[Placed[dict[str, Any]]] = field(default_factory=list)
+    pod_groups: list[Placed[dict[str, Any]]] = field(default_factory=list)
+    notices: list[str] = field(default_factory=list)
+
+
+_DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
+    ("v1", "Node"): ("nodes", Node),
+    ("v1", "Pod"): ("pods", Pod),
+    ("scheduling.k8s.io/v1", "PriorityClass"): ("priority_classes", PriorityClass),
+}
+_RAW: Mapping[tuple[str, str], str] = {
+    (BAYPLAN_API, "SchedulerProfile"): "profiles",
+    (BAYPLAN_API, "PluginConfig"): "plugin_configs",
+    (BAYPLAN_API, "PodGroup"): "pod_groups",
+    ("scheduling.x-k8s.io/v1alpha1", "PodGroup"): "pod_groups",
+    (KUBE_SCHEDULER_API, "KubeSchedulerConfiguration"): "configurations",
+}
+_NAMELESS = frozenset({"KubeSchedulerConfiguration"})
+
+
+class _ManifestLoader(yaml.CSafeLoader):
+    """Reads YAML as kubectl does: what looks like a date is text."""
+
+
+_ManifestLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def read_cluster_files(sources: Sequence[str]) -> ClusterFiles:
+    """Read files.
+
+    Args:
+        sources: Paths; ``-`` is standard input.
+
+    Returns:
+        Their objects in the order in which they stand.
+
+    Raises:
+        ConfigError: With every problem that could be found in any of them.
+    """
+    files = ClusterFiles()
+    problems: list[Problem] = []
+    passed_over: Counter[str] = Counter()
+    for source in sources:
+        try:
+            for placed in _objects(source):
+                _take(placed, files, problems, passed_over)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(problems)
+    for kind, count in sorted(passed_over.items()):
+        files.notices.append(f"{_counted(count, kind)} passed over: simulate reads nodes, pods and what schedules them")
+    if files.pod_groups:
+        counted = _counted(len(files.pod_groups), "PodGroup")
+        files.notices.append(f"{counted} read, but gangs are not simulated yet: their pods are placed one by one")
+    return files
+
+
+def _counted(count: int, kind: str) -> str:
+    return f"1 {kind} is" if count == 1 else f"{count} objects of kind {kind} are"
+
+
+# -- from text to objects ---------------------------------------------------------------------------------------------
+
+
+def _objects(source: str) -> Iterator[Placed[Any]]:
+    name = "standard input" if source == STANDARD_INPUT else source
+    for number, document in enumerate(_documents(name, _text(source, name)), start=1):
+        if document is not None:
+            yield from _flattened(document, Place(name, number))
+
+
+def _text(source: str, name: str) -> bytes:
+    try:
+        return sys.stdin.buffer.read() if source == STANDARD_INPUT else Path(source).read_bytes()
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}; name a file of manifests, or - for standard input"
+        raise ConfigError([Problem(name, message)]) from error
+
+
+def _documents(name: str, text: bytes) -> Iterator[Any]:
+    if text.lstrip()[:1] == b"{":
+        try:
+            yield msgspec.json.decode(text)
+        except msgspec.DecodeError:
+            pass  # several JSON documents, or YAML in JSON's clothes: YAML reads both and says where it fails
+        else:
+            return
+    try:
+        yield from yaml.load_all(text, Loader=_ManifestLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        where = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark is not None else name
+        raise ConfigError([Problem(where, f"is not YAML: {error.problem}; correct it")]) from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError([Problem(name, f"is neither YAML nor JSON: {error}; correct it")]) from error
+
+
+def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
+    """An object, or the items of a list; those of a typed list carry no kind of their own."""
+    kind = document.get("kind") if isinstance(document, dict) else None
+    items = document.get("items") if isinstance(document, dict) else None
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        yield Placed(document, place)
+        return
+    implied = {} if kind == "List" else {"apiVersion": document.get("apiVersion"), "kind": kind.removesuffix("List")}
+    for index, item in enumerate(items, start=1):
+        body = {**implied, **item} if isinstance(item, dict) else item
+        yield from _flattened(body, Place(place.file, place.document, index))
+
+
+# -- from objects to what they are ------------------------------------------------------------------------------------
+
+
+def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], passed_over: Counter[str]) -> None:
+    body, place = _without_nulls(placed.object), placed.place
+    if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
+        problems.append(Problem(str(place), "is not a Kubernetes object; give it apiVersion, kind and metadata"))
+        return
+    kind = body["kind"]
+    key = (str(body.get("apiVersion", "")), kind)
+    if key in _DECODED:
+        attribute, model = _DECODED[key]
+        try:
+            decoded: Any = msgspec.convert(body, model)
+        except msgspec.ValidationError as error:
+            problem = decoding_problem(error, body)
+            problems.append(Problem(f"{place} ({describe(body)}): {problem.path}", problem.message))
+            return
+        getattr(files, attribute).append(Placed(decoded, place))
+    elif key in _RAW:
+        if kind not in _NAMELESS and not _has_name(body):
+            problems.append(Problem(f"{place} ({kind}): metadata.name", "is required; add it"))
+            return
+        getattr(files, _RAW[key]).append(Placed(body, place))
+    else:
+        known = [version for version, name in (*_DECODED, *_RAW) if name == kind]
+        passed_over[f"{kind} ({key[0] or 'no apiVersion'}, not {' or '.join(known)})" if known else kind] += 1
+
+
+def _has_name(body: Mapping[str, Any]) -> bool:
+    metadata = body.get("metadata")
+    return isinstance(metadata, Mapping) and isinstance(metadata.get("name"), str) and bool(metadata["name"])
+
+
+def describe(body: Mapping[str, Any]) -> str:
+    """Name an object as far as it can be read, such as ``Pod shop/web-0``."""
+    metadata = body.get("metadata")
+    metadata = metadata if isinstance(metadata, Mapping) else {}
+    name = "/".join(str(part) for part in (metadata.get("namespace"), metadata.get("name")) if part)
+    return f"{body.get('kind')} {name}".rstrip()
+
+
+def _without_nulls(node: Any) -> Any:
+    """A copy without fields that hold null, which means "not set" in Kubernetes."""
+    if isinstance(node, dict):
+        return {key: _without_nulls(value) for key, value in node.items() if value is not None}
+    if isinstance(node, list):
+        return [_without_nulls(value) for value in node]
+    return node
