@@ -139,7 +139,7 @@ def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> Proce
     program = [sys.executable]
     if profile_to is not None:
         program += ["-m", "cProfile", "-o", str(profile_to)]
-    flags = ["--kubeconfig", str(plane.kubeconfig), "--http-address", f"{LOOPBACK}:{port}"]
+    flags = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
     return plane.start_program(BAYPLAN, [*program, "-m", "bayplan", "run", *flags], lambda: _is_ready(port))
 
 

@@ -64,7 +64,7 @@ class Demo:
         self._show("apply", "-f", str(ROOT / "crds"), told="crds/")
         port = free_port()
         command = [str(Path(sys.executable).parent / "bayplan"), "run"]
-        flags = ["--kubeconfig", str(self._plane.kubeconfig), "--http-address", f"{LOOPBACK}:{port}"]
+        flags = ["--kubeconfig", str(self._plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
         screen.command("bayplan", "run")
         self._plane.start_program("bayplan", [*command, *flags], lambda: _answers(port))
         screen.say("ready: watching profiles, nodes and pods")
@@ -86,7 +86,8 @@ class Demo:
         for name in ("spread", "pack"):
             per_node = self._pods_per_node(f"demo={name}")
             histogram = Counter(per_node.values())
-            parts = [f"{nodes} nodes with {pods}" for pods, nodes in sorted(histogram.items(), reverse=True)]
+            ordered = sorted(histogram.items(), reverse=True)
+            parts = [f"{nodes} node{'s' * (nodes > 1)} with {pods}" for pods, nodes in ordered]
             screen.say(f"pods of profile {name} per node: {', '.join(parts)}")
         self._show("get", "events", "--field-selector", "reason=Scheduled", limit=4)
 
