@@ -24,6 +24,7 @@ from scheduler_core.model.pod_requests import PODS, in_units
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.change_log import ChangeLog
+from scheduler_core.snapshot.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.host_ports import HostPortIndex
 from scheduler_core.snapshot.image_index import ImageIndex
 from scheduler_core.snapshot.interning import Interner, resource_interner
@@ -56,6 +57,7 @@ class NodeColumns:
         images: Which rows hold which images.
         host_ports: Which rows have which host ports taken.
         namespaces: Labels of namespaces.
+        disruption_budgets: PodDisruptionBudgets by namespace.
         pod_index: How many pods of each row queries select, and which affinity terms they carry.
         changes: Rows in the order of any change to them.
         version: Raised by every change of a Node object, a node's coming and its going.
@@ -83,6 +85,7 @@ class NodeColumns:
         self.images = ImageIndex()
         self.host_ports = HostPortIndex()
         self.namespaces = NamespaceLabels()
+        self.disruption_budgets = DisruptionBudgets()
         self.pod_index = PodIndex(self.namespaces)
         self.changes = ChangeLog()
         self._rows: dict[str, int] = {}

@@ -1,0 +1,84 @@
+"""PodDisruptionBudgets by namespace, compiled, which preemption counts its victims against.
+
+Owns the compiled form. Must not know who preempts. Why one that cannot be read is kept and matches nothing: its owner is
+told by the API server, and preemption must go on without it.
+
+Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``filterPodsWithPDBViolation``): a budget without a
+selector, or with an empty one, matches no pod there, and a pod without labels is matched by none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from scheduler_core.errors import SelectorError
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_label_selector
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionBudget:
+    """A compiled budget.
+
+    Attributes:
+        name: Its name within the namespace.
+        selector: The pods that it protects.
+        disruptions_allowed: How many of them may be disrupted now.
+        disrupted_pods: Names of pods whose disruption is counted in that number already.
+    """
+
+    name: str
+    selector: LabelMatcher
+    disruptions_allowed: int
+    disrupted_pods: frozenset[str]
+
+    def protects(self, pod: Pod) -> bool:
+        """Whether disrupting ``pod``, of the budget's namespace, uses up some of the budget."""
+        labels = pod.metadata.labels
+        return bool(labels) and self.selector.matches(labels) and pod.metadata.name not in self.disrupted_pods
+
+
+class DisruptionBudgets:
+    """All budgets; ``version`` is raised by every change."""
+
+    __slots__ = ("_by_namespace", "version")
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, dict[str, DisruptionBudget]] = {}
+        self.version = 0
+
+    def __len__(self) -> int:
+        return sum(len(budgets) for budgets in self._by_namespace.values())
+
+    def of_namespace(self, namespace: str) -> Iterable[DisruptionBudget]:
+        """The budgets of a namespace."""
+        budgets: Mapping[str, DisruptionBudget] = self._by_namespace.get(namespace, {})
+        return budgets.values()
+
+    def assign(self, budget: PodDisruptionBudget) -> None:
+        """Take over a budget that has come or has changed."""
+        meta, status = budget.metadata, budget.status
+        compiled = DisruptionBudget(
+            meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)
+        )
+        self._by_namespace.setdefault(meta.namespace, {})[meta.name] = compiled
+        self.version += 1
+
+    def remove(self, namespace: str, name: str) -> None:
+        """Forget a budget; harmless for one that is not known."""
+        budgets = self._by_namespace.get(namespace, {})
+        if budgets.pop(name, None) is None:
+            return
+        if not budgets:
+            del self._by_namespace[namespace]
+        self.version += 1
+
+
+def _selector(budget: PodDisruptionBudget) -> LabelMatcher:
+    try:
+        selector = compile_label_selector(budget.spec.selector)
+    except SelectorError:
+        return MATCH_NOTHING
+    return MATCH_NOTHING if selector.is_everything else selector
