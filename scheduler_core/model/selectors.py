@@ -133,6 +133,20 @@ MATCH_EVERYTHING = LabelMatcher()
 MATCH_NOTHING = LabelMatcher(nothing=True)
 
 
+def equality_matcher(labels: Mapping[str, str]) -> LabelMatcher:
+    """A matcher of objects that carry all of ``labels``, which are taken as they are, unchecked; {} matches all."""
+    return LabelMatcher(_sorted(LabelRequirement(key, IN, (value,)) for key, value in labels.items()))
+
+
+def both(one: LabelMatcher, other: LabelMatcher) -> LabelMatcher:
+    """A matcher of the objects that both match."""
+    if one.nothing or other.nothing:
+        return MATCH_NOTHING
+    if not one.requirements or one == other:
+        return other
+    return LabelMatcher(_sorted({*one.requirements, *other.requirements})) if other.requirements else one
+
+
 def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
     """Compile ``metav1.LabelSelector``: an empty one matches everything, an absent one nothing.
 

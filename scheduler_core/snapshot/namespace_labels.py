@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from scheduler_core.model.selectors import LabelMatcher
+
 
 class NamespaceLabels:
     """Labels by namespace; ``version`` is raised by every change."""
@@ -17,6 +19,12 @@ class NamespaceLabels:
     def get(self, namespace: str) -> Mapping[str, str] | None:
         """The labels of a namespace, None if it is not known."""
         return self._labels.get(namespace)
+
+    def selected(self, selector: LabelMatcher) -> frozenset[str]:
+        """Known namespaces whose labels ``selector`` matches."""
+        if selector.nothing:
+            return frozenset()
+        return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
 
     def assign(self, namespace: str, labels: Mapping[str, str]) -> None:
         """Take over a namespace's labels."""

@@ -32,6 +32,7 @@ from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_index import PodIndex
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.workload_index import WorkloadIndex
 
 Rows = slice | NDArray[np.intp]
 """The rows that a plugin is asked about: all in use as ``slice(None)``, or chosen ones in ascending order."""
@@ -58,6 +59,7 @@ class NodeColumns:
         host_ports: Which rows have which host ports taken.
         namespaces: Labels of namespaces.
         disruption_budgets: PodDisruptionBudgets by namespace.
+        workloads: Services and owners of pods, whose selectors are the default of spread constraints.
         pod_index: How many pods of each row queries select, and which affinity terms they carry.
         changes: Rows in the order of any change to them.
         version: Raised by every change of a Node object, a node's coming and its going.
@@ -86,6 +88,7 @@ class NodeColumns:
         self.host_ports = HostPortIndex()
         self.namespaces = NamespaceLabels()
         self.disruption_budgets = DisruptionBudgets()
+        self.workloads = WorkloadIndex()
         self.pod_index = PodIndex(self.namespaces)
         self.changes = ChangeLog()
         self._rows: dict[str, int] = {}

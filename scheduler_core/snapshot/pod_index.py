@@ -195,22 +195,3 @@ def _grown(counts: Counts, capacity: int) -> Counts:
     grown = np.zeros(capacity, dtype=np.int32)
     grown[: len(counts)] = counts
     return grown
-
-
-def domain_sums(counts: NDArray[np.int32], ids: NDArray[np.int32], domains: int) -> NDArray[np.int64]:
-    """Sum counts per row over topology domains.
-
-    Args:
-        counts: int32[row].
-        ids: int32[row], the domain of each row, -1 for none.
-        domains: How many domains there are.
-
-    Returns:
-        int64[domains + 1]; the last slot, which -1 reaches, is 0: rows without the key belong to no domain.
-    """
-    held = np.flatnonzero(counts)
-    sums = np.zeros(domains + 1, dtype=np.int64)
-    if len(held):
-        np.add.at(sums, ids[held], counts[held])
-        sums[-1] = 0
-    return sums

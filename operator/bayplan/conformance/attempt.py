@@ -14,6 +14,7 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.examination import Examination, examine
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.workloads import Workload
 from scheduler_core.scheduler import Scheduler
 
 
@@ -46,11 +47,17 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
     instance = scheduler.build(profile.config)
     feed = scheduler.feed
+    columns = scheduler.context.cache.columns
+    for namespace in case.namespaces:
+        columns.namespaces.assign(namespace.metadata.name, namespace.metadata.labels)
+    owners: tuple[Workload, ...] = (*case.replicasets, *case.replicationcontrollers, *case.statefulsets)
+    for workload in (*case.services, *owners):
+        columns.workloads.assign(workload)
     for node in case.nodes:
         feed.node_added(node)
     for pod in case.pods:
         feed.pod_added(pod)
-    info = scheduler.context.cache.columns.compile_pod(case.pod)
+    info = columns.compile_pod(case.pod)
     examination = examine(scheduler.context, instance, info)
     instance.retire()
     return CaseOutcome(examination, profile.left_out)

@@ -23,8 +23,10 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
+from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 
 STANDARD_INPUT = "-"
 _GZIP_MAGIC = b"\x1f\x8b"
@@ -58,6 +60,12 @@ IN_TREE_NAMES = frozenset(
 not registered are left out of its profile instead of refused, so that the rest can be compared."""
 
 
+class Namespace(msgspec.Struct, frozen=True, gc=False):
+    """A v1 Namespace, of which the labels matter."""
+
+    metadata: ObjectMeta
+
+
 class Case(msgspec.Struct, frozen=True, gc=False):
     """A cluster and the pod to schedule.
 
@@ -71,6 +79,11 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     family: str = ""
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
+    namespaces: tuple[Namespace, ...] = ()
+    services: tuple[Service, ...] = ()
+    replicasets: tuple[ReplicaSet, ...] = ()
+    replicationcontrollers: tuple[ReplicationController, ...] = ()
+    statefulsets: tuple[StatefulSet, ...] = ()
     profile: msgspec.Raw = msgspec.Raw(b"null")
 
 
