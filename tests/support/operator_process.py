@@ -6,12 +6,11 @@ not the operator in the test's loop: signals, crashes and what survives them are
 
 from __future__ import annotations
 
+import http.client
 import signal
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -32,9 +31,6 @@ class OperatorProcess:
         kubeconfig: Of the cluster that it serves.
         log: File that takes what it writes.
         flags: Further flags of ``bayplan run``.
-
-    Attributes:
-        url: Where it serves health and metrics.
     """
 
     def __init__(self, kubeconfig: Path, log: Path, flags: Sequence[str] = ()) -> None:
@@ -42,7 +38,7 @@ class OperatorProcess:
         self._log = log
         self._flags = tuple(flags)
         self._process: subprocess.Popen[bytes] | None = None
-        self.url = ""
+        self._port = 0
 
     def __enter__(self) -> Self:
         self.start()
@@ -61,10 +57,9 @@ class OperatorProcess:
 
     def start(self, *, wait: bool = True) -> None:
         """Start it on a free port, and wait until it is ready unless told otherwise."""
-        port = free_port()
-        self.url = f"http://{LOOPBACK}:{port}"
+        self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
-        command += [f"--serve-address={LOOPBACK}:{port}", *self._flags]
+        command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment()
@@ -85,14 +80,15 @@ class OperatorProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask it over HTTP; status 0 when it does not answer."""
+        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
         try:
-            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError as refusal:
-            with refusal:
-                return refusal.code, refusal.read().decode()
-        except OSError as error:
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        except (OSError, http.client.HTTPException) as error:
             return 0, str(error)
+        finally:
+            connection.close()
 
     def kill(self) -> None:
         """End it as a crash does."""

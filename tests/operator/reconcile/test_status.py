@@ -1,0 +1,154 @@
+"""Statuses: conditions in the words of the API, and which differences are written."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from bayplan.reconcile.desired_state import desired_state
+from bayplan.reconcile.status import (
+    ProfileFindings,
+    Progress,
+    plugin_config_status,
+    problems_message,
+    profile_status,
+    status_change,
+)
+
+from scheduler_core.errors import Problem
+from scheduler_core.framework.plugin_sets import ResolvedPlugin
+from scheduler_core.in_tree import in_tree_registry
+from tests.support.manifests import plugin_config_manifest, profile_manifest
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+BAD = (Problem("spec.plugins", "is bad"),)
+TAKEN = (Problem("spec.schedulerName", "is held"),)
+
+
+def found(**fields: Any) -> ProfileFindings:
+    return ProfileFindings(**{"generation": 3, "scheduler_name": "batch", "holds_name": True, **fields})
+
+
+def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
+    return {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
+
+
+CASES = [
+    pytest.param(found(live_revision="r1"), ("True", "Valid"), ("True", "Live"), id="live"),
+    pytest.param(
+        found(live_revision="r1", problems=BAD), ("False", "InvalidSpec"), ("True", "LastGoodRevision"), id="broken"
+    ),
+    pytest.param(found(problems=BAD), ("False", "InvalidSpec"), ("False", "NotLive"), id="never-good"),
+    pytest.param(
+        found(problems=TAKEN, holds_name=False), ("False", "SchedulerNameTaken"), ("False", "NotLive"), id="name-taken"
+    ),
+    pytest.param(
+        found(problems=TAKEN + BAD, holds_name=False), ("False", "InvalidSpec"), ("False", "NotLive"), id="both"
+    ),
+    pytest.param(
+        found(live_revision="r1", waiting_for=("x",)),
+        ("True", "Valid"),
+        ("True", "WaitingForQueueSort"),
+        id="waiting-live",
+    ),
+    pytest.param(found(waiting_for=("x",)), ("True", "Valid"), ("False", "WaitingForQueueSort"), id="waiting-new"),
+]
+
+
+@pytest.mark.parametrize(("findings", "accepted", "ready"), CASES)
+def test_conditions(findings: ProfileFindings, accepted: tuple[str, str], ready: tuple[str, str]) -> None:
+    """Accepted judges the spec as written, Ready what runs."""
+    assert conditions(profile_status(findings, Progress(), {}, NOW)) == {"Accepted": accepted, "Ready": ready}
+
+
+def test_those_that_disagree_are_named() -> None:
+    """Whoever waits for another QueueSort is told for whom."""
+    status = profile_status(found(waiting_for=("x", "y")), Progress(), {}, NOW)
+    assert "x, y" in status["conditions"][1]["message"]
+
+
+def test_transition_times_are_kept() -> None:
+    """A condition that still holds keeps its time; one that changed has the present one."""
+    first = profile_status(found(live_revision="r1"), Progress(), {}, NOW)
+    second = profile_status(found(live_revision="r1", problems=BAD), Progress(), first, NOW + timedelta(hours=1))
+    times = {one["type"]: one["lastTransitionTime"] for one in second["conditions"]}
+    assert times == {"Accepted": "2026-01-01T13:00:00Z", "Ready": "2026-01-01T12:00:00Z"}
+
+
+def test_counts_and_plugins() -> None:
+    """Counts are summed; weights stand at score only, empty points are left out."""
+    resolved = {"filter": (ResolvedPlugin("A"),), "score": (ResolvedPlugin("B", 2),), "permit": ()}
+    progress = Progress(1, 2, 3, 4, scheduled=9, last_scheduled=NOW, last_error="ns/p: no")
+    status = profile_status(found(live_revision="r1", resolved=resolved), progress, {}, NOW)
+    assert status["pending"] == 10
+    assert status["queue"] == {"active": 1, "backoff": 2, "unschedulable": 3, "gated": 4}
+    assert (status["scheduledTotal"], status["lastScheduledTime"]) == (9, "2026-01-01T12:00:00Z")
+    assert status["lastError"] == "ns/p: no"
+    assert status["plugins"] == [
+        {"point": "filter", "plugins": [{"name": "A"}]},
+        {"point": "score", "plugins": [{"name": "B", "weight": 2}]},
+    ]
+
+
+def test_the_same_findings_differ_in_nothing() -> None:
+    """A repeated reconcile with the same answer writes nothing, however much later."""
+    first = profile_status(found(live_revision="r1", problems=BAD), Progress(), {}, NOW)
+    second = profile_status(found(live_revision="r1", problems=BAD), Progress(), first, NOW + timedelta(days=1))
+    assert status_change(first, second).patch == {}
+
+
+@pytest.mark.parametrize(
+    ("written", "wanted", "patch", "at_once", "counts"),
+    [
+        pytest.param({"pending": 1}, {"pending": 2}, {"pending": 2}, False, True, id="counts"),
+        pytest.param({"activeRevision": "a"}, {"activeRevision": "b"}, {"activeRevision": "b"}, True, False, id="live"),
+        pytest.param({"activeRevision": "a"}, {}, {"activeRevision": None}, True, False, id="removed"),
+        pytest.param({}, {"pending": 0}, {"pending": 0}, False, False, id="first-counts"),
+        pytest.param(
+            {"pending": 1, "conditions": [1]},
+            {"pending": 2, "conditions": [2]},
+            {"pending": 2, "conditions": [2]},
+            True,
+            True,
+            id="both",
+        ),
+    ],
+)
+def test_differences(
+    written: dict[str, Any], wanted: dict[str, Any], patch: dict[str, Any], at_once: bool, counts: bool
+) -> None:
+    """Only what differs is sent, and counts are told from the rest."""
+    change = status_change(written, wanted)
+    assert (change.patch, change.at_once, change.counts) == (patch, at_once, counts)
+
+
+def test_one_problem_stands_alone_and_several_are_numbered() -> None:
+    """The message is one line, whatever the problems hold."""
+    assert problems_message([Problem("spec.a", "one\ntwo")]) == "spec.a: one two"
+    several = problems_message([Problem("spec.a", "x"), Problem("spec.b", "y")])
+    assert several == "2 problems: (1) spec.a: x (2) spec.b: y"
+
+
+def test_a_message_is_bounded() -> None:
+    """Beyond the bound problems are counted, and one long one is cut."""
+    message = problems_message([Problem(f"spec.p{index}", "x" * 900) for index in range(9)])
+    assert len(message) <= 4200
+    assert message.endswith(" and 5 more")
+    assert len(problems_message([Problem("", "x" * 9999)])) == 4096
+
+
+def test_plugin_config_status() -> None:
+    """A PluginConfig tells whether it is valid and who refers to it."""
+    profile = profile_manifest("a", {"pluginConfigRefs": [{"name": "pack"}]})
+    state = desired_state([profile], [plugin_config_manifest("pack", "Nothing")], in_tree_registry())
+    status = plugin_config_status(state.plugin_configs[0], {}, NOW)
+    assert conditions(status) == {"Valid": ("False", "InvalidSpec")}
+    assert status["conditions"][0]["message"].startswith('spec.plugin: there is no plugin "Nothing"')
+    assert status["referencedBy"] == ["a"]
+
+
+def test_a_status_that_cannot_be_read_counts_as_none() -> None:
+    """Conditions of another version do not stop the operator."""
+    status = profile_status(found(live_revision="r"), Progress(), {"conditions": [{"type": 7}]}, NOW)
+    assert conditions(status)["Ready"] == ("True", "Live")
