@@ -12,10 +12,10 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
 from scheduler_core.cycle.scheduling import release
 from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
-from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights, run_pre_binds
@@ -117,10 +117,11 @@ def _unwind(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
 
     A rejected pod must not be woken by its own release, so it is put back first; one that met an error may be.
     """
+    pod, node_name = attempt.info.pod, attempt.node_name
     release(context, attempt)
     if failure.is_error:
-        context.queue.on_event(ASSIGNED_POD_DELETE, attempt.info.pod, None)
+        tell_departure(context, pod, node_name)
         handle_failure(context, attempt, failure)
     else:
         handle_failure(context, attempt, failure)
-        context.queue.on_event(ASSIGNED_POD_DELETE, attempt.info.pod, None, but=attempt.info.uid)
+        tell_departure(context, pod, node_name, but=attempt.info.uid)

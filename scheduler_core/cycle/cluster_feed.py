@@ -13,10 +13,10 @@ import logging
 from collections.abc import Callable
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
-    ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
     UNSCHEDULED_POD_UPDATE,
@@ -56,7 +56,7 @@ class ClusterFeed:
         if waiting is not None:
             waiting.reject("", "the pod was deleted")
         if placed is not None or pod.spec.node_name:
-            context.queue.on_event(ASSIGNED_POD_DELETE, pod, None)
+            tell_departure(context, pod, "" if placed is None else placed.node_name)
         else:
             context.queue.on_event(ClusterEvent(Resource.POD, Action.DELETE, "UnschedulablePodDelete"), pod, None)
 

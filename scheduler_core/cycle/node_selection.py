@@ -156,15 +156,16 @@ def _first_in_order(context: CycleContext, diagnosis: Diagnosis, rows: Rows, lim
     order = context.node_order.rows() if isinstance(rows, slice) else rows
     if not len(order):
         return order
-    start = context.next_start % len(order)
-    order = np.concatenate((order[start:], order[:start]))
+    start = context.next_start
+    first = start % len(order)
+    order = np.concatenate((order[first:], order[:first]))
     fits = diagnosis.verdicts[order] == 0
     enough = np.flatnonzero(np.cumsum(fits) == limit)
     looked_at = len(order) if not len(enough) else int(enough[0]) + 1
     context.next_start = (start + looked_at) % max(1, context.cache.columns.count)
     evaluated = np.zeros(len(diagnosis.verdicts), dtype=np.bool_)
     evaluated[order[:looked_at]] = True
-    diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED)
+    diagnosis.evaluated = evaluated | (diagnosis.verdicts == NARROWED) & context.cache.columns.alive
     return np.sort(order[:looked_at][fits[:looked_at]])
 
 

@@ -10,8 +10,8 @@ import logging
 
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE
 
 log = logging.getLogger(__name__)
 
@@ -35,6 +35,7 @@ async def settle_overdue(context: CycleContext, feed: ClusterFeed, after_seconds
             feed.pod_updated(info.pod, pod)
         else:
             log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, info.node_name)
+            node_name = info.node_name
             context.cache.forget(info)
-            context.queue.on_event(ASSIGNED_POD_DELETE, info.pod, None)
+            tell_departure(context, info.pod, node_name)
             feed.pod_added(pod)

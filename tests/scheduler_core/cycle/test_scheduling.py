@@ -365,15 +365,40 @@ class Help(NamedTuple):
     "case",
     [
         pytest.param(Help(PostFilterResult(SUCCESS, "n0"), "", "n0", asks_next=False), id="success"),
-        pytest.param(Help(PostFilterResult(unschedulable("no victims")), " no victims, B too", "n1", asks_next=True), id="unschedulable"),
+        pytest.param(
+            Help(PostFilterResult(unschedulable("no victims")), " no victims, B too", "n1", asks_next=True),
+            id="unschedulable",
+        ),
         pytest.param(Help(PostFilterResult(unschedulable("x"), ""), " x, B too", "", asks_next=True), id="withdraws"),
         pytest.param(Help(PostFilterResult(unresolvable("never")), " never", "n1", asks_next=False), id="unresolvable"),
-        pytest.param(Help(PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"), ' plugin "A" failed at postFilter: bad', "n1", asks_next=False), id="error"),
-        pytest.param(Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: answered Skip', "n1", asks_next=False), id="skip"),
-        pytest.param(Help(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "n1", asks_next=False), id="raises"),
-        pytest.param(Help(None, ' plugin "A" failed at postFilter: answered None; return a PostFilterResult', "n1", asks_next=False), id="nonsense"),
+        pytest.param(
+            Help(
+                PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"),
+                ' plugin "A" failed at postFilter: bad',
+                "n1",
+                asks_next=False,
+            ),
+            id="error",
+        ),
+        pytest.param(
+            Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: answered Skip', "n1", asks_next=False),
+            id="skip",
+        ),
+        pytest.param(
+            Help(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "n1", asks_next=False),
+            id="raises",
+        ),
+        pytest.param(
+            Help(
+                None,
+                ' plugin "A" failed at postFilter: answered None; return a PostFilterResult',
+                "n1",
+                asks_next=False,
+            ),
+            id="nonsense",
+        ),
     ],
-)  # fmt: skip
+)
 def test_post_filter(case: Help) -> None:
     """The first success or final answer ends the point; what it says follows the filters' reasons.
 

@@ -1,0 +1,342 @@
+"""The binding cycle: waiting on Permit, what is unwound when it fails, and binds whose answer is lost."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scheduler_core.cycle.binding import bind
+from scheduler_core.errors import (
+    ClusterWriteError,
+    ConflictError,
+    NotFoundError,
+    ServerUnavailableError,
+    WriteTimeoutError,
+)
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import SKIP, Code, Status, error
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.cluster_cache import Placement
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import Rig, rig
+
+POD = pod("web", requests={"cpu": "1"})
+UID = POD.metadata.uid
+
+
+def recorded(journal: Journal, *names: str) -> Rig:
+    made = rig([recorder(name, journal) for name in names or ("Rec",)])
+    made.add(node("n0"), POD)
+    return made
+
+
+def waits(seconds: float) -> PermitResult:
+    return PermitResult(Status(Code.WAIT), seconds)
+
+
+def nothing_held(made: Rig) -> bool:
+    columns = made.context.cache.columns
+    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
+
+
+async def begun(made: Rig) -> asyncio.Task[bool]:
+    """Decide, start the binding cycle and let it come to its first wait."""
+    attempt = made.decide()
+    assert attempt is not None
+    task = asyncio.get_running_loop().create_task(bind(made.context, attempt))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_a_bound_pod_is_told_of() -> None:
+    """The bind carries name and UID, the event tells the node, the cache knows that the bind was answered."""
+    made = recorded(Journal())
+    assert await made.attempt() == "n0"
+    assert [(entry.name, entry.uid, entry.node_name) for entry in made.writer.bindings] == [("web", UID, "n0")]
+    event = made.writer.events[0]
+    assert (event.type, event.reason, event.note) == ("Normal", "Scheduled", "Successfully assigned default/web to n0")
+    placed = made.context.cache.get(UID)
+    assert placed is not None
+    assert placed.placement is Placement.BOUND
+    assert (made.context.record("default-scheduler").scheduled, made.place(POD)) == (1, "")
+
+
+async def test_a_plugin_that_binds_keeps_others_from_binding() -> None:
+    """The first Bind plugin that does not skip has done it."""
+    journal = Journal(answers={"Rec.bind": Status()})
+    made = recorded(journal)
+    assert await made.attempt() == "n0"
+    assert made.writer.attempted == []
+
+
+async def test_nobody_binds() -> None:
+    """Every Bind plugin skips: an error that says what to enable."""
+    journal = Journal(answers={"Rec.bind": SKIP})
+    made = recorded(journal)
+    attempt = made.decide()
+    assert attempt is not None
+    attempt.instance.bind = attempt.instance.bind[:1]
+    assert not await bind(made.context, attempt)
+    assert "enable DefaultBinder last" in made.condition.message
+    made.queue.close()
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        pytest.param(ConflictError("someone else was faster"), id="conflict"),
+        pytest.param(NotFoundError("the pod is gone"), id="not-found"),
+        pytest.param(ServerUnavailableError("the server is away"), id="unavailable"),
+        pytest.param(ClusterWriteError("refused"), id="refused"),
+    ],
+)
+async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError) -> None:
+    """Everything is given back in reverse, the message carries the cluster's words, and the pod is tried again."""
+    journal = Journal()
+    made = recorded(journal, "A", "B")
+    made.writer.fail_binds([failure])
+    assert not await made.attempt()
+    assert journal.plugins_at("unreserve") == ["B", "A"]
+    assert nothing_held(made)
+    assert made.condition.message == f'plugin "DefaultBinder" failed at bind: {failure}'
+    assert made.place(POD) == "errorBackoff"
+    made.clock.advance(1)
+    assert await made.attempt() == "n0"
+
+
+async def test_an_unknown_outcome_holds_the_node_until_it_is_read() -> None:
+    """A node is never given away on a guess; the pod is found bound, so the attempt has succeeded."""
+    journal = Journal()
+    made = recorded(journal)
+    made.writer.fail_binds([WriteTimeoutError("no answer")])
+    made.writer.read_failure = ServerUnavailableError("away")
+    task = await begun(made)
+    assert not task.done()
+    assert made.context.cache.columns.pod_count.tolist() == [1]
+    made.writer.read_failure = None
+    made.writer.pods["default/web"] = pod("web", requests={"cpu": "1"}, node_name="n0")
+    made.clock.advance(1)
+    assert await task
+    assert "unreserve" not in journal.of("Rec")
+    assert made.place(POD) == ""
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(POD, id="unbound"),
+        pytest.param(pod("web", node_name="n1"), id="bound-elsewhere"),
+        pytest.param(pod("web", uid="another", node_name="n0"), id="another-pod"),
+        pytest.param(None, id="gone"),
+    ],
+)
+async def test_an_unknown_outcome_that_is_read_to_be_a_failure_is_unwound(found: Pod | None) -> None:
+    """The pod is read not to be on the node: everything is given back."""
+    journal = Journal()
+    made = recorded(journal)
+    made.writer.fail_binds([WriteTimeoutError("no answer")])
+    if found is not None:
+        made.writer.pods["default/web"] = found
+    assert not await made.attempt()
+    assert journal.plugins_at("unreserve") == ["Rec"]
+    assert nothing_held(made)
+    assert "no answer" in made.condition.message
+    made.queue.close()
+
+
+@pytest.mark.parametrize("point", ["preBindPreFlight", "preBind", "bind"])
+@pytest.mark.parametrize("answer", [pytest.param(error("no"), id="error"), pytest.param(ValueError("no"), id="raises")])
+async def test_unwinding_is_in_reverse(point: str, answer: object) -> None:
+    """Whichever point of the binding cycle fails, all Reserve plugins give back, the last first."""
+    journal = Journal(answers={f"B.{point}": answer})
+    made = recorded(journal, "A", "B", "C")
+    assert not await made.attempt()
+    assert journal.plugins_at("unreserve") == ["C", "B", "A"]
+    assert nothing_held(made)
+    made.queue.close()
+
+
+async def test_a_pre_flight_that_skips_leaves_out_that_plugins_pre_bind() -> None:
+    """The others' PreBind runs."""
+    journal = Journal(answers={"A.preBindPreFlight": SKIP})
+    made = recorded(journal, "A", "B")
+    assert await made.attempt() == "n0"
+    assert journal.plugins_at("preBind") == ["B"]
+
+
+async def test_post_bind_cannot_fail_a_pod() -> None:
+    """It is bound whatever PostBind says, and the other plugins are told."""
+    journal = Journal(answers={"A.postBind": ValueError("no")})
+    made = recorded(journal, "A", "B")
+    assert await made.attempt() == "n0"
+    assert journal.plugins_at("postBind") == ["A", "B"]
+
+
+async def test_permit_waits_for_all() -> None:
+    """A pod that waits is bound when the last plugin allows it; meanwhile its node is held and told to watchers."""
+    journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
+    made = recorded(journal, "A", "B", "C")
+    task = await begun(made)
+    waiting = made.context.waiting.get(UID)
+    assert waiting is not None
+    assert (waiting.node_name, sorted(waiting.pending_plugins())) == ("n0", ["A", "C"])
+    assert made.writer.patches[0].nominated_node_name == "n0"
+    waiting.allow("A")
+    waiting.allow("A")
+    await asyncio.sleep(0)
+    assert not task.done()
+    waiting.allow("C")
+    assert await task
+    assert len(made.context.waiting) == 0
+    assert made.clock.pending == 0
+
+
+@pytest.mark.parametrize("how", ["rejected", "timed-out"])
+async def test_permit_ends_without_leave(how: str) -> None:
+    """The plugin that rejected, or whose time ran out, is recorded; what was held is given back in reverse."""
+    journal = Journal(answers={"A.permit": waits(10), "C.permit": waits(20)})
+    made = recorded(journal, "A", "B", "C")
+    task = await begun(made)
+    if how == "rejected":
+        waiting = made.context.waiting.get(UID)
+        assert waiting is not None
+        waiting.reject("A", "not today")
+        message = "0/1 nodes are available: 1 not today."
+    else:
+        made.clock.advance(10)
+        message = "0/1 nodes are available: 1 rejected due to timeout after waiting 10s at plugin A."
+    assert not await task
+    assert made.condition.message == message
+    assert made.condition.reason == "Unschedulable"
+    assert journal.plugins_at("unreserve") == ["C", "B", "A"]
+    assert nothing_held(made)
+    queued = made.queue.find(UID)
+    assert queued is not None
+    assert queued.rejected_by == {"A"}
+    assert made.place(POD) == "unschedulable"
+    assert made.clock.pending == 0
+
+
+async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
+    """A longer time-out is cut, as in kube-scheduler."""
+    journal = Journal(answers={"Rec.permit": waits(86_400)})
+    made = recorded(journal)
+    task = await begun(made)
+    made.clock.advance(15 * 60)
+    assert not await task
+    assert "after waiting 900s" in made.condition.message
+
+
+async def test_the_told_node_is_taken_back_when_the_attempt_fails() -> None:
+    """Even if no watch has shown the nomination yet: the patch that carries it may still be queued."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    task = await begun(made)
+    made.clock.advance(10)
+    assert not await task
+    assert [patch.nominated_node_name for patch in made.writer.patches] == ["n0", ""]
+
+
+async def test_a_failed_pre_flight_ends_the_wait() -> None:
+    """A pod that fails before it comes to wait leaves no waiting entry and no timer behind."""
+    journal = Journal(answers={"A.permit": waits(10), "B.preBindPreFlight": error("no")})
+    made = recorded(journal, "A", "B")
+    assert not await made.attempt()
+    assert len(made.context.waiting) == 0
+    assert made.place(POD) == "errorBackoff"
+    made.queue.close()
+    assert made.clock.pending == 0
+
+
+async def test_a_rejected_pod_is_not_woken_by_its_own_release() -> None:
+    """What it gave back wakes others only."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    task = await begun(made)
+    other = pod("other", requests={"cpu": "4"})
+    made.add(other)
+    assert made.decide() is not None or made.place(other)
+    waiting = made.context.waiting.get(UID)
+    assert waiting is not None
+    waiting.reject("Rec", "no")
+    assert not await task
+    assert made.place(POD) == "unschedulable"
+
+
+async def test_a_released_node_wakes_others() -> None:
+    """A pod that did not fit is tried again when another one's bind fails."""
+    made = rig(defaults=default_plugins())
+    big, other = pod("big", requests={"cpu": "3"}), pod("other", requests={"cpu": "2"})
+    made.add(node("n0"), big, other)
+    first = made.decide()
+    assert first is not None
+    assert made.decide() is None
+    assert made.place(other) == "unschedulable"
+    made.writer.fail_binds([ServerUnavailableError("away")])
+    assert not await bind(made.context, first)
+    assert made.place(other) == "backoff"
+    made.queue.close()
+
+
+async def test_a_cancelled_binding_cycle_holds_nothing() -> None:
+    """The scheduler stops while a pod waits: node, timer and waiting entry are free."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    task = await begun(made)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert nothing_held(made)
+    assert journal.plugins_at("unreserve") == ["Rec"]
+
+
+async def test_a_pod_deleted_while_it_waits_is_not_put_back() -> None:
+    """Its node is free, and nobody hears of it again."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    task = await begun(made)
+    made.scheduler.feed.pod_deleted(POD)
+    assert not await task
+    assert made.place(POD) == ""
+    assert nothing_held(made)
+    assert journal.plugins_at("unreserve") == ["Rec"]
+    assert not [event for event in made.writer.events if event.reason == "FailedScheduling"]
+
+
+async def test_a_pod_bound_by_a_rival_while_it_waits_is_not_put_back() -> None:
+    """The rival's node counts, whatever was held here."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    made.add(node("n1"))
+    task = await begun(made)
+    held = made.context.waiting.get(UID)
+    assert held is not None
+    rival = "n1" if held.node_name == "n0" else "n0"
+    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "1"}, node_name=rival))
+    made.writer.fail_binds([ConflictError("bound already")])
+    held.allow("Rec")
+    assert not await task
+    assert made.place(POD) == ""
+    columns = made.context.cache.columns
+    assert columns.pod_count[columns.row_of(rival)] == 1
+    assert columns.pod_count.sum() == 1
+
+
+async def test_an_update_during_the_attempt_is_seen_by_the_next() -> None:
+    """The node stays held for the pod as it was; should the attempt fail, the pod comes back as it is."""
+    journal = Journal(answers={"Rec.permit": waits(10)})
+    made = recorded(journal)
+    task = await begun(made)
+    newer = pod("web", requests={"cpu": "1"}, labels={"new": "yes"})
+    made.scheduler.feed.pod_updated(POD, newer)
+    made.clock.advance(10)
+    assert not await task
+    queued = made.queue.find(UID)
+    assert queued is not None
+    assert queued.info.pod is newer
+    assert nothing_held(made)
+    made.queue.close()

@@ -1,0 +1,306 @@
+"""What the cluster reports: which change reaches the cache, and which pods it wakes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.extension_points import PreFilterResult
+from scheduler_core.framework.status import unresolvable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.taints import Toleration
+from scheduler_core.snapshot.cluster_cache import Placement
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import Rig, rig
+
+WEB = pod("web")
+RUNNING = pod("run", node_name="n0", requests={"cpu": "2"}, labels={"app": "db"})
+
+
+class Listener:
+    """A queueing hint that notes the events it is asked about and wakes nobody."""
+
+    def __init__(self) -> None:
+        self.heard: list[str] = []
+        self.objects: list[tuple[object | None, object | None]] = []
+
+    def registrations(self) -> list[EventRegistration]:
+        """One registration per action, so that the hint knows what it was asked about."""
+        actions = [action for action in Action if action.name]
+        kinds = [Resource.POD, Resource.NODE]
+        return [
+            EventRegistration(ClusterEvent(kind, action), self._hint(f"{kind.value} {action.name}"))
+            for kind in kinds
+            for action in actions
+        ]
+
+    def _hint(self, name: str) -> Callable[[Pod, object | None, object | None], Hint]:
+        def hint(_pod: Pod, old: object | None, new: object | None) -> Hint:
+            self.heard.append(name)
+            self.objects.append((old, new))
+            return Hint.SKIP
+
+        return hint
+
+
+def listening() -> tuple[Rig, Listener]:
+    """A scheduler with one pod that is unschedulable and listens to everything."""
+    listener = Listener()
+    journal = Journal(registrations={"Rec": listener.registrations()})
+    made = rig([recorder("Rec", journal)])
+    made.add(node("n0"))
+    journal.answers["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
+    made.add(pod("listener"))
+    assert made.decide() is None
+    assert made.place(pod("listener")) == "unschedulable"
+    return made, listener
+
+
+def test_a_pending_pod_enters_the_queue() -> None:
+    """And wakes nobody."""
+    made, listener = listening()
+    made.add(WEB)
+    assert made.place(WEB) == "active"
+    assert listener.heard == []
+
+
+def test_a_bound_pod_enters_the_cache() -> None:
+    """And whoever waits for such a pod hears of it."""
+    made, listener = listening()
+    made.add(RUNNING)
+    assert made.place(RUNNING) == ""
+    assert made.context.cache.columns.pod_count.tolist() == [1]
+    assert listener.heard == ["Pod ADD"]
+    assert listener.objects == [(None, RUNNING)]
+
+
+def test_an_ended_pod_takes_no_place() -> None:
+    """A Succeeded pod is in neither, and leaves both when it ends."""
+    made, listener = listening()
+    made.add(pod("done", phase="Succeeded", node_name="n0"))
+    assert made.context.cache.columns.pod_count.tolist() == [0]
+    made.add(RUNNING)
+    listener.heard.clear()
+    made.scheduler.feed.pod_updated(RUNNING, pod("run", phase="Failed", node_name="n0"))
+    assert made.context.cache.columns.pod_count.tolist() == [0]
+    assert listener.heard == ["Pod DELETE"]
+
+
+def test_a_pod_with_a_quantity_that_cannot_be_read_is_left_out() -> None:
+    """The feed goes on."""
+    made, _ = listening()
+    bad = pod("bad", requests={"cpu": "lots"})
+    made.add(bad, WEB)
+    assert (made.place(bad), made.place(WEB)) == ("", "active")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heard"),
+    [
+        pytest.param(RUNNING, pod("run", node_name="n0", requests={"cpu": "2"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
+        pytest.param(
+            RUNNING,
+            pod("run", node_name="n0", requests={"cpu": "1"}, labels={"app": "db"}),
+            ["Pod UPDATE_POD_SCALE_DOWN"],
+            id="scale-down",
+        ),
+        pytest.param(RUNNING, pod("run", node_name="n0", requests={"cpu": "3"}, labels={"app": "db"}), [], id="up"),
+        pytest.param(RUNNING, RUNNING, [], id="nothing"),
+    ],
+)
+def test_a_placed_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
+    """Only what may help others is told."""
+    made, listener = listening()
+    made.add(old)
+    listener.heard.clear()
+    made.scheduler.feed.pod_updated(old, new)
+    assert listener.heard == heard
+    columns = made.context.cache.columns
+    wanted = columns.compile_pod(new).requests.accounted["cpu"]
+    assert columns.requested[columns.resources.find("cpu"), 0] == wanted
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heard"),
+    [
+        pytest.param(
+            pod("listener"),
+            pod("listener", tolerations=[Toleration(operator="Exists")]),
+            ["Pod UPDATE_POD_TOLERATION"],
+            id="tolerations",
+        ),
+        pytest.param(pod("listener"), pod("listener", labels={"a": "b"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
+        pytest.param(
+            pod("listener", gates=["g"]),
+            pod("listener"),
+            ["Pod UPDATE_POD_SCHEDULING_GATES_ELIMINATED"],
+            id="last-gate",
+        ),
+        pytest.param(pod("listener"), pod("listener", priority=7), ["Pod UPDATE_OTHER"], id="any-other-of-the-spec"),
+    ],
+)
+def test_a_waiting_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
+    """It is asked whether its own change helps, and waits on as it is now."""
+    made, listener = listening()
+    made.scheduler.feed.pod_updated(old, new)
+    assert listener.heard == heard
+    queued = made.queue.find(new.metadata.uid)
+    assert queued is not None
+    assert queued.info.pod is new
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heard"),
+    [
+        pytest.param(node("n0"), node("n0", labels={"a": "b"}), ["Node UPDATE_NODE_LABEL"], id="labels"),
+        pytest.param(node("n0"), node("n0", taints=["a:NoSchedule"]), ["Node UPDATE_NODE_TAINT"], id="taints"),
+        pytest.param(node("n0"), node("n0", unschedulable=True), ["Node UPDATE_NODE_TAINT"], id="cordon"),
+        pytest.param(
+            node("n0"), node("n0", allocatable={"cpu": "8"}), ["Node UPDATE_NODE_ALLOCATABLE"], id="allocatable"
+        ),
+        pytest.param(
+            node("n0"), node("n0", features=["f"]), ["Node UPDATE_NODE_DECLARED_FEATURE"], id="declared-features"
+        ),
+        pytest.param(
+            node("n0"),
+            node("n0", labels={"a": "b"}, unschedulable=True),
+            ["Node UPDATE_NODE_LABEL", "Node UPDATE_NODE_TAINT"],
+            id="two-at-once",
+        ),
+        pytest.param(node("n0"), node("n0"), [], id="heartbeat"),
+    ],
+)
+def test_a_node_changes(old: Node, new: Node, heard: list[str]) -> None:
+    """Each kind of change is an event of its own."""
+    made, listener = listening()
+    made.scheduler.feed.node_updated(old, new)
+    assert listener.heard == heard
+
+
+def test_nodes_come_and_go() -> None:
+    """Both are events, and the columns follow."""
+    made, listener = listening()
+    made.add(node("n1"))
+    made.scheduler.feed.node_deleted(node("n1"))
+    assert listener.heard == ["Node ADD", "Node DELETE"]
+    assert made.context.cache.columns.count == 1
+
+
+def test_a_node_that_can_be_read_at_last_is_a_new_node() -> None:
+    """It was left out when it came; its correction is told as its coming."""
+    made, listener = listening()
+    bad, good = node("n1", allocatable={"cpu": "x"}), node("n1")
+    made.add(bad)
+    assert (made.context.cache.columns.count, listener.heard) == (1, [])
+    made.scheduler.feed.node_updated(bad, good)
+    assert (made.context.cache.columns.count, listener.heard) == (2, ["Node ADD"])
+
+
+def test_a_node_whose_update_cannot_be_read_stays_as_it_was() -> None:
+    """And nobody is woken."""
+    made, listener = listening()
+    made.scheduler.feed.node_updated(node("n0"), node("n0", allocatable={"cpu": "x"}))
+    columns = made.context.cache.columns
+    assert columns.allocatable[columns.resources.find("cpu"), 0] == 4000
+    assert listener.heard == []
+
+
+def test_a_pod_deleted_while_it_waits_leaves_the_queue() -> None:
+    """Its nomination goes, too."""
+    made, _ = listening()
+    nominated = pod("nominated", nominated_node="n0")
+    made.add(nominated)
+    assert made.queue.nominator.node_of(nominated.metadata.uid) == "n0"
+    made.scheduler.feed.pod_deleted(nominated)
+    assert made.place(nominated) == ""
+    assert made.queue.nominator.node_of(nominated.metadata.uid) == ""
+
+
+def test_a_nomination_follows_the_pods_status() -> None:
+    """As it is set, moved and cleared by whoever preempts."""
+    made, _ = listening()
+    made.add(WEB)
+    nominated = pod("web", nominated_node="n0")
+    made.scheduler.feed.pod_updated(WEB, nominated)
+    assert made.queue.nominator.node_of(WEB.metadata.uid) == "n0"
+    made.scheduler.feed.pod_updated(nominated, WEB)
+    assert made.queue.nominator.node_of(WEB.metadata.uid) == ""
+
+
+def test_a_pod_of_another_uid_is_another_pod() -> None:
+    """A watch that missed the deletion between shows the change of UID only."""
+    made, _ = listening()
+    made.add(WEB)
+    again = pod("web", uid="another")
+    made.scheduler.feed.pod_updated(WEB, again)
+    assert (made.place(WEB), made.place(again)) == ("", "active")
+
+
+async def test_a_confirmation_before_the_binds_answer() -> None:
+    """A watch is often faster than the bind's own answer; the second to come changes nothing."""
+    made = rig()
+    made.add(node("n0"), WEB)
+    attempt = made.decide()
+    assert attempt is not None
+    bound = pod("web", node_name="n0")
+    made.scheduler.feed.pod_updated(WEB, bound)
+    made.context.cache.finish_binding(WEB.metadata.uid, made.clock.now())
+    placed = made.context.cache.get(WEB.metadata.uid)
+    assert placed is not None
+    assert placed.placement is Placement.ADDED
+    assert made.context.cache.assumed_count == 0
+    assert made.context.cache.columns.pod_count.tolist() == [1]
+
+
+async def test_a_late_confirmation() -> None:
+    """Comes after the bind's answer and settles the pod."""
+    made = rig()
+    made.add(node("n0"), WEB)
+    assert await made.attempt() == "n0"
+    assert made.context.cache.assumed_count == 1
+    made.scheduler.feed.pod_updated(WEB, pod("web", node_name="n0"))
+    assert made.context.cache.assumed_count == 0
+
+
+async def test_a_stale_update_after_the_bind_does_not_queue_the_pod_again() -> None:
+    """The condition that was written before is seen after the bind was answered."""
+    made = rig()
+    made.add(node("n0"), WEB)
+    assert await made.attempt() == "n0"
+    made.scheduler.feed.pod_updated(WEB, pod("web", labels={"late": "yes"}))
+    assert made.place(WEB) == ""
+
+
+async def test_a_node_vanishes_under_an_assumed_pod() -> None:
+    """The pod's place goes with the node, and is accounted again when the node comes back."""
+    made = rig()
+    made.add(node("n0"), WEB)
+    assert await made.attempt() == "n0"
+    made.scheduler.feed.node_deleted(node("n0"))
+    assert made.context.cache.columns.count == 0
+    made.add(node("n0"))
+    assert made.context.cache.columns.pod_count.tolist() == [1]
+    made.scheduler.feed.pod_updated(WEB, pod("web", node_name="n0"))
+    made.scheduler.feed.pod_deleted(pod("web", node_name="n0"))
+    assert made.context.cache.columns.pod_count.tolist() == [0]
+
+
+async def test_an_assumed_pod_that_is_deleted_frees_its_node_for_others() -> None:
+    """Hints see it on the node that was held for it, though the pod itself never named one."""
+    listener = Listener()
+    journal = Journal(registrations={"Rec": listener.registrations()})
+    made = rig([recorder("Rec", journal)])
+    made.add(node("n0"), WEB)
+    assert made.decide() is not None
+    journal.answers["Rec.preFilter"] = PreFilterResult(unresolvable("no"))
+    made.add(pod("listener"))
+    assert made.decide() is None
+    made.scheduler.feed.pod_deleted(WEB)
+    assert made.context.cache.columns.pod_count.tolist() == [0]
+    gone = listener.objects[0][0]
+    assert isinstance(gone, Pod)
+    assert gone.spec.node_name == "n0"
