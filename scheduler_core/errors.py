@@ -85,6 +85,10 @@ class SelectorError(SchedulerCoreError):
     """A label or field selector cannot be compiled."""
 
 
+class StorageError(SchedulerCoreError):
+    """Volumes or claims are not as they have to be: a source cannot be translated, or a binding came undone."""
+
+
 class QueueError(SchedulerCoreError):
     """The scheduling queue was asked for what its state does not allow."""
 

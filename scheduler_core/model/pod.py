@@ -97,10 +97,11 @@ class RbdVolume(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class AzureDisk(Struct, gc=False, frozen=True, rename="camel"):
-    """An Azure disk by name and address."""
+    """An Azure disk by name and address; ``kind`` is Managed, Dedicated or Shared."""
 
     disk_name: str = ""
     disk_uri: str = field(default="", name="diskURI")
+    kind: str | None = None
 
 
 class CinderVolume(Struct, gc=False, frozen=True, rename="camel"):

@@ -21,6 +21,7 @@ from scheduler_core.errors import CacheError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PODS, in_units
+from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
 from scheduler_core.snapshot.change_log import ChangeLog
@@ -32,6 +33,7 @@ from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_index import PodIndex
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.storage_index import StorageIndex
 from scheduler_core.snapshot.workload_index import WorkloadIndex
 
 Rows = slice | NDArray[np.intp]
@@ -58,6 +60,7 @@ class NodeColumns:
         images: Which rows hold which images.
         host_ports: Which rows have which host ports taken.
         namespaces: Labels of namespaces.
+        storage: Volumes, claims and what else storage is described by.
         disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
         pod_index: How many pods of each row queries select, and which affinity terms they carry.
@@ -87,6 +90,7 @@ class NodeColumns:
         self.images = ImageIndex()
         self.host_ports = HostPortIndex()
         self.namespaces = NamespaceLabels()
+        self.storage = StorageIndex(self.row_of)
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex()
         self.pod_index = PodIndex(self.namespaces)
@@ -155,6 +159,7 @@ class NodeColumns:
         self._name_hashes[row] = int.from_bytes(blake2b(name.encode(), digest_size=8).digest(), "little")
         self.count += 1
         self._fill(row, node, parts)
+        self.storage.use.node_moved(name)
         return row
 
     def update_node(self, node: Node) -> int:
@@ -189,6 +194,7 @@ class NodeColumns:
         pods = list(self.pods[row].values())
         for info in pods:
             self.remove_pod(info)
+        self.storage.use.node_moved(name)
         self.images.remove_node(row, node.status.images)
         self._labels.assign(row, {})
         self.names[row] = self.nodes[row] = None
@@ -240,6 +246,8 @@ class NodeColumns:
         info.row = row
         if info.host_ports:
             self.host_ports.add(row, info.host_ports)
+        if info.volumes is not NO_VOLUMES:
+            self.storage.use.add_pod(row, info.volumes)
         self.pod_index.add(info, row)
         self.changes.append(row)
 
@@ -251,6 +259,8 @@ class NodeColumns:
         info.row = NO_ROW
         if info.host_ports:
             self.host_ports.remove(row, info.host_ports)
+        if info.volumes is not NO_VOLUMES:
+            self.storage.use.remove_pod(row, info.volumes)
         self.pod_index.remove(info, row)
         self.changes.append(row)
 

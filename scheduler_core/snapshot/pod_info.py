@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from scheduler_core.model.affinity_terms import AffinityTerms, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PodRequests, pod_requests
+from scheduler_core.model.pod_volumes import PodVolumes, pod_volumes
 from scheduler_core.snapshot.interning import Interner
 
 NO_ROW = -1
@@ -33,6 +34,7 @@ class PodInfo:
         accounted: (resource column, amount) of what it takes of a node.
         host_ports: Host ports of its containers and sidecars.
         terms: Its terms of inter-pod affinity and anti-affinity.
+        volumes: Its claims, and its inline volumes that are counted or conflict.
         node_name: Where it runs or is assumed to run; "" for nowhere.
         row: The node's row while it is accounted there, else -1.
     """
@@ -49,6 +51,7 @@ class PodInfo:
         "row",
         "terms",
         "uid",
+        "volumes",
     )
 
     def __init__(self, pod: Pod, resources: Interner[str]) -> None:
@@ -63,6 +66,7 @@ class PodInfo:
             self.accounted = _columns(self.requests.accounted, resources)
         self.host_ports: tuple[HostPort, ...] = host_ports(pod)
         self.terms: AffinityTerms = affinity_terms(pod)
+        self.volumes: PodVolumes = pod_volumes(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
 

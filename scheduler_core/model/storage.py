@@ -1,0 +1,297 @@
+"""Volumes, claims and what else storage is described by, as decoded from the API server.
+
+Owns the wire form of the fields that scheduling reads. Must not know pods. Annotations of four kinds are read: those of
+claims and volumes say how far binding has come, those of CSINodes which drivers took over from in-tree plugins.
+"""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from scheduler_core.model.affinity import LabelSelector, NodeSelector
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.pod import (
+    AwsElasticBlockStore,
+    AzureDisk,
+    CinderVolume,
+    GcePersistentDisk,
+    PortworxVolume,
+    Quantities,
+    ResourceRequirements,
+    VsphereVolume,
+)
+
+BETA_STORAGE_CLASS = "volume.beta.kubernetes.io/storage-class"
+BIND_COMPLETED = "pv.kubernetes.io/bind-completed"
+BOUND_BY_CONTROLLER = "pv.kubernetes.io/bound-by-controller"
+SELECTED_NODE = "volume.kubernetes.io/selected-node"
+MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+
+WAIT_FOR_FIRST_CONSUMER = "WaitForFirstConsumer"
+READ_WRITE_ONCE_POD = "ReadWriteOncePod"
+AVAILABLE = "Available"
+LOST = "Lost"
+STORAGE = "storage"
+_FILESYSTEM = "Filesystem"
+
+
+class ClaimPointer(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec.claimRef`` of a volume: the claim that it is bound to, or kept for; ``uid`` may be left open."""
+
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class CsiVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+    """A volume of a CSI driver."""
+
+    driver: str = ""
+    volume_handle: str = ""
+
+
+class AzureFileVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """An Azure share, as volumes name it."""
+
+    share_name: str = ""
+    secret_name: str = ""
+    secret_namespace: str | None = None
+
+
+class VolumeNodeAffinity(Struct, gc=False, frozen=True, rename="camel"):
+    """From which nodes a volume can be reached."""
+
+    required: NodeSelector | None = None
+
+
+_SOURCE_NAMES = {
+    "gce": "gcePersistentDisk",
+    "aws": "awsElasticBlockStore",
+    "portworx": "portworxVolume",
+    "vsphere": "vsphereVolume",
+    "azure_disk": "azureDisk",
+    "azure_file": "azureFile",
+    "access_modes": "accessModes",
+    "claim_ref": "claimRef",
+    "storage_class_name": "storageClassName",
+    "volume_mode": "volumeMode",
+    "volume_attributes_class_name": "volumeAttributesClassName",
+    "node_affinity": "nodeAffinity",
+}
+
+
+class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename=_SOURCE_NAMES):
+    """``spec`` of a volume; the sources that no plugin reads are all None."""
+
+    capacity: Quantities = {}
+    access_modes: tuple[str, ...] = ()
+    claim_ref: ClaimPointer | None = None
+    storage_class_name: str = ""
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+    node_affinity: VolumeNodeAffinity | None = None
+    csi: CsiVolumeSource | None = None
+    gce: GcePersistentDisk | None = None
+    aws: AwsElasticBlockStore | None = None
+    azure_disk: AzureDisk | None = None
+    azure_file: AzureFileVolume | None = None
+    cinder: CinderVolume | None = None
+    portworx: PortworxVolume | None = None
+    vsphere: VsphereVolume | None = None
+
+
+class VolumePhase(Struct, gc=False, frozen=True, rename="camel"):
+    """``status`` of a volume or a claim."""
+
+    phase: str = ""
+
+
+class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
+    """A v1 PersistentVolume."""
+
+    metadata: AnnotatedMeta
+    spec: PersistentVolumeSpec = PersistentVolumeSpec()
+    status: VolumePhase = VolumePhase()
+
+    @property
+    def class_name(self) -> str:
+        """Its storage class; the annotation of old goes before the field."""
+        return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name)
+
+    @property
+    def mode(self) -> str:
+        """Filesystem or Block."""
+        return self.spec.volume_mode or _FILESYSTEM
+
+    def is_kept_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Whether the volume is bound to the claim, or kept for it."""
+        pointer = self.spec.claim_ref
+        if pointer is None:
+            return False
+        wanted = claim.metadata
+        return (pointer.namespace, pointer.name) == (wanted.namespace, wanted.name) and (
+            not pointer.uid or pointer.uid == wanted.uid
+        )
+
+
+class PersistentVolumeClaimSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a claim."""
+
+    access_modes: tuple[str, ...] = ()
+    selector: LabelSelector | None = None
+    resources: ResourceRequirements = ResourceRequirements()
+    volume_name: str = ""
+    storage_class_name: str | None = None
+    volume_mode: str | None = None
+    volume_attributes_class_name: str | None = None
+
+
+class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
+    """A v1 PersistentVolumeClaim."""
+
+    metadata: AnnotatedMeta
+    spec: PersistentVolumeClaimSpec = PersistentVolumeClaimSpec()
+    status: VolumePhase = VolumePhase()
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def class_name(self) -> str:
+        """Its storage class, "" for none; the annotation of old goes before the field."""
+        return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name or "")
+
+    @property
+    def mode(self) -> str:
+        """Filesystem or Block."""
+        return self.spec.volume_mode or _FILESYSTEM
+
+    @property
+    def is_fully_bound(self) -> bool:
+        """Whether both ends of the binding are in place."""
+        return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
+
+    def is_owned_by_pod(self, uid: str) -> bool:
+        """Whether the pod of this UID controls the claim, as it must where the claim was made for a volume of it."""
+        return any(owner.controller and owner.uid == uid for owner in self.metadata.owner_references)
+
+
+class TopologySelectorRequirement(Struct, gc=False, frozen=True, rename="camel"):
+    """A label and the values of which a node must have one."""
+
+    key: str
+    values: tuple[str, ...] = ()
+
+
+class TopologySelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
+    """Requirements that must all hold."""
+
+    match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
+
+
+class StorageClass(Struct, gc=False, frozen=True, rename="camel"):
+    """A storage.k8s.io/v1 StorageClass."""
+
+    metadata: ObjectMeta
+    provisioner: str = ""
+    volume_binding_mode: str | None = None
+    allowed_topologies: tuple[TopologySelectorTerm, ...] = ()
+
+
+class DriverAllocatable(Struct, gc=False, frozen=True, rename="camel"):
+    """How many volumes of a driver a node can attach; None for no limit."""
+
+    count: int | None = None
+
+
+class CsiNodeDriver(Struct, gc=False, frozen=True, rename="camel"):
+    """A driver that is installed on a node."""
+
+    name: str
+    allocatable: DriverAllocatable | None = None
+
+    @property
+    def limit(self) -> int | None:
+        """How many of its volumes the node can attach; None for no limit."""
+        return None if self.allocatable is None else self.allocatable.count
+
+
+class CsiNodeSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a CSINode."""
+
+    drivers: tuple[CsiNodeDriver, ...] = ()
+
+
+class CsiNode(Struct, gc=False, frozen=True, rename="camel"):
+    """A storage.k8s.io/v1 CSINode; it has its node's name."""
+
+    metadata: AnnotatedMeta
+    spec: CsiNodeSpec = CsiNodeSpec()
+
+    @property
+    def migrated_plugins(self) -> frozenset[str]:
+        """In-tree plugins whose volumes CSI drivers serve on the node."""
+        text = self.metadata.annotations.get(MIGRATED_PLUGINS, "")
+        return frozenset(text.split(",")) if text else frozenset()
+
+
+class CsiDriverSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a CSIDriver; ``storage_capacity`` says that it reports how much room it has."""
+
+    storage_capacity: bool | None = None
+
+
+class CsiDriver(Struct, gc=False, frozen=True, rename="camel"):
+    """A storage.k8s.io/v1 CSIDriver."""
+
+    metadata: ObjectMeta
+    spec: CsiDriverSpec = CsiDriverSpec()
+
+
+class CsiStorageCapacity(Struct, gc=False, frozen=True, rename="camel"):
+    """A storage.k8s.io/v1 CSIStorageCapacity: room for volumes of a class that some nodes can reach."""
+
+    metadata: ObjectMeta
+    storage_class_name: str = ""
+    node_topology: LabelSelector | None = None
+    capacity: str | int | float | None = None
+    maximum_volume_size: str | int | float | None = None
+
+    @property
+    def volume_limit(self) -> str | int | float | None:
+        """The largest volume that fits, as a quantity; None where it is not known."""
+        return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
+
+
+class AttachmentSource(Struct, gc=False, frozen=True, rename="camel"):
+    """What is attached."""
+
+    persistent_volume_name: str | None = None
+
+
+class VolumeAttachmentSpec(Struct, gc=False, frozen=True, rename="camel"):
+    """``spec`` of a VolumeAttachment."""
+
+    attacher: str = ""
+    node_name: str = ""
+    source: AttachmentSource = AttachmentSource()
+
+
+class VolumeAttachment(Struct, gc=False, frozen=True, rename="camel"):
+    """A storage.k8s.io/v1 VolumeAttachment: a volume is, or is to be, attached to a node."""
+
+    metadata: ObjectMeta
+    spec: VolumeAttachmentSpec = VolumeAttachmentSpec()
+
+
+StorageObject = (
+    PersistentVolume
+    | PersistentVolumeClaim
+    | StorageClass
+    | CsiNode
+    | CsiDriver
+    | CsiStorageCapacity
+    | VolumeAttachment
+)
