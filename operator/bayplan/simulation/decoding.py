@@ -57,7 +57,7 @@ def decoding_problem(error: msgspec.ValidationError, body: Mapping[str, Any]) ->
 def _remedy(expected: str, given: str) -> str:
     if expected == "str" and given in ("int", "float", "bool"):
         return "put it in quotes"
-    if expected in ("int", "bool") and given == "str":
+    if given == "str" and expected.removesuffix(" | null") in ("int", "float", "bool"):
         return "remove the quotes"
     if expected == "array":
         return "begin each entry with -"

@@ -93,7 +93,7 @@ def test_tells_the_nodes_that_pre_filter_leaves() -> None:
         NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),)) for name in ("large", "gone")
     )
     found = examined(pod(affinity=Affinity(node_affinity=NodeAffinity(required=NodeSelector(terms)))))
-    assert found.pre_filter_nodes == {"large", "gone"}
+    assert found.pre_filter_nodes == frozenset({"large", "gone"})
     assert (found.feasible, found.rejected["small"].plugin) == (("large",), "")
 
 

@@ -1,0 +1,139 @@
+"""Tests of ``bayplan simulate`` as its users see it."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
+
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "cluster.yaml")
+
+NODE = """
+apiVersion: v1
+kind: Node
+metadata: {name: n}
+status: {capacity: {cpu: "4", memory: 8Gi, pods: "10"}}
+---
+"""
+SMALL = """
+apiVersion: v1
+kind: Pod
+metadata: {name: small}
+spec: {containers: [{name: main, resources: {requests: {cpu: 500m, memory: 1Gi}}}]}
+---
+"""
+LARGE = """
+apiVersion: v1
+kind: Pod
+metadata: {name: large, namespace: shop}
+spec: {containers: [{name: main, resources: {requests: {cpu: "64"}}}]}
+---
+"""
+
+
+def simulated(text: str, *options: str) -> Result:
+    """Run the command on a text."""
+    return CliRunner().invoke(bayplan, ["simulate", "-", *options], input=text)
+
+
+def test_prints_tables() -> None:
+    """Pods with their nodes or reasons, then nodes with what is taken, then one line that sums it up."""
+    result = simulated(NODE + SMALL + LARGE)
+    assert result.exit_code == 0
+    assert result.stdout.splitlines() == [
+        "POD            PROFILE            NODE  WHY NOT",
+        "default/small  default-scheduler  n",
+        "shop/large     default-scheduler  -     0/1 nodes are available: 1 Insufficient cpu.",
+        "",
+        "NODE  PODS    CPU       MEMORY",
+        "n     1/10  0.5/4  12%   1/8Gi  12%",
+        "",
+        "1 of 2 pods placed on 1 of 1 nodes; 1 fit nowhere",
+    ]
+
+
+EXPECTED: dict[str, Any] = {
+    "pods": [
+        {
+            "namespace": "default",
+            "name": "small",
+            "schedulerName": "default-scheduler",
+            "verdict": "Placed",
+            "node": "n",
+            "reason": None,
+            "attempts": 1,
+        }
+    ],
+    "nodes": [
+        {
+            "name": "n",
+            "pods": 1,
+            "allowedPods": 10,
+            "cpuMilli": 500,
+            "allocatableCpuMilli": 4000,
+            "memoryBytes": 1 << 30,
+            "allocatableMemoryBytes": 8 << 30,
+        }
+    ],
+    "summary": {"placed": 1, "unschedulable": 0, "gated": 0, "noProfile": 0, "errors": 0, "running": 0},
+    "notices": [],
+}
+
+
+def test_prints_json() -> None:
+    """The same for machines, in units that need no parsing."""
+    assert json.loads(simulated(NODE + SMALL, "-o", "json").stdout) == EXPECTED
+
+
+def test_prints_yaml() -> None:
+    """The same as YAML."""
+    assert yaml.safe_load(simulated(NODE + SMALL, "-o", "yaml").stdout) == EXPECTED
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "exit_code"),
+    [
+        pytest.param(NODE + SMALL, (), 0, id="all placed"),
+        pytest.param(NODE + LARGE, (), 0, id="decided"),
+        pytest.param(NODE + LARGE, ("--fail-on-unschedulable",), 3, id="decided, in CI"),
+        pytest.param(NODE + SMALL, ("--fail-on-unschedulable",), 0, id="all placed, in CI"),
+        pytest.param("a: [", (), 2, id="no manifest"),
+        pytest.param(NODE, ("--seed", "-1"), 2, id="a bad option"),
+    ],
+)
+def test_exit_codes(text: str, options: tuple[str, ...], exit_code: int) -> None:
+    """The exit code tells a decision from bad input, and in CI whether every pod found a node."""
+    assert simulated(text, *options).exit_code == exit_code
+
+
+def test_notices_go_to_standard_error() -> None:
+    """What is passed over does not get into the way of what is asked."""
+    result = simulated(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
+    assert "note: 1 ConfigMap is passed over" in result.stderr
+    assert result.stdout.splitlines()[-1] == "no pod waits for a node"
+
+
+def test_problems_name_the_file() -> None:
+    """A bad manifest is told with its place."""
+    result = simulated("apiVersion: v1\nkind: Pod\nmetadata: {name: 5}\n")
+    assert result.stderr == (
+        "bayplan: standard input, document 1 (Pod 5): metadata.name: must be text, not a whole number; "
+        "put it in quotes\n"
+    )
+
+
+def test_reads_several_files(tmp_path: Path) -> None:
+    """Nodes and pods may stand in files of their own."""
+    for name, text in (("nodes.yaml", NODE), ("pods.yaml", SMALL)):
+        (tmp_path / name).write_text(text, encoding="utf-8")
+    result = CliRunner().invoke(bayplan, ["simulate", str(tmp_path / "nodes.yaml"), str(tmp_path / "pods.yaml")])
+    assert result.stdout.splitlines()[-1] == "1 of 1 pods placed on 1 of 1 nodes"
+
+
+def test_the_same_files_give_the_same_answer() -> None:
+    """Two runs with one seed agree to the letter."""
+    first, second = (CliRunner().invoke(bayplan, ["simulate", EXAMPLE, "--seed", "7"]).stdout for _ in range(2))
+    assert first == second

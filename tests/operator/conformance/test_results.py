@@ -1,0 +1,114 @@
+"""Tests of results in the conformance format."""
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from bayplan.conformance.results import result_document, result_line
+
+from scheduler_core.cycle.examination import Examination
+from scheduler_core.framework.status import Code, Status
+from scheduler_core.runtime.scoring import PluginScores
+from scheduler_core.snapshot.interning import resource_interner
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import pod
+
+NOT_RUN: dict[str, Any] = {
+    "gated": None,
+    "prefilter": None,
+    "prefilterNodes": None,
+    "nominatedOnly": False,
+    "filter": {},
+    "feasible": [],
+    "scores": {},
+    "totals": {},
+    "best": [],
+    "message": None,
+    "postFilterCode": "",
+    "postFilter": None,
+    "preemptionMessage": None,
+    "candidates": {},
+    "clearedNominations": [],
+}
+
+
+def examination(**found: Any) -> Examination:
+    """What an attempt found."""
+    return Examination(PodInfo(pod(), resource_interner()), "default-scheduler", **found)
+
+
+def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Scores of some nodes."""
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.mark.parametrize(
+    ("found", "fields"),
+    [
+        pytest.param(examination(), {}, id="nothing"),
+        pytest.param(
+            examination(gate=Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("b", "a"), "SchedulingGates")),
+            {
+                "gated": {
+                    "code": "UnschedulableAndUnresolvable",
+                    "plugin": "SchedulingGates",
+                    "reasons": ["a", "b"],
+                }
+            },
+            id="gated",
+        ),
+        pytest.param(
+            examination(
+                pre_filter=Status(Code.UNSCHEDULABLE, ("no",), "P"), pre_filter_nodes=frozenset(), message="0/1 no."
+            ),
+            {"prefilter": {"status": "Unschedulable", "plugin": "P", "reasons": ["no"]}, "message": "0/1 no."},
+            id="rejected as a whole",
+        ),
+        pytest.param(
+            examination(
+                pre_filter_nodes=frozenset({"b", "a"}),
+                rejected={"b": Status(Code.UNSCHEDULABLE, ("y", "x"), "F")},
+                message="0/1 no.",
+            ),
+            {
+                "prefilterNodes": ["a", "b"],
+                "filter": {"b": {"code": "Unschedulable", "plugin": "F", "reasons": ["x", "y"]}},
+                "message": "0/1 no.",
+            },
+            id="rejected by nodes",
+        ),
+        pytest.param(
+            examination(
+                feasible=("b", "a"),
+                scores={"S": PluginScores(scores(7, 3), scores(100, 42), scores(200, 84))},
+                totals=scores(200, 84),
+                best=("b",),
+                nominated_only=True,
+            ),
+            {
+                "nominatedOnly": True,
+                "feasible": ["a", "b"],
+                "scores": {"S": {"b": {"raw": 7, "weighted": 200}, "a": {"raw": 3, "weighted": 84}}},
+                "totals": {"b": 200, "a": 84},
+                "best": ["b"],
+            },
+            id="scored",
+        ),
+        pytest.param(examination(feasible=("a",), best=("a",)), {"feasible": ["a"], "best": ["a"]}, id="not scored"),
+        pytest.param(
+            examination(error="no luck", message="no luck"), {"error": "no luck", "message": "no luck"}, id="error"
+        ),
+    ],
+)
+def test_writes_every_field(found: Examination, fields: dict[str, Any]) -> None:
+    """Each part stands in its field; what was not reached says so."""
+    assert result_document("c", found) == {"name": "c", **NOT_RUN, **fields}
+
+
+def test_a_result_is_one_line() -> None:
+    """A result is one line of JSON."""
+    line = result_line("c", examination())
+    assert line.endswith(b"\n")
+    assert line.count(b"\n") == 1
+    assert json.loads(line) == {"name": "c", **NOT_RUN}

@@ -1,0 +1,192 @@
+"""Tests of reading clusters from files."""
+
+import io
+import sys
+from pathlib import Path
+
+import pytest
+from bayplan.simulation.cluster_files import Place, read_cluster_files
+
+from scheduler_core.errors import ConfigError
+
+NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: a}\n"
+POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
+
+
+def written(path: Path, text: str, name: str = "cluster.yaml") -> str:
+    """A file with that text."""
+    file = path / name
+    file.write_text(text, encoding="utf-8")
+    return str(file)
+
+
+def problems_of(path: Path, text: str) -> list[str]:
+    """What is said of a bad file, without its folder."""
+    with pytest.raises(ConfigError) as caught:
+        read_cluster_files([written(path, text)])
+    return [str(problem).replace(f"{path}/", "") for problem in caught.value.problems]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(f"{NODE}---\n{POD}", id="documents"),
+        pytest.param(f"---\n# nothing\n---\n{NODE}---\n{POD}---\n", id="empty documents"),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems:\n"
+            "- {apiVersion: v1, kind: Node, metadata: {name: a}}\n- {apiVersion: v1, kind: Pod, metadata: {name: p}}\n",
+            id="kubectl's list",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: NodeList\nitems: [{metadata: {name: a}}]\n---\n"
+            "apiVersion: v1\nkind: PodList\nitems: [{metadata: {name: p}}]\n",
+            id="the API's lists, whose items have no kind",
+        ),
+        pytest.param(
+            '{"apiVersion": "v1", "kind": "List", "items": [{"apiVersion": "v1", "kind": "Node", "metadata": '
+            '{"name": "a"}}, {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}]}',
+            id="JSON",
+        ),
+        pytest.param(
+            '{"apiVersion": "v1", "kind": "Node", "metadata": {"name": "a"}}\n---\n'
+            '{"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "p"}}',
+            id="JSON documents",
+        ),
+        pytest.param(
+            f"{NODE}spec: null\nstatus: {{images: null}}\n---\n{POD}spec: {{affinity: null, nodeName: null}}\n",
+            id="nulls",
+        ),
+    ],
+)
+def test_reads_every_form(tmp_path: Path, text: str) -> None:
+    """Documents, lists and JSON give the same objects."""
+    files = read_cluster_files([written(tmp_path, text)])
+    assert [placed.object.metadata.name for placed in files.nodes] == ["a"]
+    assert [placed.object.metadata.name for placed in files.pods] == ["p"]
+    assert files.notices == []
+
+
+def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dash stands for standard input."""
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(NODE.encode())))
+    (node,) = read_cluster_files(["-"]).nodes
+    assert node.place == Place("standard input", 1)
+
+
+def test_keeps_dates_as_text(tmp_path: Path) -> None:
+    """A label that looks like a date is text, as it is for kubectl."""
+    text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels: {since: 2026-01-31}\n"
+    (node,) = read_cluster_files([written(tmp_path, text)]).nodes
+    assert node.object.metadata.labels == {"since": "2026-01-31"}
+
+
+def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
+    """Profiles, plugin configs and kube-scheduler configurations are kept as written."""
+    text = (
+        "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: sp}\nspec: {}\n---\n"
+        "apiVersion: bayplan.dev/v1alpha1\nkind: PluginConfig\nmetadata: {name: plc}\n---\n"
+        "apiVersion: kubescheduler.config.k8s.io/v1\nkind: KubeSchedulerConfiguration\n"
+    )
+    files = read_cluster_files([written(tmp_path, text)])
+    assert files.profiles[0].object["metadata"] == {"name": "sp"}
+    assert files.plugin_configs[0].place.document == 2
+    assert files.configurations[0].place.document == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "notices"),
+    [
+        pytest.param(
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"
+            "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n",
+            ["2 objects of kind Deployment are passed over: simulate reads nodes, pods and what schedules them"],
+            id="one notice a kind",
+        ),
+        pytest.param(
+            "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: d}\n",
+            [
+                (
+                    "1 PriorityClass (scheduling.k8s.io/v1beta1, not scheduling.k8s.io/v1) is passed over: "
+                    "simulate reads nodes, pods and what schedules them"
+                )
+            ],
+            id="another version",
+        ),
+        pytest.param(
+            "apiVersion: bayplan.dev/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\n",
+            ["1 PodGroup is read, but gangs are not simulated yet: their pods are placed one by one"],
+            id="gangs",
+        ),
+    ],
+)
+def test_tells_what_it_passes_over(tmp_path: Path, text: str, notices: list[str]) -> None:
+    """Nothing is passed over in silence, and nothing is told twice."""
+    assert read_cluster_files([written(tmp_path, text)]).notices == notices
+
+
+@pytest.mark.parametrize(
+    ("text", "problems"),
+    [
+        pytest.param(
+            f"{NODE}---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p, namespace: shop, labels: {{gen: 10}}}}\n",
+            [
+                (
+                    "cluster.yaml, document 2 (Pod shop/p): metadata.labels[gen]: must be text, not a whole number; "
+                    "put it in quotes"
+                )
+            ],
+            id="a number for text",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Node, metadata: {name: a}}\n"
+            "- {apiVersion: v1, kind: Node, metadata: {name: b}, spec: {taints: [{key: k}]}}\n",
+            ["cluster.yaml, document 1, item 2 (Node b): spec.taints[0].effect: is required; add it"],
+            id="a required field in a list",
+        ),
+        pytest.param(
+            f"{POD}spec: {{containers: {{name: main}}}}\n",
+            [
+                (
+                    "cluster.yaml, document 1 (Pod p): spec.containers: must be a list, not a mapping of fields; "
+                    "begin each entry with -"
+                )
+            ],
+            id="a mapping for a list",
+        ),
+        pytest.param(
+            "apiVersion: v1\nkind: Pod\nspec: {}\n",
+            ["cluster.yaml, document 1 (Pod): metadata: is required; add it"],
+            id="no metadata",
+        ),
+        pytest.param(
+            "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nspec: {}\n",
+            ["cluster.yaml, document 1 (SchedulerProfile): metadata.name: is required; add it"],
+            id="no name",
+        ),
+        pytest.param(
+            "just a text\n---\n- a list\n",
+            [
+                "cluster.yaml, document 1: is not a Kubernetes object; give it apiVersion, kind and metadata",
+                "cluster.yaml, document 2: is not a Kubernetes object; give it apiVersion, kind and metadata",
+            ],
+            id="no objects",
+        ),
+        pytest.param(
+            "kind: Pod\nmetadata: {name: [\n",
+            ["cluster.yaml, line 3, column 1: is not YAML: did not find expected node content; correct it"],
+            id="no YAML",
+        ),
+    ],
+)
+def test_says_where_a_problem_stands(tmp_path: Path, text: str, problems: list[str]) -> None:
+    """A problem names file, document, object and field, and what to do."""
+    assert problems_of(tmp_path, text) == problems
+
+
+def test_gathers_problems_over_files(tmp_path: Path) -> None:
+    """A file that cannot be read does not hide what is wrong with the next."""
+    bad = written(tmp_path, "kind: 1\n")
+    with pytest.raises(ConfigError) as caught:
+        read_cluster_files([str(tmp_path / "gone.yaml"), bad])
+    paths = [problem.path.replace(f"{tmp_path}/", "") for problem in caught.value.problems]
+    assert paths == ["gone.yaml", "cluster.yaml, document 1"]

@@ -1,0 +1,102 @@
+"""Tests of the cluster in memory."""
+
+import pytest
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.model.pod import PodCondition
+from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
+from scheduler_core.scheduler import Scheduler
+from tests.support.builders import node, pod
+
+UID = "uid-of-default-pod"
+BINDING = Binding("default", "pod", UID, "node")
+
+
+def watched() -> tuple[MemoryCluster, Scheduler]:
+    """A cluster of one node and one pod, and a scheduler that watches it."""
+    cluster = MemoryCluster()
+    scheduler = Scheduler(SimulatedClock(), cluster)
+    cluster.watch(scheduler.feed)
+    scheduler.feed.node_added(node())
+    cluster.add_pod(pod())
+    return cluster, scheduler
+
+
+async def test_a_bind_is_told_back_before_it_is_answered() -> None:
+    """Once a bind is answered the pod has its node, in the cluster and in the scheduler's cache."""
+    cluster, scheduler = watched()
+    await cluster.bind(BINDING)
+    bound = await cluster.read_pod("default", "pod")
+    assert bound is not None
+    assert bound.spec.node_name == "node"
+    assert [(each.type, each.status) for each in bound.status.conditions] == [("PodScheduled", "True")]
+    assert scheduler.context.cache.get(UID) is not None
+
+
+@pytest.mark.parametrize(
+    ("binding", "error"),
+    [
+        pytest.param(Binding("default", "gone", UID, "node"), NotFoundError, id="no such pod"),
+        pytest.param(Binding("default", "pod", "another", "node"), NotFoundError, id="another pod of that name"),
+        pytest.param(BINDING, ConflictError, id="bound already"),
+    ],
+)
+async def test_refuses_a_bind_as_the_api_server_does(binding: Binding, error: type[Exception]) -> None:
+    """What cannot be bound is refused."""
+    cluster, _ = watched()
+    await cluster.bind(BINDING)
+    with pytest.raises(error):
+        await cluster.bind(binding)
+
+
+async def test_a_patch_is_told_back_on_the_next_turn() -> None:
+    """A status that was written from within a cycle reaches the scheduler when the cycle is over."""
+    cluster, scheduler = watched()
+    patch = PodStatusPatch("default", "pod", UID, PodCondition("PodScheduled", "False"), nominated_node_name="node")
+    cluster.patch_pod_status(patch)
+    quiet_before = cluster.is_quiet
+    await scheduler.context.clock.sleep(0)
+    assert (quiet_before, cluster.is_quiet) == (False, True)
+    assert scheduler.context.queue.nominator.node_of(UID) == "node"
+
+
+async def test_a_patch_of_another_uid_changes_nothing() -> None:
+    """A pod of the same name that came later is not touched."""
+    cluster, _ = watched()
+    cluster.patch_pod_status(PodStatusPatch("default", "pod", "another", PodCondition("PodScheduled", "False")))
+    current = cluster.pod("default", "pod")
+    assert current is not None
+    assert (current.status.conditions, cluster.is_quiet) == ((), True)
+
+
+async def test_a_condition_replaces_the_one_of_its_type() -> None:
+    """A pod has one condition of each type."""
+    cluster, _ = watched()
+    for message in ("first", "second"):
+        condition = PodCondition("PodScheduled", "False", message=message)
+        cluster.patch_pod_status(PodStatusPatch("default", "pod", UID, condition))
+    current = cluster.pod("default", "pod")
+    assert current is not None
+    assert [condition.message for condition in current.status.conditions] == ["second"]
+
+
+async def test_a_deletion_takes_the_pod_away() -> None:
+    """A deleted pod is gone at once, and whoever asked is told afterwards."""
+    cluster, scheduler = watched()
+    await cluster.bind(BINDING)
+    ended: list[Exception | None] = []
+    cluster.delete_pod(PodDeletion("default", "pod", UID), ended.append)
+    assert (cluster.pod("default", "pod"), ended) == (None, [])
+    await scheduler.context.clock.sleep(0)
+    assert ended == [None]
+    assert scheduler.context.cache.get(UID) is None
+
+
+def test_keeps_events() -> None:
+    """Events are kept in order and count as writes."""
+    cluster = MemoryCluster()
+    event = Event(ObjectReference("Pod", "pod"), "Normal", "Scheduled", "Binding", "done")
+    cluster.record(event)
+    assert (cluster.events, cluster.writes) == ([event], 1)

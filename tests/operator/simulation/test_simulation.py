@@ -1,0 +1,187 @@
+"""Tests of whole simulations."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.simulation.admission import AdmittedCluster, admit
+from bayplan.simulation.cluster_files import Place, Placed, read_cluster_files
+from bayplan.simulation.simulation import NodeUsage, SimulationOptions, SimulationResult, Verdict, simulate
+
+from scheduler_core.framework import registry
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPlugin, PermitResult
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+
+EXAMPLES = Path(__file__).parents[3] / "examples" / "simulate"
+
+
+def cluster(*objects: Node | Pod, profiles: tuple[dict[str, Any], ...] = ()) -> AdmittedCluster:
+    """A cluster of nodes and pods."""
+    return AdmittedCluster(
+        nodes=tuple(each for each in objects if isinstance(each, Node)),
+        pods=tuple(each for each in objects if isinstance(each, Pod)),
+        profiles=tuple(Placed(profile, Place("f.yaml", number)) for number, profile in enumerate(profiles, start=1)),
+    )
+
+
+def nodes_of(result: SimulationResult) -> dict[str, str]:
+    """Where each pod goes."""
+    return {placement.name: placement.node for placement in result.pods}
+
+
+def test_places_what_fits_and_says_why_the_rest_does_not() -> None:
+    """A pod has a node, or the message of its PodScheduled condition."""
+    result = simulate(cluster(node("n"), pod("fits", requests={"cpu": "3"}), pod("waits", requests={"cpu": "3"})))
+    assert [(each.name, each.verdict, each.node, each.reason, each.attempts) for each in result.pods] == [
+        ("fits", Verdict.PLACED, "n", "", 1),
+        ("waits", Verdict.UNSCHEDULABLE, "", "0/1 nodes are available: 1 Insufficient cpu.", 1),
+    ]
+
+
+def test_serves_priorities_first() -> None:
+    """Of two pods that want the same place the more important one gets it, whatever their names."""
+    objects = (node("n"), pod("a", requests={"cpu": "3"}), pod("b", requests={"cpu": "3"}, priority=1))
+    assert nodes_of(simulate(cluster(*objects))) == {"a": "", "b": "n"}
+
+
+def test_counts_what_runs_already() -> None:
+    """A running pod takes its place and is not placed again; one that has ended is gone."""
+    objects = (
+        node("n"),
+        pod("runs", node_name="n", requests={"cpu": "2", "memory": "1Gi"}),
+        pod("ended", node_name="n", requests={"cpu": "4"}, phase="Succeeded"),
+        pod("new", requests={"cpu": "2"}),
+    )
+    result = simulate(cluster(*objects))
+    assert (nodes_of(result), result.running) == ({"new": "n"}, 1)
+    assert result.nodes == (NodeUsage("n", 2, 110, 4000, 4000, 1 << 30, 16 << 30),)
+
+
+def test_says_when_no_profile_serves_a_pod() -> None:
+    """With profiles in the files only those serve, also not the default one."""
+    profiles = ({"metadata": {"name": "batch"}, "spec": {}},)
+    result = simulate(cluster(node("n"), pod("p"), pod("q", scheduler_name="batch"), profiles=profiles))
+    assert [(each.verdict, each.node, each.attempts) for each in result.pods] == [
+        (Verdict.NO_PROFILE, "", 0),
+        (Verdict.PLACED, "n", 1),
+    ]
+    assert result.pods[0].reason == 'no profile in the files serves schedulerName "default-scheduler"; there are: batch'
+
+
+def test_says_that_a_pod_is_gated() -> None:
+    """A gated pod is not tried, and the gate is named."""
+    (placement,) = simulate(cluster(node("n"), pod(gates=["example.com/wait"]))).pods
+    assert (placement.verdict, placement.attempts) == (Verdict.GATED, 0)
+    assert "example.com/wait" in placement.reason
+
+
+def test_says_that_there_are_no_nodes() -> None:
+    """Without nodes every pod waits, in the words of the scheduler."""
+    (placement,) = simulate(cluster(pod())).pods
+    assert (placement.verdict, placement.reason) == (Verdict.UNSCHEDULABLE, "no nodes available to schedule pods")
+
+
+def test_notices_pods_on_unknown_nodes() -> None:
+    """A running pod whose node is not in the files is told, since it counts for nothing."""
+    result = simulate(cluster(node("n"), pod("lost", node_name="gone")))
+    assert result.notices == ("1 pod is on nodes that are not in the files, such as default/lost on gone",)
+
+
+def test_the_seed_settles_ties() -> None:
+    """Equal seeds give equal placements; among equal nodes another seed gives others."""
+    objects: list[Node | Pod] = [node(f"n{number}") for number in range(16)]
+    objects += [pod(f"p{number}") for number in range(8)]
+    by_seed = [nodes_of(simulate(cluster(*objects), SimulationOptions(seed=seed))) for seed in (1, 1, 2)]
+    assert by_seed[0] == by_seed[1] != by_seed[2]
+
+
+class _Patient(PermitPlugin):
+    name = "Patient"
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        return PermitResult(Status(Code.WAIT), 30.0)
+
+
+class _Broken(NodeFilterPlugin):
+    name = "Broken"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        if pod.pod.metadata.name == "bad":
+            raise RuntimeError("no luck")
+        return SUCCESS
+
+
+class _EntryPoint:
+    """What an installed distribution declares."""
+
+    def __init__(self, plugin: type[PermitPlugin | NodeFilterPlugin]) -> None:
+        self.name = self.value = plugin.name
+        self._plugin = plugin
+
+    def load(self) -> type[PermitPlugin | NodeFilterPlugin]:
+        return self._plugin
+
+
+def with_plugin(monkeypatch: pytest.MonkeyPatch, plugin: type[PermitPlugin | NodeFilterPlugin]) -> dict[str, Any]:
+    """A profile that enables a plugin which an installed distribution declares."""
+
+    def entry_points(*, group: str) -> list[_EntryPoint]:
+        return [_EntryPoint(plugin)]
+
+    monkeypatch.setattr(registry, "entry_points", entry_points)
+    spec = {"schedulerName": "default-scheduler", "plugins": {"multiPoint": {"enabled": [{"name": plugin.name}]}}}
+    return {"metadata": {"name": "p"}, "spec": spec}
+
+
+def test_lets_time_pass_where_a_plugin_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that nobody allows is rejected when its time is up, which takes no time at all."""
+    profile = with_plugin(monkeypatch, _Patient)
+    result = simulate(cluster(node("n"), pod(), profiles=(profile,)), SimulationOptions(patience_seconds=31))
+    (placement,) = result.pods
+    assert placement.verdict is Verdict.UNSCHEDULABLE
+    assert "timeout after waiting 30s at plugin Patient" in placement.reason
+    assert result.nodes[0].pods == 0
+
+
+def test_ends_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that still waits at the end is said to wait, and for whom."""
+    profile = with_plugin(monkeypatch, _Patient)
+    options = SimulationOptions(patience_seconds=29)
+    (placement,) = simulate(cluster(node("n"), pod(), profiles=(profile,)), options).pods
+    assert (placement.verdict, placement.node) == (Verdict.UNSCHEDULABLE, "")
+    assert placement.reason == "waits at Permit on node n for Patient"
+
+
+def test_a_plugins_fault_is_the_pods_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plugin that raises leaves one pod undecided and the others alone."""
+    profile = with_plugin(monkeypatch, _Broken)
+    result = simulate(cluster(node("n"), pod("bad"), pod("good"), profiles=(profile,)))
+    assert [(each.name, each.verdict) for each in result.pods] == [("bad", Verdict.ERROR), ("good", Verdict.PLACED)]
+    assert "no luck" in result.pods[0].reason
+
+
+@pytest.mark.parametrize(
+    ("file", "verdicts"),
+    [
+        pytest.param(
+            "cluster.yaml",
+            {Verdict.PLACED: 14, Verdict.UNSCHEDULABLE: 4, Verdict.GATED: 1, Verdict.NO_PROFILE: 1, Verdict.ERROR: 0},
+            id="cluster",
+        ),
+        pytest.param(
+            "kube-scheduler.yaml",
+            {Verdict.PLACED: 2, Verdict.UNSCHEDULABLE: 1, Verdict.GATED: 0, Verdict.NO_PROFILE: 0, Verdict.ERROR: 0},
+            id="kube-scheduler",
+        ),
+    ],
+)
+def test_the_examples_do_what_they_say(file: str, verdicts: dict[Verdict, int]) -> None:
+    """The example clusters show each kind of outcome that they promise."""
+    result = simulate(admit(read_cluster_files([str(EXAMPLES / file)])))
+    assert {verdict: result.count(verdict) for verdict in Verdict} == verdicts
