@@ -1,0 +1,60 @@
+"""The heap gives pods in order, and lets them be taken out by UID."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.queueing.heap import PodHeap
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+
+COLUMNS = NodeColumns()
+
+
+def queued(name: str) -> QueuedPod:
+    return QueuedPod(COLUMNS.compile_pod(pod(name)), 0.0, 0)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefgh"), st.integers(0, 3), st.booleans()), max_size=60))
+def test_it_is_a_sorted_list(steps: list[tuple[str, int, bool]]) -> None:
+    """After any pushes and removals, pods come in the order of key and arrival."""
+    heap = PodHeap()
+    expected: dict[str, tuple[int, int]] = {}
+    for arrival, (name, key, removes) in enumerate(steps):
+        uid = f"uid-of-default-{name}"
+        if removes:
+            assert (heap.remove(uid) is not None) is (expected.pop(uid, None) is not None)
+        else:
+            heap.push(key, queued(name))
+            expected[uid] = (key, arrival)
+        assert len(heap) == len(expected)
+        assert {each.uid for each in heap} == set(expected)
+    order = sorted(expected, key=lambda uid: expected[uid])
+    for uid in order:
+        assert heap.lowest_key() == expected[uid][0]
+        popped = heap.pop()
+        assert popped is not None
+        assert popped.uid == uid
+    assert heap.pop() is None
+    assert heap.lowest_key() is None
+
+
+def test_dead_entries_do_not_pile_up() -> None:
+    """A pod that comes and goes forever costs no memory."""
+    heap = PodHeap()
+    for number in range(10_000):
+        heap.push(number, queued("web"))
+    assert len(heap) == 1
+    assert len(heap._heap) < 100
+
+
+def test_lookup() -> None:
+    """By UID."""
+    heap = PodHeap()
+    web = queued("web")
+    heap.push(1, web)
+    assert web.uid in heap
+    assert heap.get(web.uid) is web
+    assert heap.get("other") is None

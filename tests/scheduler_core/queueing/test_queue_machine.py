@@ -1,0 +1,173 @@
+"""The law of the queue: whatever happens in whatever order, every pod is in exactly one place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from scheduler_core.framework.cluster_events import (
+    EVERY_EVENT,
+    NODE_ADD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+    Resource,
+)
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+from tests.support.scheduling import places_of
+from tests.support.virtual_clock import VirtualClock
+
+NAMES = st.sampled_from([f"p{number}" for number in range(6)])
+PROFILES = st.sampled_from(["one", "two"])
+HINTS = st.sampled_from([Hint.QUEUE, Hint.SKIP, None])
+LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+EVENTS = st.sampled_from([NODE_ADD, LABELLED, EVERY_EVENT])
+REJECTORS = st.sets(st.sampled_from(["A", "B", "Gone"]))
+
+
+class LabelGate(PreEnqueuePlugin):
+    """Holds back pods with the label ``gated``."""
+
+    name = "LabelGate"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return unschedulable("labelled") if "gated" in pod.pod.metadata.labels else SUCCESS
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """Everything that may be done to a queue; ``known`` are the pods that exist, ``flying`` the attempts under way."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.clock = VirtualClock()
+        self.columns = NodeColumns()
+        self.rules: dict[str, QueueingRules] = {}
+        self.queue = SchedulingQueue(self.rules.get, self.clock)
+        self.hint: Hint | None = Hint.QUEUE
+        self.known: dict[str, Pod] = {}
+        self.flying: dict[str, QueuedPod] = {}
+        self.go_live("one")
+
+    def _hint(self, _pod: Pod, _old: object | None, _new: object | None) -> Hint:
+        if self.hint is None:
+            raise ValueError("no idea")
+        return self.hint
+
+    def _key(self, queued: QueuedPod) -> Any:
+        if "keyless" in queued.info.pod.metadata.labels:
+            raise ValueError("no key")
+        return -queued.info.priority, queued.timestamp, queued.sequence
+
+    @rule(name=NAMES, profile=PROFILES, label=st.sampled_from(["", "gated", "keyless"]), priority=st.integers(0, 2))
+    def come_or_change(self, name: str, profile: str, label: str, priority: int) -> None:
+        old = self.known.get(name)
+        profile = old.spec.scheduler_name if old else profile
+        new = pod(name, scheduler_name=profile, labels={label: ""} if label else {}, priority=priority)
+        self.known[name] = new
+        if old is None:
+            self.queue.add(self.columns.compile_pod(new))
+        else:
+            self.queue.update(self.columns.compile_pod(new), [LABELLED], old)
+
+    @rule(name=NAMES)
+    def go(self, name: str) -> None:
+        if self.known.pop(name, None) is not None:
+            assert self.queue.remove(f"uid-of-default-{name}") is not None
+
+    @rule()
+    def try_next(self) -> None:
+        queued = self.queue.pop()
+        if queued is not None:
+            assert queued.profile in self.rules
+            self.flying[queued.info.pod.metadata.name] = queued
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data(), by=REJECTORS, pending=st.booleans())
+    def fail(self, data: st.DataObject, by: set[str], pending: bool) -> None:
+        name = data.draw(st.sampled_from(sorted(self.flying)))
+        queued = self.flying.pop(name)
+        queued.rejected_by = frozenset(by)
+        queued.pending_on = frozenset(by if pending else ())
+        self.queue.failed(queued)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def succeed(self, data: st.DataObject) -> None:
+        name = data.draw(st.sampled_from(sorted(self.flying)))
+        queued = self.flying.pop(name)
+        if self.queue.is_in_flight(queued.uid):
+            del self.known[name]
+        self.queue.done(queued.uid)
+
+    @rule(event=EVENTS, hint=HINTS)
+    def happen(self, event: ClusterEvent, hint: Hint | None) -> None:
+        self.hint = hint
+        self.queue.on_event(event, None, None)
+
+    @rule(names=st.lists(NAMES, max_size=3))
+    def activate(self, names: list[str]) -> None:
+        self.queue.activate([f"uid-of-default-{name}" for name in names])
+
+    @rule(seconds=st.sampled_from([0.5, 1.0, 7.0, 400.0]))
+    def wait(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+
+    @rule()
+    def flush(self) -> None:
+        self.queue.flush()
+
+    @rule()
+    def resort(self) -> None:
+        self.queue.resort()
+
+    @rule(profile=PROFILES)
+    def go_live(self, profile: str) -> None:
+        self.rules[profile] = QueueingRules(
+            (LabelGate(None, FakeHandle()),),
+            {"A": (EventRegistration(NODE_ADD, self._hint),), "B": (EventRegistration(EVERY_EVENT),)},
+            self._key,
+        )
+        self.queue.profile_changed(profile)
+
+    @rule(profile=PROFILES)
+    def go_away(self, profile: str) -> None:
+        self.rules.pop(profile, None)
+        self.queue.profile_changed(profile)
+
+    @invariant()
+    def every_pod_is_in_one_place(self) -> None:
+        places = {name: places_of(self.queue, each.metadata.uid) for name, each in self.known.items()}
+        assert all(len(found) == 1 for found in places.values()), places
+        assert len(self.queue) + self.queue.parked_count + self.queue.in_flight_count == len(self.known)
+        for name, (place,) in places.items():
+            queued = self.queue.find(self.known[name].metadata.uid)
+            assert queued is not None
+            assert queued.info.pod is self.known[name]
+            assert place in ("parked", "inFlight") or queued.profile in self.rules
+            assert (place == "gated") is bool(queued.gated_by) or place in ("parked", "inFlight")
+
+    @invariant()
+    def nothing_is_remembered_for_nobody(self) -> None:
+        if not self.flying:
+            assert self.queue._in_flight.event_count == 0
+
+    def teardown(self) -> None:
+        self.queue.close()
+        assert self.clock.pending == 0
+
+
+QueueMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueue = QueueMachine.TestCase

@@ -1,0 +1,72 @@
+"""A profile's gates and backoffs; its hints are tested with the queue."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, EventRegistration, Resource
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Code, unschedulable
+from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+from tests.support.recording_plugins import Journal, recorder
+
+
+def queued() -> QueuedPod:
+    return QueuedPod(NodeColumns().compile_pod(pod("web")), 0.0, 0)
+
+
+def rules(journal: Journal, initial: float = 1.0, longest: float = 10.0) -> QueueingRules:
+    gates = tuple(recorder(name, journal)(None, FakeHandle()) for name in ("A", "B"))
+    everything = EventRegistration(ClusterEvent(Resource.NODE, Action.ALL))
+    return QueueingRules(gates, {"A": (everything,)}, lambda each: each.sequence, initial, longest)
+
+
+@pytest.mark.parametrize(
+    ("answer", "code", "reason"),
+    [
+        pytest.param(unschedulable("wait"), Code.UNSCHEDULABLE, "wait", id="rejects"),
+        pytest.param(ValueError("boom"), Code.ERROR, 'plugin "A" failed at preEnqueue: boom', id="raises"),
+        pytest.param(
+            None, Code.ERROR, 'plugin "A" failed at preEnqueue: answered None; return a Status', id="nonsense"
+        ),
+    ],
+)
+def test_the_first_closed_gate_decides(answer: object, code: Code, reason: str) -> None:
+    """The others are not asked; a gate that fails stays closed and says so."""
+    journal = Journal(answers={"A.preEnqueue": answer})
+    status = rules(journal).gate(queued())
+    assert (status.code, status.reasons, status.plugin) == (code, (reason,), "A")
+    assert journal.plugins_at("preEnqueue") == ["A"]
+
+
+def test_open_gates() -> None:
+    """All are asked, in order."""
+    journal = Journal()
+    assert rules(journal).gate(queued()) == SUCCESS
+    assert journal.plugins_at("preEnqueue") == ["A", "B"]
+
+
+@pytest.mark.parametrize(
+    ("unschedulable_count", "error_count", "seconds"),
+    [
+        pytest.param(0, 0, 0, id="never-failed"),
+        pytest.param(1, 0, 2, id="first"),
+        pytest.param(3, 0, 8, id="doubles"),
+        pytest.param(9, 0, 30, id="longest"),
+        pytest.param(10_000, 0, 30, id="does-not-overflow"),
+        pytest.param(9, 1, 2, id="errors-apart"),
+    ],
+)
+def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> None:
+    """Doubles from the first to the longest."""
+    waiting = queued()
+    waiting.unschedulable_count, waiting.error_count = unschedulable_count, error_count
+    assert rules(Journal(), 2.0, 30.0).backoff(waiting) == seconds
+
+
+def test_a_pod_that_nobody_rejected_is_worth_every_event() -> None:
+    """It came back by an error."""
+    assert rules(Journal()).judge(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
