@@ -6,12 +6,14 @@ anything.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
 
 from scheduler_core.cycle.examination import Examination
 from scheduler_core.framework.status import Status
+from scheduler_core.snapshot.pod_info import PodInfo
 
 _ENCODER = msgspec.json.Encoder()
 
@@ -24,7 +26,7 @@ def result_document(name: str, found: Examination) -> dict[str, Any]:
         found: The attempt.
 
     Returns:
-        A document with every field of the format; those of preemption say that it was not run.
+        A document with every field of the format.
     """
     rejected_as_a_whole = not found.pre_filter.is_success
     names = found.pre_filter_nodes
@@ -47,11 +49,7 @@ def result_document(name: str, found: Examination) -> dict[str, Any]:
         "totals": dict(zip(nodes, totals, strict=True)) if totals else {},
         "best": list(found.best),
         "message": found.message or None,
-        "postFilterCode": "",
-        "postFilter": None,
-        "preemptionMessage": None,
-        "candidates": {},
-        "clearedNominations": [],
+        **_post_filter(found),
     }
     if found.error:
         document["error"] = found.error
@@ -61,6 +59,30 @@ def result_document(name: str, found: Examination) -> dict[str, Any]:
 def result_line(name: str, found: Examination) -> bytes:
     """Give a result as one line of JSON, the line's end included."""
     return _ENCODER.encode(result_document(name, found)) + b"\n"
+
+
+def _post_filter(found: Examination) -> dict[str, Any]:
+    outcome, plan = found.post_filter, found.preemption
+    acts = outcome is not None and outcome.status.is_success and bool(outcome.nominated_node)
+    return {
+        "postFilterCode": "" if outcome is None else outcome.status.code_name,
+        "postFilter": {"nominatedNode": outcome.nominated_node, "victims": _keys(plan.evicted if plan else ())}
+        if outcome is not None and acts
+        else None,
+        "preemptionMessage": None if outcome is None else outcome.status.message,
+        "candidates": {
+            candidate.node_name: {
+                "victims": [info.key for info in candidate.victims],
+                "pdbViolations": candidate.pdb_violations,
+            }
+            for candidate in (plan.candidates if plan else ())
+        },
+        "clearedNominations": _keys(plan.withdrawn if plan and acts else ()),
+    }
+
+
+def _keys(pods: Iterable[PodInfo]) -> list[str]:
+    return sorted(info.key for info in pods)
 
 
 def _verdict(status: Status, code_field: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ scheduler's sake. It must not know files beyond the places that it is told. Obje
 already come out as they went in.
 
 Follows Kubernetes v1.36.3: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
-capacity) and the admission plugins Priority and DefaultTolerationSeconds.
+capacity), the pod strategy (label keys, see ``label_keys``) and the admission plugins
+Priority and DefaultTolerationSeconds.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
+from bayplan.simulation.label_keys import merge_label_keys
 from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
@@ -37,7 +39,7 @@ _PREEMPT = "PreemptLowerPriority"
 _EVICTED_AFTER_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _UID_SPACE = uuid.UUID("6f1a1b0e-3f0a-5b7e-9f0c-0d6e0b6d5c11")
 
-T = TypeVar("T")
+K = TypeVar("K", Node, Pod)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +94,6 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     )
 
 
-K = TypeVar("K", Node, Pod)
-
-
 def _admitted(placed: Placed[K], change: Callable[[K], K], problems: list[Problem]) -> Placed[K]:
     try:
         return Placed(change(placed.object), placed.place)
@@ -141,7 +140,7 @@ def _pod(pod: Pod, classes: _PriorityClasses) -> Pod:
         init_containers=tuple(_container(each, spec.host_network) for each in spec.init_containers),
         tolerations=_tolerations(spec.tolerations),
     )
-    spec = _with_pod_level_requests(pod, spec)
+    spec = merge_label_keys(_with_pod_level_requests(pod, spec), meta.labels)
     return replace(pod, metadata=meta, spec=classes.resolve(spec))
 
 

@@ -1,0 +1,61 @@
+"""Tests of merging label keys into selectors."""
+
+import pytest
+from bayplan.simulation.label_keys import merge_label_keys
+
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.pod import PodSpec, TopologySpreadConstraint
+
+LABELS = {"app": "web", "pod-template-hash": "abc"}
+APP = Requirement("app", "In", ("web",))
+HASH = Requirement("pod-template-hash", "In", ("abc",))
+NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
+
+
+@pytest.mark.parametrize(
+    ("selector", "keys", "expected"),
+    [
+        pytest.param(LabelSelector(), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="a key"),
+        pytest.param(LabelSelector({}, (APP,)), ("pod-template-hash",), LabelSelector({}, (APP, HASH)), id="after all"),
+        pytest.param(LabelSelector(), ("missing",), LabelSelector(), id="a key that the pod lacks"),
+        pytest.param(None, ("pod-template-hash",), None, id="no selector"),
+        pytest.param(
+            LabelSelector({}, (HASH,)), ("pod-template-hash",), LabelSelector({}, (HASH,)), id="merged already"
+        ),
+        pytest.param(LabelSelector(), (), LabelSelector(), id="no keys"),
+    ],
+)
+def test_spread_constraints(
+    selector: LabelSelector | None, keys: tuple[str, ...], expected: LabelSelector | None
+) -> None:
+    """A constraint's keys narrow its selector to pods of the same values."""
+    constraint = TopologySpreadConstraint(label_selector=selector, match_label_keys=keys)
+    (merged,) = merge_label_keys(PodSpec(topology_spread_constraints=(constraint,)), LABELS).topology_spread_constraints
+    assert merged.label_selector == expected
+
+
+def test_affinity_terms() -> None:
+    """Terms of both kinds, required and preferred, take their keys in, mismatching ones as NotIn."""
+
+    def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
+        required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
+        preferred = PodAffinityTerm(label_selector=other, mismatch_label_keys=("pod-template-hash",))
+        return PodAffinity((required,), (WeightedPodAffinityTerm(1, preferred),))
+
+    given = terms(LabelSelector(), LabelSelector())
+    merged = merge_label_keys(PodSpec(affinity=Affinity(pod_affinity=given, pod_anti_affinity=given)), LABELS).affinity
+    expected = terms(LabelSelector({}, (HASH,)), LabelSelector({}, (NOT_HASH,)))
+    assert merged == Affinity(pod_affinity=expected, pod_anti_affinity=expected)
+
+
+def test_leaves_other_pods_alone() -> None:
+    """A pod without any keys comes out as the same object."""
+    spec = PodSpec(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm(label_selector=LabelSelector()),))))
+    assert merge_label_keys(spec, LABELS) is spec
