@@ -1,0 +1,81 @@
+"""``bayplan simulate`` and ``bayplan run`` place the same files the same way: they are the same scheduler."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane.launcher import ControlPlane
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = ROOT / "examples" / "simulate" / "cluster.yaml"
+_WAIT_SECONDS = 30.0
+_POLL_SECONDS = 0.2
+
+Outcome = dict[str, tuple[str, str]]
+"""Pod to its node and to what its PodScheduled condition says where it has none."""
+
+
+@pytest.fixture
+def own_plane(control_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A control plane with nothing on it: nodes of other tests would take pods."""
+    del control_plane  # asked for so that missing binaries are told as for every cluster test
+    with ControlPlane() as plane:
+        yield plane
+
+
+def simulated(seed: int) -> Outcome:
+    """What ``bayplan simulate`` says."""
+    command = [sys.executable, "-m", "bayplan", "simulate", str(CLUSTER), "-o", "json", "--seed", str(seed)]
+    output = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT / "operator").stdout
+    pods: list[dict[str, Any]] = json.loads(output)["pods"]
+    return {f"{pod['namespace']}/{pod['name']}": (pod["node"] or "", pod["reason"] or "") for pod in pods}
+
+
+def on_server(plane: ControlPlane) -> Outcome:
+    """What the API server shows of pods that were not there with a node before."""
+    outcome: Outcome = {}
+    for pod in json.loads(plane.kubectl("get", "pods", "-A", "-o", "json"))["items"]:
+        conditions = {entry["type"]: entry for entry in pod.get("status", {}).get("conditions", [])}
+        message = conditions.get("PodScheduled", {}).get("message", "")
+        node = pod["spec"].get("nodeName", "")
+        outcome[f"{pod['metadata']['namespace']}/{pod['metadata']['name']}"] = (node, "" if node else message)
+    return outcome
+
+
+@pytest.mark.parametrize("seed", [0, 7])
+def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, seed: int) -> None:
+    """Every pod of the files has the same node from both, or the same reason for having none."""
+    told = simulated(seed)
+    own_plane.kubectl("apply", "-f", str(ROOT / "crds"))
+    for namespace in {key.partition("/")[0] for key in told} - {"default"}:
+        own_plane.kubectl("create", "namespace", namespace)
+    documents = [document for document in yaml.safe_load_all(CLUSTER.read_text()) if document]
+    own_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
+    served = {name for name, (node, reason) in told.items() if "no profile" not in reason}
+    gated = {name for name in served if "scheduling gates" in told[name][1]}
+
+    with OperatorProcess(own_plane.kubeconfig, tmp_path / "operator.log", [f"--seed={seed}"]) as operator:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while True:
+            found = on_server(own_plane)
+            if all(node or message for name, (node, message) in found.items() if name in served - gated):
+                break
+            assert time.monotonic() < deadline, operator.log[-4000:]
+            time.sleep(_POLL_SECONDS)
+        operator.terminate()
+
+    found = on_server(own_plane)
+    assert {name: found[name] for name in served - gated} == {name: told[name] for name in served - gated}
+    assert {name: found[name][0] for name in told} == {name: told[name][0] for name in told}
