@@ -12,12 +12,14 @@ from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.registry import Registry
 from scheduler_core.plugins.default_binder import DefaultBinder
 from scheduler_core.plugins.image_locality import ImageLocality
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.plugins.node_affinity import NodeAffinity
 from scheduler_core.plugins.node_name import NodeName
 from scheduler_core.plugins.node_ports import NodePorts
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
+from scheduler_core.plugins.pod_topology_spread import PodTopologySpread
 from scheduler_core.plugins.priority_sort import PrioritySort
 from scheduler_core.plugins.scheduling_gates import SchedulingGates
 from scheduler_core.plugins.taint_toleration import TaintToleration
@@ -31,6 +33,8 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (NodeAffinity, 2),
     (NodePorts, None),
     (NodeResourcesFit, 1),
+    (PodTopologySpread, 2),
+    (InterPodAffinity, 2),
     (NodeResourcesBalancedAllocation, 1),
     (ImageLocality, 1),
     (DefaultBinder, None),

@@ -1,0 +1,130 @@
+"""InterPodAffinity: pods that want, or do not want, to share a topology domain with other pods.
+
+Owns the plugin; what it does at each extension point stands in a module of its own. Required terms of the pod and
+required anti-affinity of placed pods rule nodes out; preferred terms of both, and required affinity of placed pods,
+rank the rest.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from scheduler_core.config.plugin_args import InterPodAffinityArgs
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reads,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
+from scheduler_core.plugins.inter_pod_affinity.filtering import REJECTIONS, REQUIRED, RequiredAffinity
+from scheduler_core.plugins.inter_pod_affinity.hints import after_node_change, after_pod_change
+from scheduler_core.plugins.inter_pod_affinity.scoring import (
+    WEIGHTS,
+    has_preferences,
+    normalized,
+    summed_weights,
+    weight_tables,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+__all__ = ["InterPodAffinity"]
+
+_NOTHING_TO_DO = PreFilterResult(SKIP)
+_LOOK = PreFilterResult()
+
+
+class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
+    """Places pods near the pods that they want and away from those that they do not."""
+
+    name = "InterPodAffinity"
+    args_model = InterPodAffinityArgs
+    filter_reads = Reads.DOMAIN
+    score_reads = Reads.DOMAIN
+    normalization = Normalization.OWN
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        super().__init__(args, handle)
+        self._args: InterPodAffinityArgs = InterPodAffinityArgs() if args is None else args
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The terms, and the namespace and labels by which terms of other pods select this one."""
+        meta = pod.pod.metadata
+        return (meta.namespace, frozenset(meta.labels.items()), pod.terms)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Pods that come, go or change labels, and nodes that come or change labels."""
+        pods = ClusterEvent(Resource.POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
+        nodes = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
+        return (EventRegistration(pods, after_pod_change), EventRegistration(nodes, after_node_change))
+
+    # -- filtering ----------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Count by domain what the pod's terms and the terms about it mean; skip where there are none."""
+        if pod.terms.problem:
+            return PreFilterResult(unresolvable(f"parsing pod: {pod.terms.problem}"))
+        required = RequiredAffinity(pod, nodes)
+        if required.is_idle:
+            return _NOTHING_TO_DO
+        state.write(REQUIRED, required)
+        return _LOOK
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """Count ``added`` in."""
+        state.read(REQUIRED).count(pod, added, (nodes, row), 1)
+        return SUCCESS
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """Count ``removed`` out."""
+        state.read(REQUIRED).count(pod, removed, (nodes, row), -1)
+        return SUCCESS
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows whose domains lack what the pod needs or hold what stands against it."""
+        del pod, nodes
+        return state.read(REQUIRED).codes(rows)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """Whose terms speak against the node; only missing affinity cannot be mended by removing pods."""
+        del state, pod
+        return REJECTIONS[code]
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Sum up weights by domain; skip where nothing speaks for or against any."""
+        del rows
+        if self._args.ignore_preferred_terms_of_existing_pods and not has_preferences(pod):
+            return SKIP
+        if pod.terms.problem:
+            return error(f"failed to parse pod: {pod.terms.problem}; mend the pod's spec")
+        tables = weight_tables(pod, nodes, self._args)
+        if not tables:
+            return SKIP
+        state.write(WEIGHTS, tables)
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """The weights of the row's domains, int64 per row; negative where more speaks against it."""
+        del pod
+        count = nodes.size if isinstance(rows, slice) else len(rows)
+        return summed_weights(state.read(WEIGHTS), count, rows)
+
+    def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
+        """Spread between the lowest, 0, and the highest, 100."""
+        del state, pod
+        return normalized(raw)

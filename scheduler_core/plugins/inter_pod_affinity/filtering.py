@@ -1,0 +1,197 @@
+"""What InterPodAffinity prepares once per attempt, and what it rules out by it.
+
+Owns three families of tables by topology domain: pods that match the pod's affinity, pods that match its anti-affinity,
+and pods whose own anti-affinity speaks against it. Must not know scores. All of them are sums of counts that the pod
+index keeps anyway, so that PreFilter costs a few passes over rows and looks at no pod.
+
+A pod on a node counts for the pod's affinity only if it matches all of its required terms at once; that is why these
+terms are joined into one query, while each anti-affinity term stands for itself.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/filtering.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from scheduler_core.framework.cycle_state import StateKey
+from scheduler_core.framework.extension_points import Codes
+from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.kernels.domains import DomainTable
+from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
+from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, both
+from scheduler_core.snapshot.namespace_labels import NamespaceLabels
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_index import Counts, TermKind
+from scheduler_core.snapshot.pod_info import PodInfo
+
+# Where a node fails for several reasons the first in the reference's order stands, which is the highest number here:
+# then the codes of several keys are joined by taking the maximum.
+AFFINITY = 3
+ANTI_AFFINITY = 2
+EXISTING_ANTI_AFFINITY = 1
+REJECTIONS: dict[int, Status] = {
+    AFFINITY: unresolvable("node(s) didn't match pod affinity rules"),
+    ANTI_AFFINITY: unschedulable("node(s) didn't match pod anti-affinity rules"),
+    EXISTING_ANTI_AFFINITY: unschedulable("node(s) didn't satisfy existing pods anti-affinity rules"),
+}
+
+Tables = dict[str, DomainTable]
+"""Counts by domain, by topology key."""
+
+
+class RequiredAffinity:
+    """The state from PreFilter to Filter.
+
+    Attributes:
+        affinity: Placed pods that match all required affinity terms, by the key of each term.
+        anti: Placed pods that match a required anti-affinity term, by its key; summed over terms of one key.
+        existing: Required anti-affinity terms of placed pods that speak of the pod, by their key.
+        affinity_query: All required affinity terms as one; None without any.
+        anti_terms: The required anti-affinity terms.
+        is_own_match: Whether the pod itself matches its affinity: then it may be the first of its kind.
+    """
+
+    __slots__ = ("affinity", "affinity_query", "anti", "anti_terms", "existing", "is_own_match")
+
+    def __init__(self, pod: PodInfo, nodes: NodeColumns) -> None:
+        terms, index, meta = pod.terms, nodes.pod_index, pod.pod.metadata
+        self.anti_terms = tuple(
+            AffinityTerm(as_incoming(term.query), term.topology_key) for term in terms.required_anti
+        )
+        self.affinity_query = joined((term.query for term in terms.required), nodes.namespaces)
+        self.affinity: Tables = {}
+        self.is_own_match = False
+        query = self.affinity_query
+        if query is not None:
+            counts = index.query(query).total
+            for key in dict.fromkeys(term.topology_key for term in terms.required):
+                self.affinity[key] = _table(nodes, key, counts)
+            self.is_own_match = query.matches(meta.namespace, meta.labels, nodes.namespaces.get(meta.namespace))
+        self.anti = _tables(nodes, ((term.topology_key, index.query(term.query).total) for term in self.anti_terms))
+        about = index.terms_about(TermKind.REQUIRED_ANTI, pod)
+        existing = _tables(nodes, ((held.term.topology_key, held.holders) for held in about))
+        self.existing = {key: table for key, table in existing.items() if table.counts.any()}
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is asked by the pod or of it."""
+        return not (self.existing or self.anti_terms) and self.affinity_query is None
+
+    def clone(self) -> RequiredAffinity:
+        """A copy for a what-if."""
+        copy = object.__new__(RequiredAffinity)
+        copy.affinity_query = self.affinity_query
+        copy.anti_terms = self.anti_terms
+        copy.is_own_match = self.is_own_match
+        copy.affinity = _cloned(self.affinity)
+        copy.anti = _cloned(self.anti)
+        copy.existing = _cloned(self.existing)
+        return copy
+
+    def count(self, pod: PodInfo, other: PodInfo, where: tuple[NodeColumns, int], sign: int) -> None:
+        """Count another pod in or out.
+
+        Args:
+            pod: The pod to place.
+            other: The pod that came or went.
+            where: The columns and the row.
+            sign: 1 or -1.
+        """
+        nodes, row = where
+        own, meta = pod.pod.metadata, other.pod.metadata
+        own_namespace = nodes.namespaces.get(own.namespace) or {}
+        for term in other.terms.required_anti:
+            if term.query.matches(own.namespace, own.labels, own_namespace):
+                key = term.topology_key
+                if key not in self.existing:
+                    self.existing[key] = _table(nodes, key, None)
+                self.existing[key].add(row, sign)
+        namespace = nodes.namespaces.get(meta.namespace)
+        query = self.affinity_query
+        if query is not None and query.matches(meta.namespace, meta.labels, namespace):
+            for table in self.affinity.values():
+                table.add(row, sign)
+        for term in self.anti_terms:
+            if term.query.matches(meta.namespace, meta.labels, namespace):
+                self.anti[term.topology_key].add(row, sign)
+
+    def codes(self, rows: Rows) -> Codes | None:
+        """Judge rows: int16 each, None if all of them pass."""
+        codes: Codes | None = None
+        is_first = self.is_own_match and not any(table.counts.any() for table in self.affinity.values())
+        for table in self.affinity.values():
+            ids = table.ids[rows]
+            # The first of its kind needs a domain only; others need one that holds a pod they match.
+            fails = ids < 0 if is_first else table.counts.take(ids) <= 0
+            codes = _highest(codes, np.multiply(fails, AFFINITY, dtype=np.int16))
+        for code, tables in ((ANTI_AFFINITY, self.anti), (EXISTING_ANTI_AFFINITY, self.existing)):
+            for table in tables.values():
+                fails = table.counts.take(table.ids[rows]) > 0
+                codes = _highest(codes, np.multiply(fails, code, dtype=np.int16))
+        return codes
+
+
+REQUIRED: StateKey[RequiredAffinity] = StateKey("InterPodAffinity/required")
+
+
+def as_incoming(query: PodQuery) -> PodQuery:
+    """A query as the reference asks it for the pod that is being placed.
+
+    It names the namespaces that a namespace selector selects, but keeps the selector too and asks it with no labels at
+    all. A selector that no labels satisfy (NotIn, DoesNotExist) so reaches every namespace.
+    """
+    selector = query.namespace_selector
+    if selector.is_everything or not selector.matches({}):
+        return query
+    return PodQuery(query.selector, query.namespaces, MATCH_EVERYTHING)
+
+
+def joined(queries: Iterable[PodQuery], namespaces: NamespaceLabels) -> PodQuery | None:
+    """One query for the pods that all of the queries of an incoming pod mean; None for no query."""
+    asked = [as_incoming(query) for query in queries]
+    if not asked:
+        return None
+    selector: LabelMatcher = MATCH_EVERYTHING
+    for query in asked:
+        selector = both(selector, query.selector)
+    first = asked[0]
+    if all(_same_namespaces(first, query) for query in asked):
+        return PodQuery(selector, first.namespaces, first.namespace_selector)
+    names: frozenset[str] | None = None
+    for query in asked:
+        if not query.namespace_selector.is_everything:
+            own = query.namespaces | namespaces.selected(query.namespace_selector)
+            names = own if names is None else names & own
+    if names is None:
+        return PodQuery(selector, frozenset(), MATCH_EVERYTHING)
+    return PodQuery(selector, names, MATCH_NOTHING)
+
+
+def _same_namespaces(one: PodQuery, other: PodQuery) -> bool:
+    return one.namespaces == other.namespaces and one.namespace_selector == other.namespace_selector
+
+
+def _table(nodes: NodeColumns, key: str, counts: Counts | None) -> DomainTable:
+    column = nodes.label_column(key)
+    domains = len(column.values)
+    if counts is None:
+        return DomainTable(column.ids, np.zeros(domains + 1, dtype=np.int64))
+    return DomainTable.of_rows(counts[: nodes.size], column.ids, domains)
+
+
+def _tables(nodes: NodeColumns, counts_by_key: Iterable[tuple[str, Counts]]) -> Tables:
+    summed: dict[str, Counts] = {}
+    for key, counts in counts_by_key:
+        summed[key] = summed[key] + counts if key in summed else counts
+    return {key: _table(nodes, key, counts) for key, counts in summed.items()}
+
+
+def _cloned(tables: Tables) -> Tables:
+    return {key: table.clone() for key, table in tables.items()}
+
+
+def _highest(codes: Codes | None, more: Codes) -> Codes:
+    return more if codes is None else np.maximum(codes, more, out=codes)

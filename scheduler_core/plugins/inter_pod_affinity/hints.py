@@ -1,0 +1,76 @@
+"""Which events may help a pod that InterPodAffinity rejected.
+
+Owns the judgement of one event. Must not know columns: a hint is asked for every waiting pod and has to answer from the
+objects alone, so it errs towards trying again.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/plugin.go``. As there, namespace
+selectors are asked with no labels: a pod of a namespace that is only selected by label is not recognised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from scheduler_core.framework.cluster_events import Hint
+from scheduler_core.model.affinity_terms import AffinityTerm, affinity_terms
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+
+_NO_LABELS: dict[str, str] = {}
+
+
+def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a placed pod begins to match the pod's affinity, or one that stood against it ceases to."""
+    if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
+        return Hint.QUEUE
+    if old is not None and new is not None and new.metadata.uid == pod.metadata.uid:
+        return Hint.QUEUE
+    if _is_nowhere(old) or _is_nowhere(new):
+        return Hint.SKIP
+    terms = affinity_terms(pod)
+    if terms.problem:
+        return Hint.QUEUE
+    if old is not None and new is not None:
+        begins = not _matches_all(terms.required, old) and _matches_all(terms.required, new)
+        ceases = _matches_all(terms.required_anti, old) and not _matches_all(terms.required_anti, new)
+        return _queue_if(begins or ceases)
+    if new is not None:
+        return _queue_if(_matches_all(terms.required, new))
+    if old is None or _matches_all(terms.required_anti, old):
+        return Hint.QUEUE
+    return _queue_if(_matches_all(affinity_terms(old).required_anti, pod))
+
+
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if a node comes that may serve, or changes its domain of a key that the pod names."""
+    if not isinstance(new, Node) or not isinstance(old, Node | None):
+        return Hint.QUEUE
+    terms = affinity_terms(pod)
+    if terms.problem:
+        return Hint.QUEUE
+    now = new.metadata.labels
+    if old is None:
+        return _queue_if(bool(terms.required_anti) or any(term.topology_key in now for term in terms.required))
+    before = old.metadata.labels
+    for term in terms.required:
+        key = term.topology_key
+        if key in now and before.get(key) != now[key]:
+            return Hint.QUEUE
+    for term in terms.required_anti:
+        key = term.topology_key
+        if key in before and now.get(key) != before[key]:
+            return Hint.QUEUE
+    return Hint.SKIP
+
+
+def _is_nowhere(pod: Pod | None) -> bool:
+    return pod is not None and not pod.spec.node_name and not pod.status.nominated_node_name
+
+
+def _matches_all(terms: Sequence[AffinityTerm], pod: Pod) -> bool:
+    meta = pod.metadata
+    return bool(terms) and all(term.query.matches(meta.namespace, meta.labels, _NO_LABELS) for term in terms)
+
+
+def _queue_if(helps: bool) -> Hint:
+    return Hint.QUEUE if helps else Hint.SKIP

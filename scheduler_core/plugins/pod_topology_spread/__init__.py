@@ -1,0 +1,185 @@
+"""PodTopologySpread: pods of a kind are spread evenly over the domains of a topology.
+
+Owns the plugin and the choice between a pod's own constraints and the defaults; what it does at each extension point
+stands in a module of its own.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+from scheduler_core.config.plugin_args import PodTopologySpreadArgs
+from scheduler_core.errors import SelectorError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    Normalization,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reads,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import required_node_affinity
+from scheduler_core.plugins.pod_topology_spread import hints
+from scheduler_core.plugins.pod_topology_spread.constraints import (
+    DO_NOT_SCHEDULE,
+    SCHEDULE_ANYWAY,
+    Constraints,
+    NodeInclusion,
+    compiled,
+)
+from scheduler_core.plugins.pod_topology_spread.default_constraints import (
+    constraints_of,
+    default_constraints,
+    is_system_defaulted,
+)
+from scheduler_core.plugins.pod_topology_spread.filtering import REJECTIONS, REQUIRED, RequiredSpread
+from scheduler_core.plugins.pod_topology_spread.scoring import PREFERRED, SpreadScoring
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.workload_index import WorkloadIndex
+
+__all__ = ["PodTopologySpread"]
+
+_NOTHING_TO_DO = PreFilterResult(SKIP)
+_LOOK = PreFilterResult()
+
+
+class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
+    """Keeps the numbers of matching pods in the domains of a topology close to each other."""
+
+    name = "PodTopologySpread"
+    args_model = PodTopologySpreadArgs
+    filter_reads = Reads.DOMAIN
+    score_reads = Reads.DOMAIN
+    normalization = Normalization.OWN
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        super().__init__(args, handle)
+        checked: PodTopologySpreadArgs = PodTopologySpreadArgs() if args is None else args
+        self._defaults = constraints_of(checked)
+        self._is_system_defaulted = is_system_defaulted(checked)
+        self._inclusion = NodeInclusion()
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The constraints, what they count the pod as, and what decides which nodes they count."""
+        own, workloads = pod.pod, self.handle.nodes.workloads
+        try:
+            required = self._constraints(own, workloads, DO_NOT_SCHEDULE)
+            preferred = self._constraints(own, workloads, SCHEDULE_ANYWAY)
+        except SelectorError:
+            return None
+        if not (required or preferred):
+            return ()
+        own_matches = tuple(constraint.selector.matches(own.metadata.labels) for constraint in required)
+        policies = (required_node_affinity(own), own.spec.tolerations)
+        has_own = bool(own.spec.topology_spread_constraints)
+        return (own.metadata.namespace, required, own_matches, preferred, policies, has_own)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Pods that come, go or change labels, new tolerations, and nodes that come, go or change labels or taints."""
+        pod_actions = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
+        node_actions = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
+        return (
+            EventRegistration(ClusterEvent(Resource.POD, pod_actions), self.after_pod_change),
+            EventRegistration(ClusterEvent(Resource.NODE, node_actions), self.after_node_change),
+        )
+
+    def after_pod_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if what the constraints count changes."""
+        if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
+            return Hint.QUEUE
+        try:
+            constraints = self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+        except SelectorError:
+            return Hint.QUEUE
+        return hints.after_pod_change(pod, constraints, old, new)
+
+    def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        """Queue if domains, or the nodes in them that count, may change."""
+        if not isinstance(old, Node | None) or not isinstance(new, Node | None):
+            return Hint.QUEUE
+        try:
+            constraints = self._constraints(pod, self.handle.nodes.workloads, DO_NOT_SCHEDULE)
+        except SelectorError:
+            return Hint.QUEUE
+        return hints.after_node_change(constraints, old, new)
+
+    def _constraints(self, pod: Pod, workloads: WorkloadIndex, action: str) -> Constraints:
+        """The constraints of one kind: all of the pod's own or, if it has none of any kind, the defaults."""
+        own = pod.spec.topology_spread_constraints
+        if own:
+            return compiled(own, pod.metadata.labels, action)
+        return default_constraints(self._defaults, pod, workloads, action)
+
+    # -- filtering ----------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Count matching pods by domain; skip where no constraint has to hold."""
+        try:
+            constraints = self._constraints(pod.pod, nodes.workloads, DO_NOT_SCHEDULE)
+        except SelectorError as problem:
+            return PreFilterResult(error(f"spread constraints cannot be read; mend the pod's spec: {problem}"))
+        if not constraints:
+            return _NOTHING_TO_DO
+        state.write(REQUIRED, RequiredSpread.of(pod, nodes, constraints, self._inclusion))
+        return _LOOK
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """Count ``added`` in."""
+        del nodes
+        state.read(REQUIRED).count(pod, added, row, 1)
+        return SUCCESS
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        """Count ``removed`` out."""
+        del nodes
+        state.read(REQUIRED).count(pod, removed, row, -1)
+        return SUCCESS
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows without a key, and rows whose domain would be too far ahead of the emptiest."""
+        del pod, nodes
+        return state.read(REQUIRED).codes(rows)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """Whether the node lacks a label, which nothing mends, or its domain holds too many pods."""
+        del state, pod
+        return REJECTIONS[code]
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Weigh the domains of the feasible rows; skip where no constraint is a preference."""
+        try:
+            constraints = self._constraints(pod.pod, nodes.workloads, SCHEDULE_ANYWAY)
+        except SelectorError as problem:
+            return error(f"spread constraints cannot be read; mend the pod's spec: {problem}")
+        if not constraints:
+            return SKIP
+        needs_all_keys = bool(pod.pod.spec.topology_spread_constraints) or not self._is_system_defaulted
+        scoring = SpreadScoring(pod, nodes, rows, needs_all_keys)
+        state.write(PREFERRED, scoring.preferred(constraints, self._inclusion))
+        return SUCCESS
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """Weighted matching pods in the row's domains, int64 per row; fewer are better."""
+        del pod, nodes, rows
+        return state.read(PREFERRED).raw()
+
+    def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
+        """Turn round to 0..100; rows that are ignored get 0."""
+        del pod
+        return state.read(PREFERRED).normalized(raw)

@@ -1,0 +1,174 @@
+"""Spread constraints, compiled, and the nodes that each of them counts.
+
+Owns the reading of a pod's constraints and the node inclusion policies. Must not know what is made of the counts.
+
+Labels named by ``matchLabelKeys`` are joined into the selector here, although the API server does so too since 1.34:
+the same condition twice is one condition, and pods that older API servers have stored still mean what they say.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scheduler_core.kernels.domains import DomainIds
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from scheduler_core.model.selectors import LabelMatcher, both, compile_label_selector, equality_matcher
+from scheduler_core.model.selectors import required_node_affinity as required_affinity_of
+from scheduler_core.plugins.taint_toleration import TolerationTables
+from scheduler_core.snapshot.label_columns import NO_VALUE
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.pod_info import PodInfo
+
+DO_NOT_SCHEDULE = "DoNotSchedule"
+SCHEDULE_ANYWAY = "ScheduleAnyway"
+_HONOR = "Honor"
+
+Mask = NDArray[np.bool_]
+
+
+class SpreadConstraint(Struct, gc=False, frozen=True):
+    """One constraint.
+
+    Attributes:
+        max_skew: How many more pods a domain may hold than the emptiest.
+        topology_key: Whose domains.
+        selector: Which pods of the pod's namespace count.
+        min_domains: With fewer domains the emptiest one counts as empty.
+        honors_affinity: Whether only nodes count that the pod's node selector and affinity allow.
+        honors_taints: Whether only nodes count whose taints the pod tolerates.
+    """
+
+    max_skew: int
+    topology_key: str
+    selector: LabelMatcher
+    min_domains: int = 1
+    honors_affinity: bool = True
+    honors_taints: bool = False
+
+
+Constraints = tuple[SpreadConstraint, ...]
+
+
+def compiled(constraints: Iterable[TopologySpreadConstraint], labels: Mapping[str, str], action: str) -> Constraints:
+    """Compile the constraints of one kind.
+
+    Args:
+        constraints: All of a pod's.
+        labels: The pod's labels, which ``matchLabelKeys`` name.
+        action: The ``whenUnsatisfiable`` of those that are wanted.
+
+    Raises:
+        SelectorError: A selector cannot be read.
+    """
+    return tuple(_compiled(one, labels) for one in constraints if one.when_unsatisfiable == action)
+
+
+def _compiled(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -> SpreadConstraint:
+    selector = compile_label_selector(constraint.label_selector)
+    matched = {key: labels[key] for key in constraint.match_label_keys if key in labels}
+    if matched:
+        selector = both(equality_matcher(matched), selector)
+    return SpreadConstraint(
+        constraint.max_skew,
+        constraint.topology_key,
+        selector,
+        1 if constraint.min_domains is None else constraint.min_domains,
+        constraint.node_affinity_policy in (None, _HONOR),
+        constraint.node_taints_policy == _HONOR,
+    )
+
+
+def has_all_keys(labels: Mapping[str, str], constraints: Sequence[SpreadConstraint]) -> bool:
+    """Whether a node belongs to a domain of every constraint."""
+    return all(constraint.topology_key in labels for constraint in constraints)
+
+
+class NodeInclusion:
+    """Says which nodes constraints count; keeps tables of tolerations and selectors between pods."""
+
+    __slots__ = ("_matching", "_tolerations")
+
+    def __init__(self) -> None:
+        self._tolerations = TolerationTables()
+        self._matching: NodeMatching | None = None
+
+    def counted_ids(
+        self, pod: PodInfo, nodes: NodeColumns, constraints: Constraints, *, all_keys: bool
+    ) -> list[DomainIds]:
+        """The domain of each row as each constraint counts it.
+
+        Args:
+            pod: The pod to place.
+            nodes: The columns.
+            constraints: The constraints.
+            all_keys: Whether a node without the key of any constraint counts for none.
+
+        Returns:
+            int32[row] per constraint: the domain, -1 for rows of none and for rows that do not count. Without
+            ``all_keys`` rows without the key cannot be told from those that do not count.
+        """
+        keyed = with_all_keys(nodes, constraints) if all_keys else None
+        allowed = tolerated = None
+        if any(constraint.honors_affinity for constraint in constraints):
+            allowed = self._allowed(pod.pod, nodes)
+        if any(constraint.honors_taints for constraint in constraints):
+            tolerated = self._tolerated(pod.pod, nodes)
+        found: list[DomainIds] = []
+        for constraint in constraints:
+            mask = keyed
+            if constraint.honors_affinity:
+                mask = _met(mask, allowed)
+            if constraint.honors_taints:
+                mask = _met(mask, tolerated)
+            ids = nodes.label_column(constraint.topology_key).ids
+            found.append(ids if mask is None else np.where(mask, ids, np.int32(NO_VALUE)))
+        return found
+
+    def included(self, pod: PodInfo, nodes: NodeColumns, constraint: SpreadConstraint) -> Mask:
+        """Which rows a constraint's policies include, bool[row], whether they have its key or not."""
+        mask: Mask | None = None
+        if constraint.honors_affinity:
+            mask = self._allowed(pod.pod, nodes)
+        if constraint.honors_taints:
+            mask = _met(mask, self._tolerated(pod.pod, nodes))
+        return nodes.alive if mask is None else mask & nodes.alive
+
+    def _allowed(self, pod: Pod, nodes: NodeColumns) -> Mask | None:
+        required = required_affinity_of(pod)
+        if required.is_everything:
+            return None
+        matching = self._matching
+        if matching is None or matching.nodes is not nodes:
+            matching = self._matching = NodeMatching(nodes)
+        return matching.required(required, ALL_ROWS)
+
+    def _tolerated(self, pod: Pod, nodes: NodeColumns) -> Mask | None:
+        table = self._tolerations.table(pod.spec.tolerations, nodes.taint_sets)
+        if not table.rejects:
+            return None
+        tolerated: Mask = table.codes.take(nodes.taint_set_ids) == 0
+        return tolerated
+
+
+def with_all_keys(nodes: NodeColumns, constraints: Iterable[SpreadConstraint]) -> Mask | None:
+    """Rows that have the key of every constraint; None where that is one key, which the row's domain tells."""
+    keys = dict.fromkeys(constraint.topology_key for constraint in constraints)
+    if len(keys) == 1:
+        return None
+    mask: Mask | None = None
+    for key in keys:
+        mask = _met(mask, nodes.label_column(key).ids >= 0)
+    return mask
+
+
+def _met(mask: Mask | None, condition: Mask | None) -> Mask | None:
+    if mask is None or condition is None:
+        return condition if mask is None else mask
+    return mask & condition

@@ -1,0 +1,68 @@
+"""The constraints of pods that have none of their own.
+
+Owns the system's defaults and the reading of those in the args. Their selector is what the services and the owner of
+the pod select by; a pod that nothing selects has no default constraints, since there is nothing to spread.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from msgspec.structs import replace
+
+from scheduler_core.config.plugin_args import PodTopologySpreadArgs
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from scheduler_core.plugins.pod_topology_spread.constraints import SCHEDULE_ANYWAY, Constraints, compiled
+from scheduler_core.snapshot.workload_index import WorkloadIndex
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+SYSTEM_DEFAULTS = (
+    TopologySpreadConstraint(max_skew=3, topology_key=HOSTNAME, when_unsatisfiable=SCHEDULE_ANYWAY),
+    TopologySpreadConstraint(max_skew=5, topology_key=ZONE, when_unsatisfiable=SCHEDULE_ANYWAY),
+)
+
+
+def is_system_defaulted(args: PodTopologySpreadArgs) -> bool:
+    """Whether the system's defaults hold."""
+    return args.defaulting_type == "System"
+
+
+def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstraint, ...]:
+    """The constraints that args stand for, without selectors."""
+    if is_system_defaulted(args):
+        return SYSTEM_DEFAULTS
+    return tuple(
+        TopologySpreadConstraint(
+            max_skew=one.max_skew,
+            topology_key=one.topology_key,
+            when_unsatisfiable=one.when_unsatisfiable,
+            min_domains=one.min_domains,
+            node_affinity_policy=one.node_affinity_policy,
+            node_taints_policy=one.node_taints_policy,
+        )
+        for one in args.default_constraints
+    )
+
+
+def default_constraints(
+    defaults: Sequence[TopologySpreadConstraint], pod: Pod, workloads: WorkloadIndex, action: str
+) -> Constraints:
+    """The defaults of one kind as they hold for a pod.
+
+    Args:
+        defaults: What the profile says.
+        pod: A pod without constraints.
+        workloads: Services and owners.
+        action: The ``whenUnsatisfiable`` of those that are wanted.
+    """
+    constraints = compiled(defaults, {}, action)
+    if not constraints:
+        return ()
+    selector = workloads.default_selector(pod)
+    if selector.is_everything:
+        return ()
+    return tuple(replace(constraint, selector=selector) for constraint in constraints)
