@@ -48,14 +48,20 @@ class LabelGate(PreEnqueuePlugin):
 
 
 class QueueMachine(RuleBasedStateMachine):
-    """Everything that may be done to a queue; ``known`` are the pods that exist, ``flying`` the attempts under way."""
+    """Everything that may be done to a queue.
+
+    Attributes:
+        known: Pods that exist.
+        flying: Attempts under way.
+        live: Profiles that are served.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.clock = VirtualClock()
         self.columns = NodeColumns()
-        self.rules: dict[str, QueueingRules] = {}
-        self.queue = SchedulingQueue(self.rules.get, self.clock)
+        self.live: dict[str, QueueingRules] = {}
+        self.queue = SchedulingQueue(self.live.get, self.clock)
         self.hint: Hint | None = Hint.QUEUE
         self.known: dict[str, Pod] = {}
         self.flying: dict[str, QueuedPod] = {}
@@ -91,7 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
     def try_next(self) -> None:
         queued = self.queue.pop()
         if queued is not None:
-            assert queued.profile in self.rules
+            assert queued.profile in self.live
             self.flying[queued.info.pod.metadata.name] = queued
 
     @precondition(lambda self: self.flying)
@@ -135,7 +141,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(profile=PROFILES)
     def go_live(self, profile: str) -> None:
-        self.rules[profile] = QueueingRules(
+        self.live[profile] = QueueingRules(
             (LabelGate(None, FakeHandle()),),
             {"A": (EventRegistration(NODE_ADD, self._hint),), "B": (EventRegistration(EVERY_EVENT),)},
             self._key,
@@ -144,7 +150,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(profile=PROFILES)
     def go_away(self, profile: str) -> None:
-        self.rules.pop(profile, None)
+        self.live.pop(profile, None)
         self.queue.profile_changed(profile)
 
     @invariant()
@@ -156,7 +162,7 @@ class QueueMachine(RuleBasedStateMachine):
             queued = self.queue.find(self.known[name].metadata.uid)
             assert queued is not None
             assert queued.info.pod is self.known[name]
-            assert place in ("parked", "inFlight") or queued.profile in self.rules
+            assert place in ("parked", "inFlight") or queued.profile in self.live
             assert (place == "gated") is bool(queued.gated_by) or place in ("parked", "inFlight")
 
     @invariant()

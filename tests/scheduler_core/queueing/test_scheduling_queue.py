@@ -67,13 +67,21 @@ class World:
         self.rules[name] = QueueingRules(
             (LabelGate(None, FakeHandle()),),
             {
-                "A": (EventRegistration(NODE_ADD, lambda pod, old, new: self.hint(pod, old, new)),),
+                "A": (EventRegistration(NODE_ADD, self.hint_now),),
                 "B": (EventRegistration(ClusterEvent(Resource.WILDCARD, Action.ALL)),),
                 "LabelGate": (EventRegistration(LABELLED),),
             },
-            lambda queued: self.sort_key(queued),
+            self.key_now,
         )
         self.queue.profile_changed(name)
+
+    def hint_now(self, waiting: Pod, old: object | None, new: object | None) -> Hint:
+        """What the hint of the moment says."""
+        return self.hint(waiting, old, new)
+
+    def key_now(self, queued: QueuedPod) -> Any:
+        """What the QueueSort plugin of the moment says."""
+        return self.sort_key(queued)
 
     def withdraw(self, name: str) -> None:
         """Let a profile go."""

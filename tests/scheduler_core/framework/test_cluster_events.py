@@ -1,0 +1,61 @@
+"""Which registration asks to be told of which event, and how events are called."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.framework.cluster_events import (
+    ASSIGNED_POD_ADD,
+    EVERY_EVENT,
+    NODE_ADD,
+    NODE_DELETE,
+    UNSCHEDULABLE_TIMEOUT,
+    Action,
+    ClusterEvent,
+    Resource,
+)
+
+TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
+
+
+@pytest.mark.parametrize(
+    ("registered", "happened", "covers"),
+    [
+        pytest.param(NODE_ADD, NODE_ADD, True, id="itself"),
+        pytest.param(NODE_ADD, NODE_DELETE, False, id="another-action"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT), TAINT, True, id="one-of-two"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), TAINT, True, id="any-update"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE), NODE_ADD, False, id="an-update-is-no-coming"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.ALL), NODE_DELETE, True, id="all-actions"),
+        pytest.param(ClusterEvent(Resource.POD, Action.ADD), NODE_ADD, False, id="another-kind"),
+        pytest.param(EVERY_EVENT, ASSIGNED_POD_ADD, True, id="every-event"),
+        pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_ADD, True, id="any-kind"),
+        pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), NODE_DELETE, False, id="any-kind-another-action"),
+        pytest.param(TAINT, UNSCHEDULABLE_TIMEOUT, True, id="what-concerns-everybody"),
+    ],
+)
+def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) -> None:
+    """By kind and by action; a wildcard on either side stands for all kinds."""
+    assert registered.covers(happened) is covers
+
+
+@pytest.mark.parametrize(
+    ("event", "name"),
+    [
+        pytest.param(NODE_ADD, "NodeAdd", id="kind-and-action"),
+        pytest.param(TAINT, "NodeUpdateNodeTaint", id="words"),
+        pytest.param(ASSIGNED_POD_ADD, "AssignedPodAdd", id="label"),
+        pytest.param(ClusterEvent(Resource.CSI_NODE, Action.ADD), "CSINodeAdd", id="group-left-out"),
+    ],
+)
+def test_names(event: ClusterEvent, name: str) -> None:
+    """For metrics and logs."""
+    assert event.name == name
+
+
+def test_every_update_is_an_update() -> None:
+    """Each single bit belongs to coming, going or changing."""
+    assert Action.ALL == Action.ADD | Action.DELETE | Action.UPDATE
+    for action in Action:
+        assert action & Action.ALL
+        assert bool(action & Action.UPDATE) is action.name.startswith("UPDATE")  # type: ignore[union-attr]  # named

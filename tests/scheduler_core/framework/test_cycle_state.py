@@ -1,0 +1,67 @@
+"""What plugins keep within an attempt."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+
+NUMBER: StateKey[int] = StateKey("Plugin/number")
+
+
+class Counted:
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def clone(self) -> Counted:
+        return Counted(self.count)
+
+
+COUNTED: StateKey[Counted] = StateKey("Plugin/counted")
+NAMES: StateKey[list[str]] = StateKey("Plugin/names")
+
+
+def test_read_what_was_written() -> None:
+    """The last one."""
+    state = CycleState()
+    state.write(NUMBER, 1)
+    state.write(NUMBER, 2)
+    assert (state.read(NUMBER), state.get(NUMBER)) == (2, 2)
+
+
+def test_nothing_was_written() -> None:
+    """Reading says which plugin lacks what; asking does not mind."""
+    state = CycleState()
+    assert state.get(NUMBER) is None
+    with pytest.raises(
+        PluginError, match=r'plugin "Plugin" failed at cycleState: no "Plugin/number".*enable'
+    ) as raised:
+        state.read(NUMBER)
+    assert raised.value.plugin == "Plugin"
+
+
+def test_a_falsy_value_is_a_value() -> None:
+    """0 was written."""
+    state = CycleState()
+    state.write(NUMBER, 0)
+    assert state.read(NUMBER) == 0
+
+
+def test_clone() -> None:
+    """What can be cloned is, what cannot is shared, and the skips are apart."""
+    state = CycleState()
+    state.write(COUNTED, Counted(1))
+    state.write(NAMES, ["a"])
+    state.skip_filter.add("A")
+    copy = state.clone()
+    copy.read(COUNTED).count = 2
+    copy.skip_filter.add("B")
+    copy.skip_score.add("C")
+    copy.skip_pre_bind.add("D")
+    copy.write(NUMBER, 1)
+    assert state.read(COUNTED).count == 1
+    assert copy.read(NAMES) is state.read(NAMES)
+    assert (state.skip_filter, state.skip_score, state.skip_pre_bind) == ({"A"}, set(), set())
+    assert copy.skip_filter == {"A", "B"}
+    assert state.get(NUMBER) is None

@@ -1,0 +1,98 @@
+"""Why a pod fits nowhere, in one sentence worded as kube-scheduler words it."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
+
+STATUSES = {
+    1: unschedulable("Insufficient cpu").of("Fit"),
+    2: unschedulable("Insufficient cpu", "Insufficient memory").of("Fit"),
+    3: unresolvable("node(s) had untolerated taint(s)").of("Taint"),
+    4: unschedulable().of("Silent"),
+}
+
+
+def diagnosis(verdicts: list[int], evaluated: list[bool] | None = None, count: int | None = None) -> Diagnosis:
+    looked_at = np.array([True] * len(verdicts) if evaluated is None else evaluated)
+    return Diagnosis(
+        len(verdicts) if count is None else count, np.array(verdicts, dtype=np.int32), looked_at, STATUSES.__getitem__
+    )
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "message"),
+    [
+        pytest.param([1], "0/1 nodes are available: 1 Insufficient cpu.", id="one"),
+        pytest.param(
+            [1, 1, 3],
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu.",
+            id="two-reasons",
+        ),
+        pytest.param(
+            [1, 2], "0/2 nodes are available: 1 Insufficient memory, 2 Insufficient cpu.", id="a-reason-of-two-statuses"
+        ),
+        pytest.param(
+            [3] * 9 + [1] * 10,
+            "0/19 nodes are available: 10 Insufficient cpu, 9 node(s) had untolerated taint(s).",
+            id="counts-sorted-as-text",
+        ),
+        pytest.param([4], "0/1 nodes are available:", id="no-reason-given"),
+    ],
+)
+def test_message(verdicts: list[int], message: str) -> None:
+    """Reasons are counted over nodes, whoever gave them, and sorted as text."""
+    assert diagnosis(verdicts).message() == message
+
+
+def test_rows_that_were_not_looked_at_do_not_count() -> None:
+    """The number of nodes is that of all, the reasons are those of the ones looked at."""
+    assert diagnosis([1, 1, 3], [True, False, False], 2).message() == "0/2 nodes are available: 1 Insufficient cpu."
+
+
+@pytest.mark.parametrize(
+    ("status", "after", "message"),
+    [
+        pytest.param(unresolvable("bad volume"), "", "0/2 nodes are available: bad volume.", id="pre-filter"),
+        pytest.param(unresolvable("a", "b"), "", "0/2 nodes are available: a, b.", id="pre-filter-two-reasons"),
+        pytest.param(unresolvable(), "", "0/2 nodes are available:", id="pre-filter-no-reason"),
+        pytest.param(unresolvable("a"), "preemption: no.", "0/2 nodes are available: a. preemption: no.", id="both"),
+        pytest.param(
+            SUCCESS, "preemption: no.", "0/2 nodes are available: 2 Insufficient cpu. preemption: no.", id="post-filter"
+        ),
+    ],
+)
+def test_message_of_the_whole_pod(status: Status, after: str, message: str) -> None:
+    """A rejection by PreFilter stands for all nodes; PostFilter's words come last."""
+    found = diagnosis([1, 1])
+    found.pre_filter, found.post_filter_message = status, after
+    assert found.message() == message
+
+
+def test_rows_by_code() -> None:
+    """Which preemption may help, and which not."""
+    found = diagnosis([0, 1, 2, 3, 1], [True, True, True, True, False])
+    assert found.rows_with(Code.UNSCHEDULABLE).tolist() == [1, 2]
+    assert found.rows_with(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [3]
+
+
+def test_status_of_a_row() -> None:
+    """Success where it was not rejected or not looked at."""
+    found = diagnosis([0, 1, 3], [True, True, False])
+    assert [found.status_of(row).code for row in range(3)] == [Code.SUCCESS, Code.UNSCHEDULABLE, Code.SUCCESS]
+
+
+def test_distinct_verdicts_are_decoded_once() -> None:
+    """Not once per node."""
+    asked: list[int] = []
+
+    def decode(verdict: int) -> Status:
+        asked.append(verdict)
+        return STATUSES[verdict]
+
+    found = Diagnosis(1000, np.full(1000, 1, dtype=np.int32), np.ones(1000, dtype=np.bool_), decode)
+    assert list(found.counted()) == [(STATUSES[1], 1000)]
+    assert asked == [1]

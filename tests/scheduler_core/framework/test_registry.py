@@ -1,0 +1,135 @@
+"""The registry: which plugins exist, and what is refused."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from scheduler_core.errors import RegistryError
+from scheduler_core.framework.extension_points import FilterPlugin, Plugin, PreEnqueuePlugin
+from scheduler_core.framework.registry import ENTRY_POINT_GROUP, Registry
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class Gate(PreEnqueuePlugin):
+    name = "Gate"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return SUCCESS
+
+
+class SameName(Gate):
+    pass
+
+
+class Nameless(PreEnqueuePlugin):
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return SUCCESS
+
+
+class Pointless(Plugin):
+    name = "Pointless"
+
+
+class Unfinished(FilterPlugin):
+    name = "Unfinished"
+
+
+def test_a_plugin_is_found_by_its_name() -> None:
+    """And no other."""
+    registry = Registry([Gate])
+    assert registry.get("Gate") is Gate
+    assert registry.get("Other") is None
+    assert ("Gate" in registry, "Other" in registry, list(registry)) == (True, False, ["Gate"])
+
+
+@pytest.mark.parametrize(
+    ("plugin", "says"),
+    [
+        pytest.param(SameName, 'plugin "Gate" is registered already', id="duplicate"),
+        pytest.param(Nameless, "Nameless has no name", id="nameless"),
+        pytest.param(Pointless, 'plugin "Pointless" serves no extension point', id="no-point"),
+        pytest.param(Unfinished, 'plugin "Unfinished" lacks decode, filter', id="abstract"),
+        pytest.param(object, "is not a subclass of Plugin", id="another-class"),
+        pytest.param("Gate", "is not a subclass of Plugin", id="no-class"),
+        pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused
+    ],
+)
+def test_what_is_refused(plugin: object, says: str) -> None:
+    """With its name and what to do."""
+    registry = Registry([Gate])
+    with pytest.raises(RegistryError, match=says):
+        registry.register(plugin)
+    assert list(registry) == ["Gate"]
+
+
+def test_the_origin_is_named() -> None:
+    """So that the user finds the package that is at fault."""
+    with pytest.raises(RegistryError, match=r"\(from my-package\)"):
+        Registry([Gate]).register(SameName, "my-package")
+
+
+class FakeEntryPoint(EntryPoint):
+    """An entry point whose loading the test decides."""
+
+    def load(self) -> Any:
+        what = LOADS[self.name]
+        if isinstance(what, Exception):
+            raise what
+        return what
+
+
+LOADS: dict[str, object] = {
+    "fine": Gate,
+    "same": SameName,
+    "broken": ImportError("no module named numpyy"),
+    "crashing": ZeroDivisionError("at import"),
+    "module": ModuleType("gate"),
+}
+
+
+def entry_point(name: str) -> EntryPoint:
+    return FakeEntryPoint(name, f"package:{name}", ENTRY_POINT_GROUP)
+
+
+def test_entry_points_are_registered() -> None:
+    """A plugin that pip installed is enabled by its own name."""
+    registry = Registry()
+    registry.load_entry_points([entry_point("fine")])
+    assert registry.get("Gate") is Gate
+
+
+@pytest.mark.parametrize(
+    ("names", "says"),
+    [
+        pytest.param(["broken"], "entry point broken = package:broken cannot be loaded .*numpyy", id="import-error"),
+        pytest.param(["crashing"], "crashing = package:crashing cannot be loaded .*at import", id="any-error"),
+        pytest.param(["module"], "from entry point module = package:module.* is not a subclass", id="no-plugin"),
+        pytest.param(["fine", "same"], 'plugin "Gate" .from entry point same.* is registered already', id="duplicate"),
+    ],
+)
+def test_entry_points_that_are_refused(names: list[str], says: str) -> None:
+    """Naming the entry point, with the cause chained."""
+    with pytest.raises(RegistryError, match=says):
+        Registry().load_entry_points([entry_point(name) for name in names])
+
+
+def test_an_entry_point_may_not_replace_a_built_in_plugin() -> None:
+    """Duplicates are refused wherever the first came from."""
+    registry = in_tree_registry()
+    stolen = type("Stolen", (Gate,), {"name": "NodeName"})
+    LOADS["stolen"] = stolen
+    with pytest.raises(RegistryError, match='"NodeName"'):
+        registry.load_entry_points([entry_point("stolen")])
+
+
+def test_installed_entry_points_are_looked_up() -> None:
+    """Without a list, those of the group are loaded; this distribution declares none."""
+    registry = Registry([Gate])
+    registry.load_entry_points()
+    assert "Gate" in registry

@@ -1,0 +1,46 @@
+"""Status codes and what they mean."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
+
+
+@pytest.mark.parametrize(
+    ("code", "number", "name", "rejected"),
+    [
+        pytest.param(Code.SUCCESS, 0, "Success", False, id="success"),
+        pytest.param(Code.ERROR, 1, "Error", False, id="error"),
+        pytest.param(Code.UNSCHEDULABLE, 2, "Unschedulable", True, id="unschedulable"),
+        pytest.param(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, 3, "UnschedulableAndUnresolvable", True, id="unresolvable"),
+        pytest.param(Code.WAIT, 4, "Wait", False, id="wait"),
+        pytest.param(Code.SKIP, 5, "Skip", False, id="skip"),
+        pytest.param(Code.PENDING, 6, "Pending", True, id="pending"),
+    ],
+)
+def test_codes(code: Code, number: int, name: str, rejected: bool) -> None:
+    """Numbered, named and told apart as in kube-scheduler."""
+    status = Status(code)
+    assert (int(code), status.code_name, status.is_rejected) == (number, name, rejected)
+    assert (status.is_success, status.is_skip) == (code is Code.SUCCESS, code is Code.SKIP)
+
+
+def test_short_forms() -> None:
+    """As plugins write them."""
+    assert SUCCESS == Status()
+    assert SKIP.is_skip
+    assert error("x") == Status(Code.ERROR, ("x",))
+    assert unschedulable("x", "y") == Status(Code.UNSCHEDULABLE, ("x", "y"))
+    assert unresolvable("x") == Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("x",))
+
+
+def test_message() -> None:
+    """The reasons in one line."""
+    assert (unschedulable("x", "y").message, SUCCESS.message) == ("x, y", "")
+
+
+def test_the_plugin_is_set_once() -> None:
+    """By whoever comes first."""
+    first = unschedulable("x").of("A")
+    assert (first.plugin, first.of("B").plugin) == ("A", "A")
