@@ -27,14 +27,14 @@ class LabelBuckets(Generic[T]):
         """File a thing."""
         if selector.nothing:
             return
-        pair = _insisted(selector)
+        pair = insisted_pair(selector)
         (self._any if pair is None else self._by_pair.setdefault(pair, {}))[thing] = None
 
     def remove(self, selector: LabelMatcher, thing: T) -> None:
         """Take a thing out."""
         if selector.nothing:
             return
-        pair = _insisted(selector)
+        pair = insisted_pair(selector)
         if pair is None:
             self._any.pop(thing, None)
             return
@@ -53,7 +53,8 @@ class LabelBuckets(Generic[T]):
                     yield from bucket
 
 
-def _insisted(selector: LabelMatcher) -> tuple[str, str] | None:
+def insisted_pair(selector: LabelMatcher) -> tuple[str, str] | None:
+    """A label and the one value of it that a selector admits; None if it insists on none."""
     for requirement in selector.requirements:
         if requirement.operator == IN and len(requirement.values) == 1:
             return requirement.key, requirement.values[0]

@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
-from scheduler_core.snapshot.label_buckets import LabelBuckets
+from scheduler_core.snapshot.label_buckets import LabelBuckets, insisted_pair
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_MAX_QUERIES = 4096
+_QUERY_BYTES = 64 << 20
+_FEWEST_QUERIES = 64
 
 Counts = NDArray[np.int32]
 
@@ -90,10 +91,13 @@ class PodIndex:
         self._terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
         self._term_buckets: dict[TermKind, LabelBuckets[AffinityTerm]] = {kind: LabelBuckets() for kind in TermKind}
         self._namespaces_version = namespaces.version
+        self._query_limit = _FEWEST_QUERIES
 
     def resize(self, capacity: int, rows: list[dict[str, PodInfo]]) -> None:
         """Follow the columns' capacity; ``rows`` are the pods of each row, kept by the columns."""
         self._capacity, self._rows = capacity, rows
+        bytes_per_query = 2 * np.dtype(np.int32).itemsize * capacity
+        self._query_limit = max(_FEWEST_QUERIES, _QUERY_BYTES // bytes_per_query)
         for counts in self._queries.values():
             counts.total = _grown(counts.total, capacity)
             counts.ending = _grown(counts.ending, capacity)
@@ -114,13 +118,9 @@ class PodIndex:
             self._forget_by_namespace_label()
         counts = self._queries.get(query)
         if counts is None:
-            while len(self._queries) >= _MAX_QUERIES:
+            while len(self._queries) >= self._query_limit:
                 self._forget(next(iter(self._queries)))
-            counts = QueryCounts(query, self._capacity)
-            for row, pods in enumerate(self._rows):
-                for info in pods.values():
-                    if self._selects(query, info):
-                        counts.count(info, row, 1)
+            counts = self._counted(query)
             self._query_buckets.add(query.selector, query)
         else:
             del self._queries[query]
@@ -168,6 +168,18 @@ class PodIndex:
             if counts.sum == 0:
                 del self._terms[kind, term]
                 self._term_buckets[kind].remove(term.query.selector, term)
+
+    def _counted(self, query: PodQuery) -> QueryCounts:
+        """Count all placed pods; most of them drop out by one label, which is far cheaper than to ask the query."""
+        counts = QueryCounts(query, self._capacity)
+        pair = insisted_pair(query.selector)
+        for row, pods in enumerate(self._rows):
+            for info in pods.values():
+                if pair is not None and info.pod.metadata.labels.get(pair[0]) != pair[1]:
+                    continue
+                if self._selects(query, info):
+                    counts.count(info, row, 1)
+        return counts
 
     def _selects(self, query: PodQuery, info: PodInfo) -> bool:
         meta = info.pod.metadata
