@@ -1,0 +1,132 @@
+"""NodeVolumeLimits: a node attaches no more volumes of a CSI driver than the driver says it can.
+
+Owns the comparison of limits with what is attached and what would be. Must not count volumes; that is
+:mod:`scheduler_core.snapshot.volume_use`. A volume that an attachment tells of, but no running pod has, counts beside
+the pod's own claim on the same volume: an attachment may be about to go.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``; its check that the driver
+is installed is behind a gate that is off.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, Status, unresolvable, unschedulable
+from scheduler_core.model.pod_volumes import ClaimReference, CsiVolume
+from scheduler_core.plugins.node_volume_limits.hints import registrations
+from scheduler_core.snapshot.csi_node_columns import NO_LIMIT, CsiNodeColumns
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_FULL = 1
+_FIRST_MISSING = 2
+_REJECTION = unschedulable("node(s) exceed max volume count")
+
+
+class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
+    """Rules out nodes that cannot attach as many volumes more as the pod brings."""
+
+    name = "NodeVolumeLimits"
+    filter_reads = Reads.OPAQUE
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Keep the handle."""
+        super().__init__(args, handle)
+        self._csi_nodes: CsiNodeColumns | None = None
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """Empty for a pod without volumes that count; others are never served from a cache."""
+        return None if pod.volumes.claims or pod.volumes.drivers else ()
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Higher limits, pods and attachments that go, and the coming of a claim of the pod."""
+        return registrations()
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Skip a pod without claims and in-tree volumes."""
+        del state, nodes
+        return PreFilterResult() if pod.volumes.claims or pod.volumes.drivers else PreFilterResult(SKIP)
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows where a driver's limit would be exceeded, and every row while a claim does not exist.
+
+        Raises:
+            PluginError: A claim that was made for another pod, or an in-tree volume that cannot be translated.
+        """
+        del state
+        use = nodes.storage.use
+        new: dict[str, dict[CsiVolume, None]] = {}
+        for position, reference in enumerate(pod.volumes.claims):
+            if not self._is_known(reference, pod, nodes):
+                return np.full(len(nodes.alive[rows]), _FIRST_MISSING + position, dtype=np.int16)
+            volume = use.volume_of_claim(reference.key)
+            if volume is not None:
+                new.setdefault(volume[0], {})[volume] = None
+        if pod.volumes.inline:
+            self._count_inline(pod, nodes, rows, new)
+        full: NDArray[np.bool_] | None = None
+        for driver, volumes in new.items():
+            limits = self._csi_nodes_of(nodes).limits(driver)
+            if limits is not None:
+                over = _over_limit(nodes, limits, driver, list(volumes))
+                full = over if full is None else np.logical_or(full, over, out=full)
+        return None if full is None else full[rows].astype(np.int16)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """Whether the node is full, or which claim does not exist."""
+        del state
+        if code == _FULL:
+            return _REJECTION
+        claim = pod.volumes.claims[code - _FIRST_MISSING]
+        return unresolvable(f'looking up PVC {claim.key}: persistentvolumeclaim "{claim.name}" not found')
+
+    def _is_known(self, reference: ClaimReference, pod: PodInfo, nodes: NodeColumns) -> bool:
+        if not reference.name:
+            raise PluginError(self.name, "filter", "PersistentVolumeClaim had no name")
+        claim = nodes.storage.claims.get(reference.key)
+        if claim is None:
+            return False
+        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+            message = f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+            raise PluginError(self.name, "filter", message)
+        return True
+
+    def _count_inline(
+        self, pod: PodInfo, nodes: NodeColumns, rows: Rows, new: dict[str, dict[CsiVolume, None]]
+    ) -> None:
+        for inline in pod.volumes.inline:
+            if not inline.problem:
+                new.setdefault(inline.volume[0], {})[inline.volume] = None
+            elif bool((self._csi_nodes_of(nodes).present() & nodes.alive)[rows].any()):
+                message = f"converting volume({inline.name}) from inline to csi: {inline.problem}"
+                raise PluginError(self.name, "filter", message)
+
+    def _csi_nodes_of(self, nodes: NodeColumns) -> CsiNodeColumns:
+        columns = self._csi_nodes
+        if columns is None or columns.nodes is not nodes:
+            columns = self._csi_nodes = CsiNodeColumns(nodes)
+        return columns
+
+
+def _over_limit(
+    nodes: NodeColumns, limits: NDArray[np.int64], driver: str, volumes: Sequence[CsiVolume]
+) -> NDArray[np.bool_]:
+    """Where volumes of a driver, less those that pods of the row have already, are too many, bool[row]."""
+    use = nodes.storage.use
+    added = np.full(nodes.size, len(volumes), dtype=np.int64)
+    for volume in volumes:
+        rows = use.rows_with(volume)
+        if rows:
+            added[rows] -= 1
+    over: NDArray[np.bool_] = (limits != NO_LIMIT) & (added > 0) & (use.counts(driver, nodes.size) + added > limits)
+    return over

@@ -1,0 +1,199 @@
+"""VolumeZone: a volume that is labelled with zones or a region is used from there.
+
+Owns the reading of the labels of bound volumes. Must not look at a volume's node affinity; that is VolumeBinding's. A
+node without any zone or region label takes every volume, because a cluster of one zone need not label its nodes.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumezone/volume_zone.go``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
+from scheduler_core.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_volumes import pod_volumes
+from scheduler_core.model.selectors import EXISTS, IN, LabelRequirement
+from scheduler_core.model.storage import (
+    WAIT_FOR_FIRST_CONSUMER,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.storage_index import StorageIndex
+
+_TOPOLOGY_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
+_SUCCESSOR = {BETA_ZONE: ZONE, BETA_REGION: REGION}
+
+_ELSEWHERE = 1
+_REJECTION = unresolvable("node(s) had no available volume zone")
+
+_Places = tuple[LabelRequirement, ...]
+_PLACES: StateKey[_Places] = StateKey("VolumeZone/places")
+
+
+class VolumeZone(PreFilterPlugin, FilterPlugin):
+    """Rules out nodes in other zones than the pod's volumes."""
+
+    name = "VolumeZone"
+    filter_reads = Reads.OPAQUE
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Keep the handle."""
+        super().__init__(args, handle)
+        self._matching: NodeMatching | None = None
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """Empty for a pod without claims of its own; others are never served from a cache."""
+        return None if pod.volumes.mounted else ()
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Changes of claims and volumes, a class that binds late, and nodes that come or are labelled anew."""
+        changed = Action.ADD | Action.UPDATE
+        return (
+            EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), after_class_creation),
+            EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)),
+            EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, changed), after_claim_change),
+            EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME, changed), after_volume_change),
+        )
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Read the labels of the pod's volumes; reject where a claim that should be bound is not."""
+        places, status = _places_of_pod(pod, nodes.storage)
+        if not status.is_success:
+            return PreFilterResult(status)
+        if not places:
+            return PreFilterResult(SKIP)
+        state.write(_PLACES, places)
+        return PreFilterResult()
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows that carry zone or region labels, but not those of every volume.
+
+        Raises:
+            PluginError: Claims cannot be read; only where PreFilter, which finds this out, was left out.
+        """
+        places = state.get(_PLACES)
+        if places is None:
+            places, status = _places_of_pod(pod, nodes.storage)
+            if status.code is Code.ERROR:
+                raise PluginError(self.name, "filter", status.message)
+            if not status.is_success:
+                return np.full(len(nodes.alive[rows]), _ELSEWHERE + 1, dtype=np.int16)
+        if not places:
+            return None
+        matching = self._matching
+        if matching is None or matching.nodes is not nodes:
+            matching = self._matching = NodeMatching(nodes)
+        is_placed = matching.label(LabelRequirement(_TOPOLOGY_KEYS[0], EXISTS), rows)
+        for key in _TOPOLOGY_KEYS[1:]:
+            np.logical_or(is_placed, matching.label(LabelRequirement(key, EXISTS), rows), out=is_placed)
+        fits: NDArray[np.bool_] | None = None
+        for place in places:
+            here = _within(matching, place, rows)
+            fits = here if fits is None else np.logical_and(fits, here, out=fits)
+        return None if fits is None else (is_placed & ~fits).astype(np.int16)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The one rejection there is, or PreFilter's where that was left out."""
+        del state
+        if code == _ELSEWHERE:
+            return _REJECTION
+        return _places_of_pod(pod, self.handle.nodes.storage)[1]
+
+
+def _within(matching: NodeMatching, place: LabelRequirement, rows: Rows) -> NDArray[np.bool_]:
+    """Where a node has one of the values; a label of old that it lacks is looked up under its new name."""
+    here = matching.label(place, rows)
+    successor = _SUCCESSOR.get(place.key)
+    if successor is not None:
+        renamed = matching.label(LabelRequirement(successor, IN, place.values), rows)
+        lacks = ~matching.label(LabelRequirement(place.key, EXISTS), rows)
+        here = here | (lacks & renamed)
+    return here
+
+
+def _places_of_pod(pod: PodInfo, storage: StorageIndex) -> tuple[_Places, Status]:
+    places: list[LabelRequirement] = []
+    for reference in pod.volumes.mounted:
+        if not reference.name:
+            return (), unresolvable("PersistentVolumeClaim had no name")
+        claim = storage.claims.get(reference.key)
+        if claim is None:
+            return (), unresolvable(f'persistentvolumeclaim "{reference.name}" not found')
+        name = claim.spec.volume_name
+        if not name:
+            status = _unbound_status(claim, storage)
+            if status.is_success:
+                continue
+            return (), status
+        volume = storage.volumes.get(name)
+        if volume is None:
+            return (), unresolvable(f'persistentvolume "{name}" not found')
+        places.extend(_places(volume))
+    return tuple(places), SUCCESS
+
+
+def _unbound_status(claim: PersistentVolumeClaim, storage: StorageIndex) -> Status:
+    """Success for a claim that waits for its pod to be placed."""
+    name = claim.class_name
+    if not name:
+        return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
+    storage_class = storage.classes.get(name)
+    if storage_class is None:
+        return unresolvable(f'storageclass.storage.k8s.io "{name}" not found')
+    if storage_class.volume_binding_mode is None:
+        return unresolvable(f'VolumeBindingMode not set for StorageClass "{name}"')
+    if storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER:
+        return SUCCESS
+    return unresolvable("PersistentVolume had no name")
+
+
+def _places(volume: PersistentVolume) -> list[LabelRequirement]:
+    """The zones and regions of a volume's labels; a list with an empty entry in it is passed over."""
+    places: list[LabelRequirement] = []
+    for key in _TOPOLOGY_KEYS:
+        text = volume.metadata.labels.get(key)
+        if text is None:
+            continue
+        values = {value.strip() for value in text.split(ZONES_SEPARATOR)}
+        if "" not in values:
+            places.append(LabelRequirement(key, IN, tuple(sorted(values))))
+    return places
+
+
+def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if claims of the class wait for their pod."""
+    del pod, old
+    if not isinstance(new, StorageClass):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER else Hint.SKIP
+
+
+def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the claim is one that the pod names."""
+    del old
+    if not isinstance(new, PersistentVolumeClaim):
+        return Hint.QUEUE
+    return Hint.QUEUE if new.key in {claim.key for claim in pod_volumes(pod).mounted} else Hint.SKIP
+
+
+def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the volume has come, or its zones or regions have changed."""
+    del pod
+    if not isinstance(new, PersistentVolume) or not isinstance(old, PersistentVolume):
+        return Hint.QUEUE
+    return Hint.SKIP if _places(old) == _places(new) else Hint.QUEUE
