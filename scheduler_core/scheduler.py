@@ -112,7 +112,10 @@ class Scheduler:
         Raises:
             ConfigError: With every problem of the profile.
         """
-        return build_instance(config, self.registry, self._defaults, self._handle)
+        handle = PluginHandle(self.context, config.scheduler_name)
+        instance = build_instance(config, self.registry, self._defaults, lambda _: handle)
+        handle.attach(instance)
+        return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
         """Make instances live together, in the place of those that served their names.
@@ -125,9 +128,6 @@ class Scheduler:
     def withdraw(self, name: str) -> None:
         """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again."""
         self.context.profiles.withdraw(name)
-
-    def _handle(self, profile: str) -> PluginHandle:
-        return PluginHandle(self.context, profile)
 
     def _profile_changed(self, name: str) -> None:
         instance = self.context.profiles.get(name)

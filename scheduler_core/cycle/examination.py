@@ -5,7 +5,7 @@ anything itself: each step is the very function that a scheduling cycle runs, so
 the scheduler does.
 
 Differs from a cycle on purpose: all nodes are looked at whatever percentage is set, and nodes are scored even where
-only one fits. PostFilter is not run: it acts on the cluster.
+only one fits. PostFilter is not run but asked what it would do, since it acts on the cluster.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.node_selection import Feasible, NoNodesError, find_feasible, score_feasible
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
 from scheduler_core.runtime.scoring import PluginScores
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -43,6 +45,8 @@ class Examination:
         totals: int64 per node of ``feasible``; empty where no Score plugin is enabled.
         best: Nodes of the highest total, sorted; the pod goes to one of them.
         message: Why the pod fits nowhere, as the FailedScheduling event words it; "" if it fits.
+        post_filter: What PostFilter would answer; None if it was not reached, or the profile has no such plugin.
+        preemption: What it would do; None if there is nothing that it could.
         error: What kept a step from being finished; "" if nothing did.
     """
 
@@ -58,6 +62,8 @@ class Examination:
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     best: tuple[str, ...] = ()
     message: str = ""
+    post_filter: PostFilterOutcome | None = None
+    preemption: PostFilterPreview | None = None
     error: str = ""
 
 
@@ -84,6 +90,8 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
         _note_nodes(context, feasible, found)
         if len(feasible.rows):
             _note_scores(context, attempt, feasible, found)
+        elif instance.post_filter:
+            _note_post_filters(context, attempt, feasible, found)
     except NoNodesError as error:
         found.message = str(error)
     except SchedulerCoreError as error:
@@ -108,6 +116,14 @@ def _note_nodes(context: CycleContext, feasible: Feasible, found: Examination) -
         if status is None:
             status = statuses[verdict] = diagnosis.decode(verdict)
         found.rejected[columns.node_name(row)] = status
+
+
+def _note_post_filters(context: CycleContext, attempt: Attempt, feasible: Feasible, found: Examination) -> None:
+    columns, diagnosis = context.cache.columns, feasible.diagnosis
+    outcome, found.preemption = preview_post_filters(attempt.instance, attempt.state, attempt.info, columns, diagnosis)
+    found.post_filter = outcome
+    diagnosis.post_filter_message = outcome.status.message
+    found.message = diagnosis.message()
 
 
 def _note_scores(context: CycleContext, attempt: Attempt, feasible: Feasible, found: Examination) -> None:

@@ -9,27 +9,38 @@ Follows kube-scheduler v1.36.3 (``RunFilterPluginsWithNominatedPods``).
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import numpy as np
 
-from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.extension_points import PreFilterExtensions
-from scheduler_core.framework.status import Status
 from scheduler_core.queueing.nominator import NominatedPods
-from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.pre_filter_extensions import pod_added
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
-_ADD_POD = "preFilterAddPod"
-
 
 def judge_with_nominated_pods(
-    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, nominator: NominatedPods
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeColumns,
+    nominator: NominatedPods,
+    *,
+    among: Container[int] | None = None,
 ) -> dict[int, int]:
     """Judge the rows that are promised to pods of no lower priority, as if those ran there.
+
+    Args:
+        instance: The profile.
+        state: The attempt's state; it is cloned for each row.
+        pod: The pod to place.
+        nodes: The columns; they are as before when this returns.
+        nominator: The promises.
+        among: The only rows to judge; None for all.
 
     Returns:
         The verdict by row; a row that is not named is promised to nobody who counts.
@@ -42,7 +53,7 @@ def judge_with_nominated_pods(
     verdicts: dict[int, int] = {}
     for node_name in nominator.nodes():
         row = nodes.row_of(node_name)
-        if row == NO_ROW:
+        if row == NO_ROW or (among is not None and row not in among):
             continue
         promised = [
             other
@@ -68,22 +79,8 @@ def _judge_row(
         for other in promised:
             nodes.add_pod(other, row)
             placed.append(other)
-            for plugin in instance.pre_filter:
-                if plugin.name in what_if.skip_filter or not isinstance(plugin, PreFilterExtensions):
-                    continue
-                try:
-                    status = checked(plugin.add_pod(what_if, pod, other, nodes, row), Status, plugin.name, _ADD_POD)
-                except Exception as fault:
-                    raise _fault(plugin.name, fault) from fault
-                if not status.is_success:
-                    raise PluginError(plugin.name, _ADD_POD, status.message or f"answered {status.code_name}")
+            pod_added(instance, what_if, pod, other, nodes)
         return run_filters(instance, what_if, pod, nodes, np.array([row], dtype=np.intp))
     finally:
         for other in reversed(placed):
             nodes.remove_pod(other)
-
-
-def _fault(plugin: str, fault: Exception) -> PluginError:
-    if isinstance(fault, PluginError):
-        return fault
-    return PluginError(plugin, _ADD_POD, f"raised {type(fault).__name__}: {fault}")

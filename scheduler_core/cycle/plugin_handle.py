@@ -7,12 +7,14 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -23,12 +25,22 @@ class PluginHandle:
 
     def __init__(self, context: CycleContext, profile_name: str) -> None:
         self._context = context
+        self._instance: FrameworkInstance | None = None
         self.profile_name = profile_name
+
+    def attach(self, instance: FrameworkInstance) -> None:
+        """Say whose handle this is; the plugins were made with it before the instance was whole."""
+        self._instance = instance
 
     @property
     def nodes(self) -> NodeColumns:
         """The live columns."""
         return self._context.cache.columns
+
+    @property
+    def seed(self) -> int:
+        """Settles what is left to chance."""
+        return self._context.seed
 
     @property
     def clock(self) -> Clock:
@@ -58,11 +70,9 @@ class PluginHandle:
         """Whether ``pod`` would pass the profile's filters on one row as things are.
 
         Raises:
-            PluginError: The profile is not live, or a plugin raised.
+            PluginError: The profile is not made yet, or a plugin raised.
         """
-        instance = self._context.profiles.get(self.profile_name)
-        if instance is None:
-            raise PluginError("", "filter", f'profile "{self.profile_name}" is not live; ask when it serves pods')
+        instance = self._whole_instance()
         if row == NO_ROW:
             raise PluginError("", "filter", "the node is not known; look its row up first")
         state = CycleState()
@@ -71,3 +81,16 @@ class PluginHandle:
             return outcome.status
         verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
         return decode_verdict(instance, state, pod, verdict) if verdict else SUCCESS
+
+    def what_if(self, state: CycleState, pod: PodInfo) -> NodeWhatIf:
+        """Try out how ``pod`` would fare if running pods were gone.
+
+        Raises:
+            PluginError: The profile is not made yet.
+        """
+        return NodeWhatIf(self._whole_instance(), state, pod, self.nodes, self._context.queue.nominator)
+
+    def _whole_instance(self) -> FrameworkInstance:
+        if self._instance is None:
+            raise PluginError("", "filter", f'profile "{self.profile_name}" is not made yet; ask when it serves pods')
+        return self._instance

@@ -13,12 +13,11 @@ from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_sta
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.extension_points import PostFilterResult
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.ports import Event
-from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.permitting import run_permit
+from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.reserving import run_reserve, run_unreserve
 
 log = logging.getLogger(__name__)
@@ -78,33 +77,14 @@ def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
 
 
 def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
-    """Let PostFilter plugins help; the first that succeeds, or fails for good, ends the point.
+    """Let PostFilter plugins help.
 
     Returns:
         The node to be promised; "" takes a promise back, None leaves it.
     """
-    plugins = attempt.instance.post_filter
-    nominated: str | None = None if plugins else ""
-    reasons: list[str] = []
-    for plugin in plugins:
-        try:
-            answer = plugin.post_filter(attempt.state, attempt.info, context.cache.columns, diagnosis)
-            result = checked(answer, PostFilterResult, plugin.name, "postFilter")
-        except Exception as fault:
-            diagnosis.post_filter_message = raised(plugin.name, "postFilter", attempt.info, fault).message
-            return None
-        status = result.status
-        if status.is_success or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-            diagnosis.post_filter_message = status.message
-            return result.nominated_node
-        if not status.is_rejected:
-            diagnosis.post_filter_message = refused(status, plugin.name, "postFilter").message
-            return None
-        reasons += status.reasons
-        if result.nominated_node is not None:
-            nominated = result.nominated_node
-    diagnosis.post_filter_message = ", ".join(reasons)
-    return nominated
+    outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, context.cache.columns, diagnosis)
+    diagnosis.post_filter_message = outcome.status.message
+    return outcome.nominated_node
 
 
 def _hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:

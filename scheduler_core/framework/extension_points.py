@@ -187,6 +187,38 @@ class PostFilterResult:
     nominated_node: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PreemptionCandidate:
+    """A node where the pod would fit if some pods left it.
+
+    Attributes:
+        node_name: The node.
+        victims: The pods that would have to leave, most important first; those that are ending already among them.
+        pdb_violations: How many of them a PodDisruptionBudget protects.
+    """
+
+    node_name: str
+    victims: tuple[PodInfo, ...]
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class PostFilterPreview:
+    """What PostFilter would do.
+
+    Attributes:
+        result: What it would answer.
+        candidates: Every node that it would consider.
+        evicted: Pods that it would evict.
+        withdrawn: Pods whose nomination it would take back.
+    """
+
+    result: PostFilterResult
+    candidates: tuple[PreemptionCandidate, ...] = ()
+    evicted: tuple[PodInfo, ...] = ()
+    withdrawn: tuple[PodInfo, ...] = ()
+
+
 class PostFilterPlugin(Plugin):
     """Called when no node fits; may make room and nominate a node."""
 
@@ -195,6 +227,13 @@ class PostFilterPlugin(Plugin):
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Try to help: Success if room is being made, Unschedulable if not."""
+
+    def preview(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
+    ) -> PostFilterPreview | None:
+        """What :meth:`post_filter` would do, changing nothing; None (the default) leaves that open."""
+        del state, pod, nodes, diagnosis
+        return None
 
 
 class PreScorePlugin(Plugin):

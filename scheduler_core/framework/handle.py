@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Protocol
 
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import Clock, ClusterWriter
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -31,6 +37,13 @@ class WaitingPod(Protocol):
     def reject(self, plugin: str, reason: str) -> None:
         """``plugin`` refuses the pod; everything held for it is given back."""
 
+    def preempt(self, plugin: str, reason: str) -> bool:
+        """End the wait in favour of another pod: everything held is given back, and the pod is tried after backoff.
+
+        Returns:
+            Whether it did; False when the wait had ended already.
+        """
+
 
 class WaitingPods(Protocol):
     """The pods that wait at Permit."""
@@ -55,6 +68,44 @@ class Nominator(Protocol):
         """Take back what was promised to a pod."""
 
 
+class WhatIf(Protocol):
+    """Running pods taken off their nodes in thought, and the profile's filters asked about it.
+
+    Nothing of it is left when the block that it belongs to ends.
+    """
+
+    @property
+    def is_row_local(self) -> bool:
+        """Whether what is taken off one row cannot change the verdict on another, so that many may be tried at once."""
+
+    def remove(self, running: PodInfo) -> None:
+        """Take a pod off the row that it runs on.
+
+        Raises:
+            PluginError: A plugin could not follow.
+        """
+
+    def restore(self, running: PodInfo) -> None:
+        """Put a pod that was taken off back where it ran.
+
+        Raises:
+            PluginError: A plugin could not follow.
+        """
+
+    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+        """Run the filters, with and without the pods that are promised these nodes.
+
+        Args:
+            rows: Rows in ascending order.
+
+        Returns:
+            int32 per row: 0 where the pod would fit; any other is explained by the attempt's diagnosis.
+
+        Raises:
+            PluginError: A plugin raised, or answered what the point does not allow.
+        """
+
+
 class Handle(Protocol):
     """The scheduler as a plugin sees it; one per framework instance."""
 
@@ -65,6 +116,10 @@ class Handle(Protocol):
     @property
     def nodes(self) -> NodeColumns:
         """The live columns. What-if work goes on an overlay that is undone."""
+
+    @property
+    def seed(self) -> int:
+        """Settles what is left to chance: equal seeds and equal clusters give equal decisions."""
 
     @property
     def clock(self) -> Clock:
@@ -87,3 +142,15 @@ class Handle(Protocol):
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
         """Whether ``pod`` would pass this profile's filters on one row as things are: a what-if."""
+
+    def what_if(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[WhatIf]:
+        """Try out how ``pod`` would fare if running pods were gone.
+
+        Args:
+            state: The attempt's state; it is cloned.
+            pod: The pod to place.
+
+        Returns:
+            To be used in a ``with`` block, within one cycle and without awaiting: until the block ends the live columns
+            are as they would be.
+        """

@@ -223,6 +223,7 @@ class PodSpec(Struct, gc=False, frozen=True, rename="camel"):
     resource_claims: tuple[ResourceClaimReference, ...] = ()
     scheduling_group: SchedulingGroup | None = None
     host_network: bool = False
+    host_users: bool | None = None
     restart_policy: str = "Always"
 
 

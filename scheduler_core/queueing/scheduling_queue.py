@@ -299,7 +299,8 @@ class SchedulingQueue:
             pod.gated_by, pod.gate_reasons = "", ()
             return True
         pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
-        pod.rejected_by = frozenset((status.plugin,))
+        # Whoever rejected the pod before is still to be asked: the gate of a preemption opens by itself.
+        pod.rejected_by |= {status.plugin}
         pod.timestamp = self._clock.now()
         self._gated[pod.uid] = pod
         return False

@@ -58,6 +58,9 @@ def run_pre_filters(
     """
     outcome = PreFilterOutcome()
     narrowing: list[str] = []
+    for runner in instance.filters:
+        if isinstance(runner, NodeFilterAdapter):
+            runner.prepare(state)
     for plugin in instance.pre_filter:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")

@@ -49,12 +49,17 @@ class NodeFilterAdapter:
         self.name = plugin.name
         self._key: StateKey[list[Status]] = StateKey(f"{plugin.name}/statuses")
 
-    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Ask the plugin about each row."""
+    def prepare(self, state: CycleState) -> list[Status]:
+        """Begin the numbering; states that are cloned from then on number alike, so that any of them decodes."""
         statuses = state.get(self._key)
         if statuses is None:
             statuses = []
             state.write(self._key, statuses)
+        return statuses
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Ask the plugin about each row."""
+        statuses = self.prepare(state)
         numbers = {status: number for number, status in enumerate(statuses, start=1)}
         count = nodes.size if isinstance(rows, slice) else len(rows)
         codes = np.zeros(count, dtype=np.int16)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PermitResult
-from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
+from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -74,6 +74,13 @@ class WaitingPodEntry:
     def reject(self, plugin: str, reason: str) -> None:
         """``plugin`` refuses the pod; the wait ends."""
         self._end(unschedulable(reason).of(plugin))
+
+    def preempt(self, plugin: str, reason: str) -> bool:
+        """End the wait as an error, which is retried after backoff; whether it had not ended before."""
+        if self._outcome.done():
+            return False
+        self._end(error(reason).of(plugin))
+        return True
 
     def abandon(self) -> None:
         """Nobody waits for the end any more."""

@@ -1,7 +1,7 @@
 """PodDisruptionBudgets by namespace, compiled, which preemption counts its victims against.
 
-Owns the compiled form. Must not know who preempts. Why one that cannot be read is kept and matches nothing: its owner is
-told by the API server, and preemption must go on without it.
+Owns the compiled form. Must not know who preempts. Why one that cannot be read is kept and matches nothing: its
+owner is told by the API server, and preemption must go on without it.
 
 Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``filterPodsWithPDBViolation``): a budget without a
 selector, or with an empty one, matches no pod there, and a pod without labels is matched by none.

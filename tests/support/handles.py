@@ -1,9 +1,15 @@
 """The rest of the scheduler, as small as a plugin's test needs it."""
 
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 
-from scheduler_core.framework.handle import WaitingPod
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.handle import WaitingPod, WhatIf
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -47,6 +53,34 @@ class FakeNominator:
 
 
 @dataclass
+class FakeWhatIf:
+    """A question put to one filter; implements :class:`scheduler_core.framework.handle.WhatIf`.
+
+    Attributes:
+        fits: Whether a pod would fit on a row as the columns are now.
+    """
+
+    nodes: NodeColumns
+    pod: PodInfo
+    fits: Callable[[PodInfo, int], bool]
+    is_row_local: bool = True
+    gone: dict[str, tuple[PodInfo, int]] = field(default_factory=dict)
+
+    def remove(self, running: PodInfo) -> None:
+        """Take a pod off its row."""
+        self.gone[running.uid] = (running, running.row)
+        self.nodes.remove_pod(running)
+
+    def restore(self, running: PodInfo) -> None:
+        """Put it back."""
+        self.nodes.add_pod(*self.gone.pop(running.uid))
+
+    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+        """Ask :attr:`fits`; 1 says no."""
+        return np.array([not self.fits(self.pod, row) for row in rows.tolist()], dtype=np.int32)
+
+
+@dataclass
 class FakeHandle:
     """Implements :class:`scheduler_core.framework.handle.Handle`.
 
@@ -56,6 +90,7 @@ class FakeHandle:
     """
 
     profile_name: str = "default-scheduler"
+    seed: int = 0
     nodes: NodeColumns = field(default_factory=NodeColumns)
     clock: VirtualClock = field(default_factory=VirtualClock)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
@@ -71,3 +106,17 @@ class FakeHandle:
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
         """Ask :attr:`filters`."""
         return self.filters(pod, row)
+
+    def what_if(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[WhatIf]:
+        """Ask :attr:`filters` about the columns without some pods."""
+        del state
+        return self._what_if(pod)
+
+    @contextmanager
+    def _what_if(self, pod: PodInfo) -> Iterator[WhatIf]:
+        question = FakeWhatIf(self.nodes, pod, lambda asked, row: self.filters(asked, row).is_success)
+        try:
+            yield question
+        finally:
+            for running, row in question.gone.values():
+                self.nodes.add_pod(running, row)

@@ -50,6 +50,8 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     columns = scheduler.context.cache.columns
     for namespace in case.namespaces:
         columns.namespaces.assign(namespace.metadata.name, namespace.metadata.labels)
+    for budget in case.pdbs:
+        columns.disruption_budgets.assign(budget)
     owners: tuple[Workload, ...] = (*case.replicasets, *case.replicationcontrollers, *case.statefulsets)
     for workload in (*case.services, *owners):
         columns.workloads.assign(workload)

@@ -23,6 +23,7 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
+from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
@@ -82,6 +83,7 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
     namespaces: tuple[Namespace, ...] = ()
+    pdbs: tuple[PodDisruptionBudget, ...] = ()
     services: tuple[Service, ...] = ()
     replicasets: tuple[ReplicaSet, ...] = ()
     replicationcontrollers: tuple[ReplicationController, ...] = ()

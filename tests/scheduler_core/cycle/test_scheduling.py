@@ -374,7 +374,7 @@ class Help(NamedTuple):
         pytest.param(
             Help(
                 PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"),
-                ' plugin "A" failed at postFilter: bad',
+                " bad",
                 "n1",
                 asks_next=False,
             ),

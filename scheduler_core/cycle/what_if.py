@@ -1,0 +1,115 @@
+"""Running pods taken off the live columns for the time of a question.
+
+Owns the undoing: when the block ends, every pod is back on its row, and in its place among the row's pods, so that
+nobody can tell. Must not know who asks or what follows. Why not on a copy: a cycle does not await, so nobody sees the
+columns meanwhile, and a copy of 5,000 nodes costs more than all the questions of a preemption.
+
+What it leaves are entries in the change log, which make readers look once more at rows that are as they were.
+
+Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``SelectVictimsOnNode``; ``framework/runtime``,
+``RunFilterPluginsWithNominatedPods``).
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.nominated import judge_with_nominated_pods
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.extension_points import FilterPlugin, Reads
+from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.runtime.filtering import run_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.pre_filter_extensions import extended, pod_added, pod_removed
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class NodeWhatIf:
+    """One question; see :class:`scheduler_core.framework.handle.WhatIf`."""
+
+    def __init__(
+        self,
+        instance: FrameworkInstance,
+        state: CycleState,
+        pod: PodInfo,
+        nodes: NodeColumns,
+        nominator: NominatedPods,
+    ) -> None:
+        self._instance = instance
+        self._state = state.clone()
+        self._pod = pod
+        self._nodes = nodes
+        self._nominator = nominator
+        self._taken: dict[str, tuple[PodInfo, int]] = {}
+        self._orders: dict[int, dict[str, PodInfo]] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for other, row in reversed(self._taken.values()):
+            self._nodes.add_pod(other, row)
+        self._taken.clear()
+        for row, order in self._orders.items():
+            pods = self._nodes.pods[row]
+            pods.clear()
+            pods.update(order)
+        self._orders.clear()
+
+    @property
+    def is_row_local(self) -> bool:
+        """Whether every filter that runs looks at its own row only, and no plugin keeps sums over rows."""
+        if any(True for _ in extended(self._instance, self._state)):
+            return False
+        return all(
+            plugin.name in self._state.skip_filter
+            or (isinstance(plugin, FilterPlugin) and plugin.filter_reads <= Reads.ROW)
+            for plugin in self._instance.filters
+        )
+
+    def remove(self, running: PodInfo) -> None:
+        """Take a pod off the row that it runs on.
+
+        Raises:
+            PluginError: A plugin could not follow.
+        """
+        row = running.row
+        if row not in self._orders:
+            self._orders[row] = dict(self._nodes.pods[row])
+        self._nodes.remove_pod(running)
+        self._taken[running.uid] = (running, row)
+        pod_removed(self._instance, self._state, self._pod, (running, row), self._nodes)
+
+    def restore(self, running: PodInfo) -> None:
+        """Put a pod that was taken off back where it ran.
+
+        Raises:
+            PluginError: A plugin could not follow.
+        """
+        _, row = self._taken.pop(running.uid)
+        self._nodes.add_pod(running, row)
+        pod_added(self._instance, self._state, self._pod, running, self._nodes)
+
+    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+        """Run the filters on rows, with and without the pods that are promised these nodes.
+
+        Raises:
+            PluginError: A plugin raised, or answered what the point does not allow.
+        """
+        verdicts = run_filters(self._instance, self._state, self._pod, self._nodes, rows)
+        numbers = rows.tolist()
+        promised = judge_with_nominated_pods(
+            self._instance, self._state, self._pod, self._nodes, self._nominator, among=frozenset(numbers)
+        )
+        if promised:
+            for position, row in enumerate(numbers):
+                verdicts[position] = promised.get(row, 0) or verdicts[position]
+        return verdicts

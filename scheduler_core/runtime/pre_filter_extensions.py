@@ -1,0 +1,82 @@
+"""Keeps what PreFilter computed true while pods come and go in a what-if.
+
+Owns the calls of AddPod and RemovePod. Must not know who asks or why. Follows kube-scheduler v1.36.3
+(``RunPreFilterExtensionAddPod``, ``RunPreFilterExtensionRemovePod``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreFilterExtensions, PreFilterPlugin
+from scheduler_core.framework.status import Status
+from scheduler_core.runtime.answers import checked
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_ADD_POD = "preFilterAddPod"
+_REMOVE_POD = "preFilterRemovePod"
+
+
+def extended(instance: FrameworkInstance, state: CycleState) -> Iterator[tuple[PreFilterPlugin, PreFilterExtensions]]:
+    """The plugins that follow what comes and goes; those that PreFilter skipped have nothing to keep true."""
+    for plugin in instance.pre_filter:
+        if isinstance(plugin, PreFilterExtensions) and plugin.name not in state.skip_filter:
+            yield plugin, plugin
+
+
+def pod_added(instance: FrameworkInstance, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns) -> None:
+    """Tell that ``added`` has been put on its row.
+
+    Raises:
+        PluginError: A plugin raised, or answered anything but Success.
+    """
+    for plugin, extension in extended(instance, state):
+        try:
+            status = checked(extension.add_pod(state, pod, added, nodes, added.row), Status, plugin.name, _ADD_POD)
+        except Exception as fault:
+            raise _fault(plugin.name, _ADD_POD, fault) from fault
+        _expect_success(status, plugin.name, _ADD_POD)
+
+
+def pod_removed(
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    removal: tuple[PodInfo, int],
+    nodes: NodeColumns,
+) -> None:
+    """Tell that a pod has been taken off a row.
+
+    Args:
+        instance: The profile.
+        state: The state to be kept true.
+        pod: The pod to place.
+        removal: The pod that was taken off, and the row.
+        nodes: The columns, without it.
+
+    Raises:
+        PluginError: A plugin raised, or answered anything but Success.
+    """
+    removed, row = removal
+    for plugin, extension in extended(instance, state):
+        try:
+            answer = extension.remove_pod(state, pod, removed, nodes, row)
+            status = checked(answer, Status, plugin.name, _REMOVE_POD)
+        except Exception as fault:
+            raise _fault(plugin.name, _REMOVE_POD, fault) from fault
+        _expect_success(status, plugin.name, _REMOVE_POD)
+
+
+def _expect_success(status: Status, plugin: str, point: str) -> None:
+    if not status.is_success:
+        raise PluginError(plugin, point, status.message or f"answered {status.code_name}")
+
+
+def _fault(plugin: str, point: str, fault: Exception) -> PluginError:
+    if isinstance(fault, PluginError):
+        return fault
+    return PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")
