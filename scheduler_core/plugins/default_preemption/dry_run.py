@@ -1,0 +1,132 @@
+"""Which nodes preemption could help, and at what price.
+
+Owns the walk over nodes: where it begins, when it has seen enough, and why nodes are no candidates. Follows
+kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``, ``DryRunPreemption``);
+there nodes are tried in parallel and in an order drawn at random, here one after another, or many in step where filters
+look at single nodes only, in an order that the nodes' names and a seed give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import Code, Status, error, unresolvable
+from scheduler_core.plugins.default_preemption.victims import NO_VICTIMS, RowOutcome, Trial
+
+_NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+_MIN_IN_STEP = 32
+
+
+@dataclass(slots=True)
+class DryRun:
+    """What the walk found.
+
+    Attributes:
+        candidates: Nodes where the pod would fit, those that violate no budget first.
+        failures: Why each other node that was tried is none.
+    """
+
+    candidates: tuple[PreemptionCandidate, ...] = ()
+    failures: list[Status] = field(default_factory=list)
+
+    def error(self) -> Status | None:
+        """The errors among the failures in one, None if there are none."""
+        texts = dict.fromkeys(status.message for status in self.failures if status.code is Code.ERROR)
+        if not texts:
+            return None
+        return error(next(iter(texts)) if len(texts) == 1 else f"[{', '.join(texts)}]")
+
+    def why_no_candidate(self, node_count: int) -> str:
+        """Why there is no candidate at all, over all nodes, in the words of a failed attempt."""
+        counts: dict[str, int] = {}
+        for status in self.failures:
+            for reason in status.reasons:
+                counts[reason] = counts.get(reason, 0) + 1
+        if len(self.failures) < node_count:
+            counts[_NOT_HELPFUL] = counts.get(_NOT_HELPFUL, 0) + node_count - len(self.failures)
+        parts = sorted(f"{count} {reason}" for reason, count in counts.items())
+        text = f"0/{node_count} nodes are available:"
+        return f"{text} {', '.join(parts)}." if parts else text
+
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """Where candidates are looked for.
+
+    Attributes:
+        rows: Rows in the order in which they are tried.
+        wanted: At how many candidates the walk may end; it goes on until one of them violates no budget.
+    """
+
+    rows: Sequence[int]
+    wanted: int
+
+
+def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRun:
+    """Try nodes until there are enough candidates. Nothing is changed.
+
+    Args:
+        handle: The rest of the scheduler.
+        state: The attempt's state; it is cloned.
+        trial: What is tried.
+        walk: Where.
+        diagnosis: Explains verdicts.
+    """
+    found = DryRun()
+    unharmed: list[PreemptionCandidate] = []
+    harmed: list[PreemptionCandidate] = []
+    tried = 0
+    in_step = max(walk.wanted, _MIN_IN_STEP) if _is_row_local(handle, state, trial) else 1
+    while tried < len(walk.rows):
+        rows = walk.rows[tried : tried + in_step]
+        tried += len(rows)
+        for row, outcome in _try(handle, state, trial, rows):
+            candidate = _judged(outcome, trial.nodes.node_name(row), diagnosis)
+            if isinstance(candidate, Status):
+                found.failures.append(candidate)
+                continue
+            kept = harmed if candidate.pdb_violations else unharmed
+            if len(kept) < walk.wanted:
+                kept.append(candidate)
+            if unharmed and len(unharmed) + len(harmed) >= walk.wanted:
+                tried = len(walk.rows)
+                break
+    found.candidates = (*unharmed, *harmed)
+    return found
+
+
+def _is_row_local(handle: Handle, state: CycleState, trial: Trial) -> bool:
+    with handle.what_if(state, trial.pod) as what_if:
+        return what_if.is_row_local
+
+
+def _try(
+    handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]
+) -> list[tuple[int, RowOutcome | PluginError]]:
+    """Try rows in step; a plugin that fails is asked again about each alone, so that it spoils only its own."""
+    try:
+        with handle.what_if(state, trial.pod) as what_if:
+            return [(outcome.row, outcome) for outcome in trial.select(what_if, rows)]
+    except PluginError as fault:
+        if len(rows) == 1:
+            return [(rows[0], fault)]
+    return [pair for row in rows for pair in _try(handle, state, trial, [row])]
+
+
+def _judged(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
+    if isinstance(found, PluginError):
+        return error(str(found))
+    if found.verdict == NO_VICTIMS:
+        return _NO_VICTIMS
+    if found.verdict:
+        return diagnosis.decode(found.verdict)
+    if not found.victims:
+        return error(f'expected at least one victim pod on node "{node_name}"')
+    return PreemptionCandidate(node_name, tuple(found.victims), found.pdb_violations)

@@ -1,0 +1,195 @@
+"""Makes the victims of a preemption leave, without the cycle waiting for it.
+
+Owns which preemptions are under way; until its evictions are issued, a preemptor is kept out of the active queue::
+
+                start, victims to evict                all but the last done
+    (none) ──────────────────────────▶ FIRST VICTIMS ────────────────────────▶ LAST VICTIM ──┐
+       ▲                                    │ one failed: the preemptor is activated         │ done, or failed
+       └────────────────────────────────────┴────────────────────────────────────────────────┘
+
+The last victim goes alone: when its going is seen before its deletion is answered, the preemptor may be tried already,
+and so cannot miss the event that would wake it.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption).
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.handle import Handle
+from scheduler_core.model.pod import PodCondition
+from scheduler_core.plugins.default_preemption.eligibility import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
+from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusPatch
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+log = logging.getLogger(__name__)
+
+
+def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
+    """The victims that are not ending already."""
+    return tuple(info for info in candidate.victims if info.pod.metadata.deletion_timestamp is None)
+
+
+@dataclass(slots=True)
+class _Preemption:
+    """One that is under way; ``last`` is the last victim once its eviction is issued."""
+
+    preemptor: PodInfo
+    node_name: str
+    waiting_for: int
+    last: PodInfo | None = None
+    has_failed: bool = False
+
+
+class Evictions:
+    """Preemptions under way of one profile.
+
+    Args:
+        handle: The rest of the scheduler.
+        plugin: The plugin's name, which waiting pods are told.
+    """
+
+    def __init__(self, handle: Handle, plugin: str) -> None:
+        self._handle = handle
+        self._plugin = plugin
+        self._under_way: dict[str, _Preemption] = {}
+
+    def is_preempting(self, uid: str) -> bool:
+        """Whether evictions for a pod are still to be issued."""
+        preemption = self._under_way.get(uid)
+        if preemption is None:
+            return False
+        return preemption.last is None or self._still_stays(preemption.last, preemption.node_name)
+
+    def to_be_withdrawn(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
+        """Pods of lower priority that were promised the node and would not fit any more."""
+        if not to_be_evicted(candidate):
+            return ()
+        promised = self._handle.nominator.nominated_pods(candidate.node_name)
+        return tuple(info for info in promised if info.priority < preemptor.priority)
+
+    def start(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> None:
+        """Evict the victims; a pod that preempts again meanwhile does so instead."""
+        victims = to_be_evicted(candidate)
+        if not victims:
+            return
+        preemption = _Preemption(preemptor, candidate.node_name, len(victims) - 1)
+        self._under_way[preemptor.uid] = preemption
+        for info in self.to_be_withdrawn(preemptor, candidate):
+            self._withdraw(info)
+        *first, last = victims
+        for victim in first:
+            self._evict(preemption, victim, _FirstVictim(self, preemption, last))
+        if not first:
+            self._evict_last(preemption, last)
+
+    def first_answered(self, preemption: _Preemption, last: PodInfo, fault: Exception | None) -> None:
+        """One of the first victims is gone, or will not go."""
+        preemption.waiting_for -= 1
+        preemption.has_failed = preemption.has_failed or fault is not None
+        if preemption.waiting_for:
+            return
+        if preemption.has_failed:
+            self._end(preemption)
+        else:
+            self._evict_last(preemption, last)
+
+    def last_answered(self, preemption: _Preemption, fault: Exception | None) -> None:
+        """The last victim is gone, or will not go."""
+        preemption.has_failed = fault is not None
+        self._end(preemption)
+
+    def _evict_last(self, preemption: _Preemption, last: PodInfo) -> None:
+        preemption.last = last
+        self._evict(preemption, last, _LastVictim(self, preemption))
+
+    def _end(self, preemption: _Preemption) -> None:
+        uid = preemption.preemptor.uid
+        if self._under_way.get(uid) is preemption:
+            del self._under_way[uid]
+        if preemption.has_failed:
+            # Nothing may ever happen that wakes it.
+            self._handle.activate((preemption.preemptor,))
+
+    def _evict(self, preemption: _Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:
+        waiting = self._handle.waiting_pods.get(victim.uid)
+        if waiting is not None and waiting.preempt(self._plugin, "preempted"):
+            self._tell(preemption, victim, " (in kube-scheduler memory).")
+            answered.settle(None)
+            return
+        preemptor, meta = preemption.preemptor.pod, victim.pod.metadata
+        condition = PodCondition(
+            DISRUPTION_TARGET,
+            "True",
+            PREEMPTION_BY_SCHEDULER,
+            f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            meta.generation,
+        )
+        is_told = condition in victim.pod.status.conditions
+        deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if is_told else condition)
+
+        def done(fault: Exception | None) -> None:
+            if fault is None:
+                self._tell(preemption, victim)
+            else:
+                log.error("pod %s cannot be evicted for pod %s: %s", victim.key, preemption.preemptor.key, fault)
+            answered.settle(fault)
+
+        self._handle.writer.delete_pod(deletion, done)
+
+    def _tell(self, preemption: _Preemption, victim: PodInfo, where: str = "") -> None:
+        preemptor = preemption.preemptor
+        self._handle.writer.record(
+            Event(
+                _reference(victim),
+                "Normal",
+                "Preempted",
+                "Preempting",
+                f"Preempted by pod {preemptor.uid} on node {preemption.node_name}{where}",
+                _reference(preemptor),
+            )
+        )
+
+    def _withdraw(self, info: PodInfo) -> None:
+        self._handle.nominator.withdraw(info.uid)
+        meta = info.pod.metadata
+        if info.pod.status.nominated_node_name:
+            self._handle.writer.patch_pod_status(
+                PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name="")
+            )
+
+    def _still_stays(self, victim: PodInfo, node_name: str) -> bool:
+        nodes = self._handle.nodes
+        row = nodes.row_of(node_name)
+        current = None if row == NO_ROW else nodes.pods[row].get(victim.uid)
+        return current is not None and current.pod.metadata.deletion_timestamp is None
+
+
+class _FirstVictim:
+    """The answer for one of the victims before the last."""
+
+    def __init__(self, evictions: Evictions, preemption: _Preemption, last: PodInfo) -> None:
+        self._evictions, self._preemption, self._last = evictions, preemption, last
+
+    def settle(self, fault: Exception | None) -> None:
+        """Take the answer."""
+        self._evictions.first_answered(self._preemption, self._last, fault)
+
+
+class _LastVictim:
+    """The answer for the last victim."""
+
+    def __init__(self, evictions: Evictions, preemption: _Preemption) -> None:
+        self._evictions, self._preemption = evictions, preemption
+
+    def settle(self, fault: Exception | None) -> None:
+        """Take the answer."""
+        self._evictions.last_answered(self._preemption, fault)
+
+
+def _reference(info: PodInfo) -> ObjectReference:
+    meta = info.pod.metadata
+    return ObjectReference("Pod", meta.name, meta.namespace, meta.uid)

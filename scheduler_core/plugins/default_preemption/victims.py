@@ -1,0 +1,153 @@
+"""Which pods must leave a node so that another fits.
+
+Owns the choice on single nodes: all pods of lower priority leave, then each that can comes back, those that a
+PodDisruptionBudget protects first, in either group the most important first. Many nodes are tried in step, which is the
+same as one after another as long as they do not touch each other, and costs one run of the filters for all of them.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
+(``SelectVictimsOnNode``, ``filterPodsWithPDBViolation``) and ``util/utils.go`` (``MoreImportantPod``). Pods of equal
+priority that started at the same time come back in the order in which the scheduler saw them; there, in any order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import numpy as np
+
+from scheduler_core.framework.handle import WhatIf
+from scheduler_core.plugins.default_preemption.eligibility import lower_priority_pods
+from scheduler_core.snapshot.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+NO_VICTIMS = -(2**31)
+"""The verdict of a row where no pod has a lower priority."""
+
+Importance = tuple[int, datetime]
+ImportanceOf = Callable[[PodInfo], Importance]
+
+
+def importance_at(now: datetime) -> ImportanceOf:
+    """The sorting key of pods, most important first: by priority, then by start; who has not started starts ``now``."""
+
+    def importance(info: PodInfo) -> Importance:
+        return -info.priority, info.pod.status.start_time or now
+
+    return importance
+
+
+@dataclass(slots=True)
+class RowOutcome:
+    """What a trial of one row found.
+
+    Attributes:
+        row: The row.
+        verdict: 0 where the pod fits without ``victims``; else why not even without all pods of lower priority.
+        victims: Pods that must leave, most important first.
+        pdb_violations: How many of them a budget protects.
+    """
+
+    row: int
+    verdict: int = 0
+    victims: list[PodInfo] = field(default_factory=list)
+    pdb_violations: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """What is tried: a pod on nodes, under budgets."""
+
+    pod: PodInfo
+    nodes: NodeColumns
+    importance: ImportanceOf
+
+    def select(self, what_if: WhatIf, rows: Sequence[int]) -> list[RowOutcome]:
+        """Find the victims on rows.
+
+        Args:
+            what_if: The question; pods that it took off stay off.
+            rows: Rows, more than one only if the question is local to rows.
+
+        Returns:
+            The outcomes in the order of ``rows``.
+
+        Raises:
+            PluginError: A plugin raised, or answered what the point does not allow.
+        """
+        outcomes = {row: RowOutcome(row, NO_VICTIMS) for row in rows}
+        leaving = {row: list(lower_priority_pods(self.pod, self.nodes, row)) for row in rows}
+        for pods in leaving.values():
+            for info in pods:
+                what_if.remove(info)
+        _judge(what_if, [outcomes[row] for row in rows if leaving[row]])
+        reprieves = [
+            _Reprieve(outcomes[row], *self._by_budget(sorted(leaving[row], key=self.importance)))
+            for row in rows
+            if outcomes[row].verdict == 0
+        ]
+        _reprieve(what_if, reprieves)
+        for reprieve in reprieves:
+            if reprieve.protected and len(reprieve.order) > reprieve.protected:
+                reprieve.outcome.victims.sort(key=self.importance)
+        return list(outcomes.values())
+
+    def _by_budget(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], int]:
+        violating, others = split_by_budgets(pods, self.nodes.disruption_budgets)
+        return violating + others, len(violating)
+
+
+@dataclass(slots=True)
+class _Reprieve:
+    """Pods in the order in which they may come back, of which the first ``protected`` violate a budget."""
+
+    outcome: RowOutcome
+    order: list[PodInfo]
+    protected: int
+
+
+def _judge(what_if: WhatIf, outcomes: Iterable[RowOutcome]) -> None:
+    asked = sorted(outcomes, key=lambda outcome: outcome.row)
+    if not asked:
+        return
+    verdicts = what_if.judge(np.array([outcome.row for outcome in asked], dtype=np.intp))
+    for outcome, verdict in zip(asked, verdicts.tolist(), strict=True):
+        outcome.verdict = verdict
+
+
+def _reprieve(what_if: WhatIf, reprieves: Sequence[_Reprieve]) -> None:
+    """Let the k-th pod of each row come back, for all k, unless the pod to be placed does not fit then."""
+    for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
+        trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
+        for reprieve in trying:
+            what_if.restore(reprieve.order[turn])
+        _judge(what_if, [reprieve.outcome for reprieve in trying])
+        for reprieve in trying:
+            if reprieve.outcome.verdict:
+                what_if.remove(reprieve.order[turn])
+                reprieve.outcome.victims.append(reprieve.order[turn])
+                reprieve.outcome.pdb_violations += turn < reprieve.protected
+                reprieve.outcome.verdict = 0
+
+
+def split_by_budgets(pods: Iterable[PodInfo], budgets: DisruptionBudgets) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Split pods by whether removing them, in this order, takes more from a budget than it allows.
+
+    Returns:
+        Those that violate a budget, and the others, both in the order given.
+    """
+    violating: list[PodInfo] = []
+    others: list[PodInfo] = []
+    left: dict[tuple[str, str], int] = {}
+    for info in pods:
+        violates = False
+        namespace = info.pod.metadata.namespace
+        for budget in budgets.of_namespace(namespace):
+            if budget.protects(info.pod):
+                key = (namespace, budget.name)
+                left[key] = left.get(key, budget.disruptions_allowed) - 1
+                violates = violates or left[key] < 0
+        (violating if violates else others).append(info)
+    return violating, others

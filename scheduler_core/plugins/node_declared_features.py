@@ -1,0 +1,138 @@
+"""NodeDeclaredFeatures: what a pod's spec asks of the kubelet, its node must declare.
+
+Owns the inference, which reads the spec and nothing else: a new feature is one line in a table. Must not know which
+version a node runs; a node that does not declare a feature does not have it.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`` and
+``k8s.io/component-helpers`` v0.36.3, ``nodedeclaredfeatures/features``. Features that only matter to updates of running
+pods are left out. None of them ends with a version yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, Status, unresolvable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod, PodSpec
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
+
+_LOOK = PreFilterResult()
+_NOTHING_TO_DO = PreFilterResult(SKIP)
+_REJECTION = unresolvable("node(s) didn't match Pod's required features")
+
+
+def _restarts_all_containers(spec: PodSpec) -> bool:
+    return any(
+        rule.action == "RestartAllContainers"
+        for container in (*spec.containers, *spec.init_containers)
+        for rule in container.restart_policy_rules
+    )
+
+
+def _has_user_namespace_on_host_network(spec: PodSpec) -> bool:
+    return spec.host_network and spec.host_users is False
+
+
+_NEEDED_BY: Mapping[str, Callable[[PodSpec], bool]] = {
+    RESTART_ALL_CONTAINERS: _restarts_all_containers,
+    USER_NAMESPACES_HOST_NETWORK: _has_user_namespace_on_host_network,
+}
+"""Each feature that a pod may need of its node, and when it does."""
+
+
+def required_features(pod: Pod) -> tuple[str, ...]:
+    """The features that a pod needs of its node."""
+    return tuple(feature for feature, is_needed in _NEEDED_BY.items() if is_needed(pod.spec))
+
+
+class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
+    """Rules out nodes that do not declare what the pod needs."""
+
+    name = "NodeDeclaredFeatures"
+    filter_reads = Reads.STATIC
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Begin with no node looked at.
+
+        Args:
+            args: None.
+            handle: The rest of the scheduler.
+        """
+        super().__init__(args, handle)
+        self._version = -1
+        self._declared: dict[str, NDArray[np.bool_]] = {}
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """The needed features."""
+        return required_features(pod.pod)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """A node's coming or a change of what it declares; a change of what the pod needs."""
+        node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
+        pod = ClusterEvent(Resource.POD, Action.UPDATE)
+        return (EventRegistration(node, after_node_change), EventRegistration(pod, after_pod_update))
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Skip a pod that needs nothing."""
+        del state, nodes
+        return _LOOK if required_features(pod.pod) else _NOTHING_TO_DO
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Rows that lack a needed feature are rejected; None when nothing is needed."""
+        del state
+        features = required_features(pod.pod)
+        if not features:
+            return None
+        lacking = np.zeros(nodes.size, dtype=np.bool_)
+        for feature in features:
+            lacking |= ~self._declaring(feature, nodes)
+        return lacking[rows].astype(np.int16)
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """The one rejection there is."""
+        del state, pod, code
+        return _REJECTION
+
+    def _declaring(self, feature: str, nodes: NodeColumns) -> NDArray[np.bool_]:
+        """Rows whose node declares a feature, bool[row]; kept until a Node object changes, since few pods ask."""
+        if self._version != nodes.version:
+            self._version = nodes.version
+            self._declared.clear()
+        declaring = self._declared.get(feature)
+        if declaring is None:
+            declaring = self._declared[feature] = np.fromiter(
+                (node is not None and feature in node.status.declared_features for node in nodes.nodes),
+                dtype=np.bool_,
+                count=nodes.size,
+            )
+        return declaring
+
+
+def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if the node came, or declares something else now."""
+    del pod
+    if not isinstance(new, Node) or not isinstance(old, Node):
+        return Hint.QUEUE
+    return Hint.SKIP if old.status.declared_features == new.status.declared_features else Hint.QUEUE
+
+
+def after_pod_update(pod: Pod, old: object | None, new: object | None) -> Hint:
+    """Queue if it is this pod and it needs something else now."""
+    if not isinstance(new, Pod) or not isinstance(old, Pod):
+        return Hint.QUEUE
+    if new.metadata.uid != pod.metadata.uid or required_features(old) == required_features(new):
+        return Hint.SKIP
+    return Hint.QUEUE
