@@ -1,4 +1,4 @@
-"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl and kwok.
+"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl and kwok; and Helm.
 
 Owns where a binary comes from and the per-user cache. It must not know how a binary is started, and it imports nothing
 but the standard library.
@@ -9,7 +9,7 @@ has, and one pinned recipe gives the same API server to the tests, the demo and 
 
 Sources, first hit wins, for each binary on its own:
   1. the directory named by `KUBEBUILDER_ASSETS`;
-  2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and both modules;
+  2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and the modules;
   3. `go build` into that cache;
   4. `setup-envtest`, when it is on PATH (etcd, kube-apiserver and kubectl only);
   5. any kubectl on PATH (kubectl only).
@@ -33,7 +33,8 @@ KUBERNETES_VERSION = "v1.36.3"
 """The release that `go.mod` pins; stamped into the binaries, which would call themselves v0.0.0 otherwise."""
 
 _HERE = Path(__file__).resolve().parent
-_MODULE_FILES = ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum")
+_CLUSTER_MODULES = (".", "kwok")
+_HELM_MODULES = ("helm",)
 _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -58,10 +59,12 @@ class _Recipe:
     Args:
         module_dir: Directory of the Go module that requires the package, relative to this file.
         package: Import path of the main package.
+        keyed_by: Directories of the modules that the cache's key covers.
     """
 
     module_dir: str
     package: str
+    keyed_by: tuple[str, ...] = _CLUSTER_MODULES
 
 
 RECIPES: Mapping[str, _Recipe] = {
@@ -71,6 +74,8 @@ RECIPES: Mapping[str, _Recipe] = {
     "kube-scheduler": _Recipe(".", "k8s.io/kubernetes/cmd/kube-scheduler"),
     # A module of its own: its dependencies' versions differ from those that Kubernetes pins.
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
+    # Keyed by itself: a new Helm must not have the API server built anew.
+    "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
 }
 
 
@@ -109,18 +114,28 @@ def resolve(names: Sequence[str] = tuple(RECIPES)) -> dict[str, Path]:
     return {name: found[name] for name in names}
 
 
-def cache_dir() -> Path:
-    """Return the directory of the binaries that this version of the recipe and modules builds."""
+def cache_dir(name: str = "kube-apiserver") -> Path:
+    """Return the directory of what this version of the recipe and modules builds.
+
+    Args:
+        name: Key of `RECIPES`; all but helm share one directory.
+
+    Returns:
+        The directory, which may not exist yet.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     digest = hashlib.sha256()
-    for name in _MODULE_FILES:
-        digest.update((_HERE / name).read_bytes())
+    modules = RECIPES[name].keyed_by
+    for module in modules:
+        for file in ("go.mod", "go.sum"):
+            digest.update((_HERE / module / file).read_bytes())
     digest.update(" ".join([*_go_flags(), platform.system(), platform.machine()]).encode())
-    return Path(base) / "bayplan" / "controlplane" / f"{KUBERNETES_VERSION}-{digest.hexdigest()[:12]}"
+    prefix = "helm" if modules == _HELM_MODULES else KUBERNETES_VERSION
+    return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
 
 
 def _from_directories(names: Sequence[str]) -> dict[str, Path]:
-    directories = [cache_dir()]
+    given: list[Path] = []
     assets = os.environ.get("KUBEBUILDER_ASSETS")
     if assets:
         if not Path(assets).is_dir():
@@ -129,10 +144,10 @@ def _from_directories(names: Sequence[str]) -> dict[str, Path]:
                 [f"KUBEBUILDER_ASSETS names {assets}, which is not a directory"],
                 "Set it to a directory that holds etcd, kube-apiserver and kubectl, or unset it.",
             )
-        directories.insert(0, Path(assets).resolve())
+        given.append(Path(assets).resolve())
     found: dict[str, Path] = {}
     for name in names:
-        for directory in directories:
+        for directory in (*given, cache_dir(name)):
             if os.access(directory / name, os.X_OK):
                 found[name] = directory / name
                 break
@@ -151,12 +166,12 @@ def _go_flags() -> list[str]:
 
 def _build(names: Sequence[str], reasons: list[str]) -> dict[str, Path]:
     """Build binaries one after the other: each `go build` already uses every core."""
-    target = cache_dir()
-    target.mkdir(parents=True, exist_ok=True)
     built: dict[str, Path] = {}
-    with _locked(target / ".lock"):
-        for position, name in enumerate(names, start=1):
-            path = target / name
+    for position, name in enumerate(names, start=1):
+        target = cache_dir(name)
+        target.mkdir(parents=True, exist_ok=True)
+        path = target / name
+        with _locked(target / ".lock"):
             # Another process may have built it while this one waited for the lock.
             if not os.access(path, os.X_OK):
                 problem = _build_one(name, path, f"{position}/{len(names)}")

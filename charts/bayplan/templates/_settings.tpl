@@ -1,0 +1,38 @@
+{{/* The settings of the operator, and what more than one object takes from them. */}}
+
+{{/* The settings file: values that are null are left out, so that the operator's own defaults hold. */}}
+{{- define "bayplan.settings" -}}
+{{- $given := dict -}}
+{{- range $name, $value := .Values.settings -}}
+{{- if not (kindIs "invalid" $value) -}}
+{{- $_ := set $given $name $value -}}
+{{- end -}}
+{{- end -}}
+{{- toYaml $given -}}
+{{- end -}}
+
+{{/* The namespace of ControllerRevisions. */}}
+{{- define "bayplan.revisionNamespace" -}}
+{{- default .Release.Namespace .Values.settings.namespace -}}
+{{- end -}}
+
+{{/* The port that the operator listens on; empty when it serves nothing. */}}
+{{- define "bayplan.servePort" -}}
+{{- regexFind "[0-9]+$" (default "" .Values.settings.serveAddress) -}}
+{{- end -}}
+
+{{/* Rules between values, which a schema cannot say. */}}
+{{- define "bayplan.checkValues" -}}
+{{- $settings := .Values.settings -}}
+{{- if gt (int64 $settings.podInitialBackoffSeconds) (int64 $settings.podMaxBackoffSeconds) -}}
+{{- fail "settings.podMaxBackoffSeconds must be at least settings.podInitialBackoffSeconds" -}}
+{{- end -}}
+{{- if le (float64 .Values.terminationGracePeriodSeconds) (float64 $settings.gracefulStopSeconds) -}}
+{{- fail "terminationGracePeriodSeconds must be more than settings.gracefulStopSeconds, or the kubelet ends the operator before its last binds" -}}
+{{- end -}}
+{{- if and .Values.service.create $settings.serveAddress -}}
+{{- if or (hasPrefix "127." $settings.serveAddress) (hasPrefix "localhost:" $settings.serveAddress) (hasPrefix "[::1]:" $settings.serveAddress) -}}
+{{- fail "settings.serveAddress is loopback, where neither probes nor the Service reach it: use 0.0.0.0:10259" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
