@@ -15,6 +15,7 @@ from datetime import datetime
 from typing import Protocol
 
 from scheduler_core.model.pod import Pod, PodCondition
+from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
 
 
 class Timer(Protocol):
@@ -129,3 +130,29 @@ class ClusterWriter(Protocol):
 
     def record(self, event: Event) -> None:
         """Queue an event; repeated ones are merged, and under pressure the oldest are dropped."""
+
+
+class StorageWriter(Protocol):
+    """What the core changes of volumes and claims, for their binding.
+
+    Each write holds only if the object is still of the version that is handed over, so that two binders cannot both
+    succeed; each returns the object as it is then, with its new version.
+    """
+
+    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """Write a volume's ``spec.claimRef`` and its annotation ``pv.kubernetes.io/bound-by-controller``.
+
+        Raises:
+            ConflictError: The volume is of another version by now.
+            NotFoundError: The volume, or this UID of it, is gone.
+            ClusterWriteError: Anything else.
+        """
+
+    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Write a claim's annotation ``volume.kubernetes.io/selected-node``, upon which a volume is made for it.
+
+        Raises:
+            ConflictError: The claim is of another version by now.
+            NotFoundError: The claim, or this UID of it, is gone.
+            ClusterWriteError: Anything else.
+        """

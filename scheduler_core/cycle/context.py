@@ -10,7 +10,7 @@ from datetime import datetime
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
@@ -48,6 +48,7 @@ class CycleContext:
         percentage_of_nodes_to_score: For profiles that set none themselves; None looks at all nodes.
         next_start: Where the next search begins, for profiles that look at a percentage of the nodes.
         records: What profiles have done, by scheduler name.
+        storage_writer: Writes volumes and claims; None where they cannot be written.
     """
 
     cache: ClusterCache
@@ -61,6 +62,7 @@ class CycleContext:
     percentage_of_nodes_to_score: int | None = None
     next_start: int = 0
     records: dict[str, ProfileRecord] = field(default_factory=dict)
+    storage_writer: StorageWriter | None = None
 
     def record(self, profile: str) -> ProfileRecord:
         """The record of a profile."""

@@ -11,7 +11,7 @@ from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -51,6 +51,11 @@ class PluginHandle:
     def writer(self) -> ClusterWriter:
         """The cluster."""
         return self._context.writer
+
+    @property
+    def storage_writer(self) -> StorageWriter | None:
+        """The cluster's volumes and claims; None where they cannot be written."""
+        return self._context.storage_writer
 
     @property
     def waiting_pods(self) -> WaitingPodMap:

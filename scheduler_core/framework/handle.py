@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.status import Status
-from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -128,6 +128,10 @@ class Handle(Protocol):
     @property
     def writer(self) -> ClusterWriter:
         """The cluster."""
+
+    @property
+    def storage_writer(self) -> StorageWriter | None:
+        """The cluster's volumes and claims; None where they cannot be written."""
 
     @property
     def waiting_pods(self) -> WaitingPods:

@@ -11,6 +11,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.handle import WaitingPod, WhatIf
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.ports import StorageWriter
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
@@ -94,6 +95,7 @@ class FakeHandle:
     nodes: NodeColumns = field(default_factory=NodeColumns)
     clock: VirtualClock = field(default_factory=VirtualClock)
     writer: RecordingWriter = field(default_factory=RecordingWriter)
+    storage_writer: StorageWriter | None = None
     waiting_pods: FakeWaitingPods = field(default_factory=FakeWaitingPods)
     nominator: FakeNominator = field(default_factory=FakeNominator)
     activated: list[PodInfo] = field(default_factory=list)

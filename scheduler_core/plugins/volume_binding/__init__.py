@@ -1,0 +1,206 @@
+"""VolumeBinding: a pod's claims are bound, or can be, to volumes that its node reaches.
+
+Owns the order of the steps; what they do stands beside: :mod:`.claims` sorts the pod's claims, :mod:`.filtering` judges
+nodes, :mod:`.reserving` holds volumes for the pod and gives them back, :mod:`.binding` writes and waits, :mod:`.hints`
+says which events may help. The decision for every node is made once per attempt, when the first rows are asked about,
+because neither claims nor volumes change while a cycle runs.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. Scoring by storage
+capacity is behind a gate that is off, so PreScore always skips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scheduler_core.config.plugin_args import VolumeBindingArgs
+from scheduler_core.errors import PluginError, SchedulerCoreError
+from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cycle_state import CycleState, StateKey
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PreBindPlugin,
+    PreFilterPlugin,
+    PreFilterResult,
+    PreScorePlugin,
+    Reads,
+    ReservePlugin,
+    ScorePlugin,
+    Scores,
+)
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
+from scheduler_core.plugins.volume_binding.binding import VolumeBinder
+from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, claims_of_pod, rejection_of_claims
+from scheduler_core.plugins.volume_binding.filtering import REASONS, Judgement, NodeJudge
+from scheduler_core.plugins.volume_binding.hints import registrations
+from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, assume, decided_volumes, restore
+from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_DEFAULT_ARGS = VolumeBindingArgs()
+
+
+@dataclass(slots=True)
+class _Attempt:
+    """What the points of one attempt tell each other.
+
+    Attributes:
+        claims: The pod's claims; None for a pod without any.
+        judgement: What was found out about every node; None before Filter.
+        reserved: What is held on the chosen node; None if nothing is.
+        is_all_bound: Whether there is nothing to bind.
+    """
+
+    claims: PodClaims | None = None
+    judgement: Judgement | None = None
+    reserved: NodeVolumes | None = None
+    is_all_bound: bool = False
+
+
+_ATTEMPT: StateKey[_Attempt] = StateKey("VolumeBinding/attempt")
+
+
+class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, ReservePlugin, PreBindPlugin):
+    """Rules out nodes that the pod's volumes cannot be used from, and binds its claims before the pod."""
+
+    name = "VolumeBinding"
+    args_model = VolumeBindingArgs
+    filter_reads = Reads.OPAQUE
+
+    def __init__(self, args: Any, handle: Handle) -> None:
+        """Keep the args and the handle."""
+        super().__init__(args, handle)
+        self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
+        self._judge: NodeJudge | None = None
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """Empty for a pod without claims; others are never served from a cache."""
+        return None if pod.volumes.claims else ()
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Changes of claims, volumes, classes, drivers and their capacity, and nodes that come or are labelled anew."""
+        return registrations()
+
+    # -- filtering ----------------------------------------------------------------------------------------------
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Look the claims up; reject the pod where one is missing, ending, or should be bound and is not."""
+        if not pod.volumes.claims:
+            state.write(_ATTEMPT, _Attempt())
+            return PreFilterResult(SKIP)
+        problem = rejection_of_claims(pod, nodes.storage)
+        if problem:
+            return PreFilterResult(unresolvable(problem))
+        try:
+            claims = claims_of_pod(pod, nodes.storage)
+        except SchedulerCoreError as fault:
+            return PreFilterResult(error(str(fault)))
+        if claims.immediate:
+            return PreFilterResult(unresolvable("pod has unbound immediate PersistentVolumeClaims"))
+        state.write(_ATTEMPT, _Attempt(claims))
+        return PreFilterResult()
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
+        """Reject rows from which a bound volume cannot be used, or where there is none for an unbound claim.
+
+        Raises:
+            PluginError: A volume that matters on one of the rows cannot be translated for its CSI driver.
+            SelectorError: A claim's selector cannot be read.
+        """
+        del pod
+        attempt = state.read(_ATTEMPT)
+        if attempt.claims is None:
+            return None
+        judgement = attempt.judgement
+        if judgement is None:
+            judge = self._judge
+            if judge is None or judge.nodes is not nodes:
+                judge = self._judge = NodeJudge(nodes)
+            judgement = attempt.judgement = judge.judge(attempt.claims)
+        codes = judgement.codes[rows]
+        if judgement.problems:
+            for code in np.unique(codes[nodes.alive[rows]]).tolist():
+                if code in judgement.problems:
+                    raise PluginError(self.name, "filter", judgement.problems[code])
+        return codes
+
+    def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
+        """All reasons that are set in ``code``."""
+        del state, pod
+        return unresolvable(*(reason for bit, reason in REASONS if code & bit))
+
+    # -- scoring ------------------------------------------------------------------------------------------------
+
+    def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
+        """Skip."""
+        del state, pod, nodes, rows
+        return SKIP
+
+    def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
+        """0 for every row."""
+        del state, pod
+        return np.zeros(len(nodes.alive[rows]), dtype=np.int64)
+
+    # -- holding and binding ------------------------------------------------------------------------------------
+
+    def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Assume the volumes and claims as they will be, so that no other pod is given them."""
+        attempt, nodes = state.read(_ATTEMPT), self.handle.nodes
+        row = nodes.row_of(node_name)
+        judgement = attempt.judgement
+        if judgement is None or row < 0 or judgement.codes[row]:
+            attempt.is_all_bound = True
+            return SUCCESS
+        if are_bound(pod, nodes.storage):
+            attempt.is_all_bound = True
+            return SUCCESS
+        decided = decided_volumes(judgement, row)
+        try:
+            attempt.reserved = assume(nodes.storage, decided, node_name)
+        except SchedulerCoreError as fault:
+            return error(str(fault))
+        return SUCCESS
+
+    def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """Take back what was assumed."""
+        del pod, node_name
+        attempt = state.get(_ATTEMPT)
+        if attempt is not None and attempt.reserved is not None:
+            restore(self.handle.nodes.storage, attempt.reserved)
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Skip where every claim is bound already."""
+        del pod
+        attempt = state.read(_ATTEMPT)
+        if attempt.is_all_bound:
+            return SKIP
+        return SUCCESS if attempt.reserved is not None else _nothing_reserved(node_name)
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        """Write the volumes and claims, and wait until the claims are bound or the time is up."""
+        attempt = state.read(_ATTEMPT)
+        if attempt.is_all_bound:
+            return SUCCESS
+        if attempt.reserved is None:
+            return _nothing_reserved(node_name)
+        writer = self.handle.storage_writer
+        if writer is None:
+            return Status(
+                Code.ERROR, ("volumes cannot be written here; run the scheduler with access to persistent volumes",)
+            )
+        binder = VolumeBinder(self.handle.nodes, self.handle.clock, writer, self._args.bind_timeout_seconds)
+        try:
+            await binder.bind(pod, node_name, attempt.reserved)
+        except SchedulerCoreError as fault:
+            return error(str(fault))
+        return SUCCESS
+
+
+def _nothing_reserved(node_name: str) -> Status:
+    return error(f'no pod volume found for node "{node_name}"')

@@ -1,0 +1,97 @@
+"""A pod's claims, by what has to be done about them.
+
+Owns the sorting and the texts of what is wrong with a claim. Must not know nodes. Follows kube-scheduler v1.36.3,
+``plugins/volumebinding/volume_binding.go`` (``podHasPVCs``) and ``binder.go`` (``GetPodVolumeClaims``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from scheduler_core.errors import StorageError
+from scheduler_core.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
+from scheduler_core.snapshot.pod_info import PodInfo
+from scheduler_core.snapshot.storage_index import StorageIndex
+
+
+@dataclass(frozen=True, slots=True)
+class DelayedClaim:
+    """An unbound claim that waits for its pod to be placed, and its class."""
+
+    claim: PersistentVolumeClaim
+    storage_class: StorageClass
+
+
+@dataclass(slots=True)
+class PodClaims:
+    """A pod's claims, each list in the order of the pod's volumes.
+
+    Attributes:
+        bound: Fully bound.
+        delayed: Unbound, to be bound when the pod is placed.
+        immediate: Unbound, though they should be bound without regard to the pod.
+    """
+
+    bound: list[PersistentVolumeClaim] = field(default_factory=list)
+    delayed: list[DelayedClaim] = field(default_factory=list)
+    immediate: list[PersistentVolumeClaim] = field(default_factory=list)
+
+
+def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
+    """Why the pod cannot be placed whatever the node, "" if its claims are fit to be looked at."""
+    for reference in pod.volumes.claims:
+        claim = storage.claims.get(reference.key)
+        if claim is None:
+            if reference.is_ephemeral:
+                return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{reference.name}"'
+            return f'persistentvolumeclaim "{reference.name}" not found'
+        if claim.status.phase == LOST:
+            return (
+                f'persistentvolumeclaim "{reference.name}" bound to non-existent persistentvolume '
+                f'"{claim.spec.volume_name}"'
+            )
+        if claim.metadata.deletion_timestamp is not None:
+            return f'persistentvolumeclaim "{reference.name}" is being deleted'
+        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+            return f"PVC {claim.key} was not created for pod {pod.key} (pod is not owner)"
+    return ""
+
+
+def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
+    """Sort the claims, as assumed or shown.
+
+    Raises:
+        StorageError: A claim is gone, or its class says nothing about when to bind.
+    """
+    sorted_claims = PodClaims()
+    for reference in pod.volumes.claims:
+        claim = storage.claims.current(reference.key)
+        if claim is None:
+            raise StorageError(f'error getting PVC "{reference.key}": not found')
+        if claim.is_fully_bound:
+            sorted_claims.bound.append(claim)
+            continue
+        storage_class = storage.classes.get(claim.class_name) if claim.class_name else None
+        if storage_class is not None and storage_class.volume_binding_mode is None:
+            raise StorageError(f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
+        # A claim that names its volume is bound by the controller, whatever its class says.
+        if (
+            storage_class is not None
+            and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
+            and not claim.spec.volume_name
+        ):
+            sorted_claims.delayed.append(DelayedClaim(claim, storage_class))
+        else:
+            sorted_claims.immediate.append(claim)
+    return sorted_claims
+
+
+def are_bound(pod: PodInfo, storage: StorageIndex) -> bool:
+    """Whether every claim of the pod is fully bound."""
+    for reference in pod.volumes.claims:
+        claim = storage.claims.current(reference.key)
+        if claim is None or not claim.is_fully_bound:
+            return False
+        if reference.is_ephemeral and not claim.is_owned_by_pod(pod.uid):
+            return False
+    return True

@@ -1,0 +1,166 @@
+"""From which nodes a pod's claims can be used: all rows at once.
+
+Owns the verdict and, per row, which volume each unbound claim would get. Loops run over the pod's few claims and the
+volumes of a class, never over nodes. Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go``
+(``FindPodVolumes``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import StorageError
+from scheduler_core.framework.extension_points import Codes
+from scheduler_core.model.csi_migration import in_tree_plugin, translated_affinity
+from scheduler_core.model.quantity import nano
+from scheduler_core.model.storage import SELECTED_NODE, STORAGE, PersistentVolumeClaim
+from scheduler_core.plugins.volume_binding.claims import DelayedClaim, PodClaims
+from scheduler_core.plugins.volume_binding.matching import NONE, VolumeReach, match_volumes
+from scheduler_core.plugins.volume_binding.provisioning import CANNOT_BIND, NO_SPACE, provision_codes
+from scheduler_core.snapshot.csi_node_columns import CsiNodeColumns
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.storage_index import KnownVolume, volume_affinity
+
+_OUT_OF_REACH = 1
+_NO_VOLUME = 8
+_FIRST_PROBLEM = 16
+
+REASONS = (
+    (_OUT_OF_REACH, "node(s) didn't match PersistentVolume's node affinity"),
+    (CANNOT_BIND, "node(s) didn't find available persistent volumes to bind"),
+    (NO_SPACE, "node(s) did not have enough free storage"),
+    (_NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
+)
+"""The bits of a code and their reasons, in the order in which a node's reasons are told."""
+
+_Mask = NDArray[np.bool_]
+
+
+@dataclass(slots=True)
+class Judgement:
+    """What was found out about every row.
+
+    Attributes:
+        codes: int16[row], bits of :data:`REASONS`; or one of ``problems``.
+        problems: What keeps a row from being judged, by its code.
+        preselected: Claims that a node was selected for already, which wait for their volume there.
+        matched: Claims that were matched with volumes, the smallest first.
+        assigned: Per claim of ``matched``, int32[row]: which of ``volumes`` it gets, -1 for none.
+        volumes: The volumes that any claim gets anywhere.
+    """
+
+    codes: Codes
+    problems: dict[int, str] = field(default_factory=dict)
+    preselected: list[PersistentVolumeClaim] = field(default_factory=list)
+    matched: list[PersistentVolumeClaim] = field(default_factory=list)
+    assigned: list[NDArray[np.int32]] = field(default_factory=list)
+    volumes: list[KnownVolume] = field(default_factory=list)
+
+
+class NodeJudge:
+    """Judges the rows of one set of columns; keeps what it learns about nodes from one pod to the next."""
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.nodes = nodes
+        self._reach = VolumeReach(nodes)
+        self._csi_nodes = CsiNodeColumns(nodes)
+
+    def judge(self, claims: PodClaims) -> Judgement:
+        """Judge every row.
+
+        Raises:
+            SelectorError: A claim's selector cannot be read.
+        """
+        judgement = Judgement(np.zeros(self.nodes.size, dtype=np.int16))
+        if claims.bound:
+            self._judge_bound(claims.bound, judgement)
+        if claims.delayed:
+            self._judge_delayed(claims.delayed, judgement)
+        return judgement
+
+    def _judge_bound(self, claims: list[PersistentVolumeClaim], judgement: Judgement) -> None:
+        """The first claim that a row cannot do with decides; a missing volume is none of the nodes' making."""
+        codes = judgement.codes
+        left = self.nodes.alive.copy()
+        for claim in claims:
+            known = self.nodes.storage.known_volume(claim.spec.volume_name)
+            if known is None:
+                codes[left] = _NO_VOLUME
+                return
+            reached, unreadable = self._reached(known, judgement)
+            if unreadable is not None:
+                codes[left & unreadable[0]] = unreadable[1]
+                left &= ~unreadable[0]
+            if reached is not None:
+                codes[left & ~reached] = _OUT_OF_REACH
+                left &= reached
+
+    def _reached(self, known: KnownVolume, judgement: Judgement) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
+        """From which rows a volume is reached (None: all), and on which that cannot be told, with their code.
+
+        Where a CSI driver serves an in-tree volume, the affinity counts as translated for that driver.
+        """
+        reached = None if known.affinity is None else self._reach.matching.selector(known.affinity, ALL_ROWS)
+        plugin = in_tree_plugin(known.volume)
+        migrated = None
+        if plugin is not None and plugin.is_taken_over:
+            migrated = self._csi_nodes.migrated(plugin.name)
+        if plugin is None or migrated is None:
+            return reached, None
+        try:
+            translated = volume_affinity(translated_affinity(known.volume, plugin))
+        except StorageError as problem:
+            code = _FIRST_PROBLEM + len(judgement.problems)
+            judgement.problems[code] = f"could not translate pv: {problem}"
+            return reached, (migrated, code)
+        if translated == known.affinity:
+            return reached, None
+        if reached is None:
+            reached = np.ones(self.nodes.size, dtype=np.bool_)
+        if translated is None:
+            reached[migrated] = True
+        else:
+            reached[migrated] = self._reach.matching.selector(translated, ALL_ROWS)[migrated]
+        return reached, None
+
+    def _judge_delayed(self, claims: list[DelayedClaim], judgement: Judgement) -> None:
+        nodes, codes = self.nodes, judgement.codes
+        looking = nodes.alive & (codes < _FIRST_PROBLEM)
+        to_match: list[DelayedClaim] = []
+        preselected: list[DelayedClaim] = []
+        for delayed in claims:
+            selected = delayed.claim.metadata.annotations.get(SELECTED_NODE)
+            if selected is None:
+                to_match.append(delayed)
+                continue
+            preselected.append(delayed)
+            elsewhere = looking.copy()
+            row = nodes.row_of(selected)
+            if row >= 0:
+                elsewhere[row] = False
+            codes[elsewhere] |= CANNOT_BIND
+            looking &= ~elsewhere
+        to_match.sort(key=lambda delayed: nano(delayed.claim.spec.resources.requests.get(STORAGE, 0)))
+        judgement.preselected = [delayed.claim for delayed in preselected]
+        judgement.matched = [delayed.claim for delayed in to_match]
+        if not looking.any():
+            judgement.assigned = [np.full(nodes.size, NONE, dtype=np.int32) for _ in to_match]
+            return
+        judgement.assigned, judgement.volumes = match_volumes(self._reach, judgement.matched, looking)
+        for delayed in preselected:
+            looking = self._provision(delayed, looking, looking, codes)
+        for delayed, assigned in zip(to_match, judgement.assigned, strict=True):
+            looking = self._provision(delayed, looking, looking & (assigned == NONE), codes)
+
+    def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, codes: Codes) -> _Mask:
+        """Judge the rows where a claim needs a new volume; what is left to judge comes back."""
+        if not wanting.any():
+            return looking
+        verdicts = provision_codes(self._reach.matching, delayed)
+        failed = wanting & (verdicts != 0)
+        codes[failed] |= verdicts[failed]
+        left: _Mask = looking & ~failed
+        return left

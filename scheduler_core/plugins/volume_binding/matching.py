@@ -1,0 +1,174 @@
+"""Which existing volume an unbound claim gets on each node.
+
+Owns the choice: a volume that is kept for the claim, or else the smallest that will do. Follows
+``k8s.io/component-helpers`` v0.36.3, ``storage/volume/pv_helpers.go`` (``FindMatchingVolume``), and kube-scheduler
+v1.36.3, ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``). Among volumes of equal size the reference takes
+any; here it is the first by name, so that a decision can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.model.quantity import nano
+from scheduler_core.model.selectors import LabelMatcher, NodeMatcher, compile_label_selector
+from scheduler_core.model.storage import AVAILABLE, STORAGE, PersistentVolumeClaim
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.node_matching import NodeMatching
+from scheduler_core.snapshot.storage_index import KnownVolume
+
+NONE = -1
+
+_KEPT_AFFINITIES = 16_384
+
+_Mask = NDArray[np.bool_]
+_RowNumbers = NDArray[np.intp]
+
+
+class VolumeReach:
+    """From which rows volumes can be reached; remembered until a node changes.
+
+    Attributes:
+        nodes: The columns.
+        matching: Selectors on them.
+    """
+
+    def __init__(self, nodes: NodeColumns) -> None:
+        self.nodes = nodes
+        self.matching = NodeMatching(nodes)
+        self._version = -1
+        self._rows: dict[NodeMatcher, _RowNumbers] = {}
+
+    def rows(self, affinity: NodeMatcher) -> _RowNumbers:
+        """The rows that an affinity admits, intp[k] ascending, freed rows perhaps among them; not the caller's.
+
+        Rows and not a mask, because a local volume has one row, and a class may have thousands of local volumes.
+        """
+        if self._version != self.nodes.version or len(self._rows) >= _KEPT_AFFINITIES:
+            self._rows.clear()
+            self._version = self.nodes.version
+        found = self._rows.get(affinity)
+        if found is None:
+            found = self._rows[affinity] = np.flatnonzero(self.matching.selector(affinity, ALL_ROWS))
+        return found
+
+
+def match_volumes(
+    reach: VolumeReach, claims: Sequence[PersistentVolumeClaim], looking: _Mask
+) -> tuple[list[NDArray[np.int32]], list[KnownVolume]]:
+    """Give each claim a volume on each row.
+
+    Args:
+        reach: From where volumes can be reached.
+        claims: In the order in which they choose: the smallest first.
+        looking: bool[row], where a choice is asked for.
+
+    Returns:
+        Per claim int32[row], the number of its volume or -1; and the volumes by number.
+
+    Raises:
+        SelectorError: A claim's selector cannot be read.
+    """
+    assigned: list[NDArray[np.int32]] = []
+    volumes: list[KnownVolume] = []
+    numbers: dict[str, int] = {}
+    for claim in claims:
+        choice = _Choice(reach, looking, assigned, volumes, numbers)
+        choice.choose(claim)
+        assigned.append(choice.result)
+    return assigned, volumes
+
+
+class _Choice:
+    """One claim's choice, with the choices of those before it."""
+
+    def __init__(
+        self,
+        reach: VolumeReach,
+        looking: _Mask,
+        earlier: Sequence[NDArray[np.int32]],
+        volumes: list[KnownVolume],
+        numbers: dict[str, int],
+    ) -> None:
+        self.result = np.full(len(looking), NONE, dtype=np.int32)
+        self._reach = reach
+        self._open = looking.copy()
+        self._left = int(np.count_nonzero(looking))
+        self._earlier = earlier
+        self._volumes = volumes
+        self._numbers = numbers
+
+    def choose(self, claim: PersistentVolumeClaim) -> None:
+        storage = self._reach.nodes.storage
+        size = nano(claim.spec.resources.requests.get(STORAGE, 0))
+        selector = None if claim.spec.selector is None else compile_label_selector(claim.spec.selector)
+        for known in storage.volumes_kept_for(claim):
+            if _could_serve(known, claim, size):
+                # Where it cannot be reached the claim gets nothing else: the volume was promised to it.
+                self._close(known, self._where_free(known))
+        for known in storage.free_volumes(claim.class_name):
+            if not self._left:
+                return
+            if _could_serve(known, claim, size) and _is_on_offer(known, claim, selector):
+                self._take(known)
+
+    def _take(self, known: KnownVolume) -> None:
+        rows = None if known.affinity is None else self._reach.rows(known.affinity)
+        taken = np.flatnonzero(self._open) if rows is None else rows[self._open[rows]]
+        self._assign(known, self._not_chosen_before(known, taken))
+
+    def _where_free(self, known: KnownVolume) -> _RowNumbers:
+        return self._not_chosen_before(known, np.flatnonzero(self._open))
+
+    def _close(self, known: KnownVolume, rows: _RowNumbers) -> None:
+        if known.affinity is None:
+            self._assign(known, rows)
+            return
+        reached = np.zeros(len(self._open), dtype=np.bool_)
+        reached[self._reach.rows(known.affinity)] = True
+        self._assign(known, rows[reached[rows]])
+        self._shut(rows[~reached[rows]])
+
+    def _not_chosen_before(self, known: KnownVolume, rows: _RowNumbers) -> _RowNumbers:
+        number = self._numbers.get(known.volume.metadata.name)
+        if number is not None:
+            for choice in self._earlier:
+                rows = rows[choice[rows] != number]
+        return rows
+
+    def _assign(self, known: KnownVolume, rows: _RowNumbers) -> None:
+        if not len(rows):
+            return
+        name = known.volume.metadata.name
+        number = self._numbers.get(name)
+        if number is None:
+            number = self._numbers[name] = len(self._volumes)
+            self._volumes.append(known)
+        self.result[rows] = number
+        self._shut(rows)
+
+    def _shut(self, rows: _RowNumbers) -> None:
+        self._open[rows] = False
+        self._left -= len(rows)
+
+
+def _could_serve(known: KnownVolume, claim: PersistentVolumeClaim, size: int) -> bool:
+    volume = known.volume
+    return (
+        known.size >= size
+        and volume.mode == claim.mode
+        and (volume.spec.volume_attributes_class_name or "") == (claim.spec.volume_attributes_class_name or "")
+        and volume.metadata.deletion_timestamp is None
+    )
+
+
+def _is_on_offer(known: KnownVolume, claim: PersistentVolumeClaim, selector: LabelMatcher | None) -> bool:
+    volume = known.volume
+    return (
+        volume.status.phase == AVAILABLE
+        and (selector is None or selector.matches(volume.metadata.labels))
+        and all(mode in volume.spec.access_modes for mode in claim.spec.access_modes)
+    )

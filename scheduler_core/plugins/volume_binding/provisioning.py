@@ -1,0 +1,101 @@
+"""Where a new volume can be made for a claim.
+
+Owns the class's topologies and the room that its driver reports. Follows kube-scheduler v1.36.3,
+``plugins/volumebinding/binder.go`` (``checkVolumeProvisions``, ``hasEnoughCapacity``).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import SelectorError
+from scheduler_core.framework.extension_points import Codes
+from scheduler_core.model.affinity import Requirement
+from scheduler_core.model.quantity import value
+from scheduler_core.model.selectors import (
+    IN,
+    LabelMatcher,
+    NodeMatcher,
+    NodeTerm,
+    compile_label_selector,
+    compile_requirement,
+)
+from scheduler_core.model.storage import STORAGE, CsiStorageCapacity, TopologySelectorTerm
+from scheduler_core.plugins.volume_binding.claims import DelayedClaim
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from scheduler_core.snapshot.node_matching import NodeMatching
+
+CANNOT_BIND = 2
+NO_SPACE = 4
+
+NO_PROVISIONER = "kubernetes.io/no-provisioner"
+
+_Mask = NDArray[np.bool_]
+
+
+def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> Codes:
+    """Judge every row for one claim that needs a new volume.
+
+    Args:
+        matching: Selectors on the columns.
+        delayed: The claim and its class.
+
+    Returns:
+        int16[row]: 0, CANNOT_BIND or NO_SPACE.
+    """
+    size = matching.nodes.size
+    storage_class = delayed.storage_class
+    if storage_class.provisioner in ("", NO_PROVISIONER):
+        return np.full(size, CANNOT_BIND, dtype=np.int16)
+    codes: Codes = np.zeros(size, dtype=np.int16)
+    roomy = _roomy_rows(matching, delayed)
+    if roomy is not None:
+        codes[~roomy] = NO_SPACE
+    if storage_class.allowed_topologies:
+        allowed = matching.selector(_topology_matcher(storage_class.allowed_topologies), ALL_ROWS)
+        codes[~allowed] = CANNOT_BIND
+    return codes
+
+
+def _topology_matcher(terms: tuple[TopologySelectorTerm, ...]) -> NodeMatcher:
+    """Terms that are empty or cannot be read match no node."""
+    compiled: list[NodeTerm] = []
+    for term in terms:
+        conditions = (Requirement(one.key, IN, one.values) for one in term.match_label_expressions)
+        try:
+            requirements = tuple(compile_requirement(condition) for condition in conditions)
+        except SelectorError:
+            continue
+        if requirements:
+            compiled.append(NodeTerm(requirements))
+    return NodeMatcher(tuple(compiled))
+
+
+def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> _Mask | None:
+    """Where the driver reports room for the claim, bool[row]; None where it reports nothing."""
+    storage = matching.nodes.storage
+    requested = delayed.claim.spec.resources.requests.get(STORAGE)
+    driver = storage.drivers.get(delayed.storage_class.provisioner)
+    if requested is None or driver is None or not driver.spec.storage_capacity:
+        return None
+    wanted = value(requested)
+    roomy = np.zeros(matching.nodes.size, dtype=np.bool_)
+    for capacity in storage.capacities_of(delayed.storage_class.metadata.name):
+        limit = capacity.volume_limit
+        if limit is not None and value(limit) >= wanted:
+            roomy |= _reached(matching, capacity)
+    return roomy
+
+
+def _reached(matching: NodeMatching, capacity: CsiStorageCapacity) -> _Mask:
+    """From which rows the room can be used; from none where that is not told, or cannot be read."""
+    size = matching.nodes.size
+    try:
+        selector: LabelMatcher = compile_label_selector(capacity.node_topology)
+    except SelectorError:
+        return np.zeros(size, dtype=np.bool_)
+    reached = np.full(size, not selector.nothing, dtype=np.bool_)
+    for requirement in selector.requirements:
+        reached &= matching.label(requirement, ALL_ROWS)
+    return reached

@@ -1,0 +1,109 @@
+"""What a pod holds on its node until its volumes are bound.
+
+Owns the volumes and claims as they will be, and their taking back. Follows kube-scheduler v1.36.3,
+``plugins/volumebinding/binder.go`` (``AssumePodVolumes``), and ``k8s.io/component-helpers`` v0.36.3,
+``storage/volume/pv_helpers.go`` (``GetBindVolumeToClaim``).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import msgspec
+
+from scheduler_core.errors import StorageError
+from scheduler_core.model.storage import (
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ClaimPointer,
+    PersistentVolume,
+    PersistentVolumeClaim,
+)
+from scheduler_core.plugins.volume_binding.filtering import Judgement
+from scheduler_core.plugins.volume_binding.matching import NONE
+from scheduler_core.snapshot.storage_index import StorageIndex
+
+
+@dataclass(slots=True)
+class StaticBinding:
+    """A claim and the existing volume that it gets; the volume as it was last assumed or written."""
+
+    claim: PersistentVolumeClaim
+    volume: PersistentVolume
+
+
+@dataclass(slots=True)
+class NodeVolumes:
+    """What is to be done about a pod's claims on one node.
+
+    Attributes:
+        bindings: Claims that get existing volumes.
+        provisions: Claims that new volumes are made for, as last assumed or written.
+    """
+
+    bindings: list[StaticBinding] = field(default_factory=list)
+    provisions: list[PersistentVolumeClaim] = field(default_factory=list)
+
+
+def decided_volumes(judgement: Judgement, row: int) -> NodeVolumes:
+    """What the filter decided for a row."""
+    decided = NodeVolumes(provisions=list(judgement.preselected))
+    for claim, assigned in zip(judgement.matched, judgement.assigned, strict=True):
+        number = int(assigned[row])
+        if number == NONE:
+            decided.provisions.append(claim)
+        else:
+            decided.bindings.append(StaticBinding(claim, judgement.volumes[number].volume))
+    return decided
+
+
+def assume(storage: StorageIndex, decided: NodeVolumes, node_name: str) -> NodeVolumes:
+    """Assume every volume and claim as it will be written.
+
+    Returns:
+        The same with the volumes and claims as assumed.
+
+    Raises:
+        StorageError: One of them is gone or has changed; nothing stays assumed.
+    """
+    assumed = NodeVolumes()
+    try:
+        for binding in decided.bindings:
+            volume = bound_volume(binding.volume, binding.claim)
+            if volume is not binding.volume:
+                storage.assume_volume(volume)
+            assumed.bindings.append(StaticBinding(binding.claim, volume))
+        for claim in decided.provisions:
+            annotations = claim.metadata.annotations | {SELECTED_NODE: node_name}
+            metadata = msgspec.structs.replace(claim.metadata, annotations=annotations)
+            selected = msgspec.structs.replace(claim, metadata=metadata)
+            storage.assume_claim(selected)
+            assumed.provisions.append(selected)
+    except StorageError:
+        restore(storage, assumed)
+        raise
+    return assumed
+
+
+def restore(storage: StorageIndex, held: NodeVolumes) -> None:
+    """Take back what is still assumed; what was written meanwhile is of another version and stays."""
+    for binding in held.bindings:
+        storage.restore_volume(binding.volume)
+    for claim in held.provisions:
+        storage.restore_claim(claim)
+
+
+def bound_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
+    """The volume as it is when it is bound to the claim; the very same where it is already."""
+    changed = volume
+    metadata = claim.metadata
+    pointer = ClaimPointer(metadata.namespace, metadata.name, metadata.uid)
+    if volume.spec.claim_ref != pointer:
+        changed = msgspec.structs.replace(changed, spec=msgspec.structs.replace(volume.spec, claim_ref=pointer))
+    # The mark tells the controller that it may undo the binding; one that the user made it may not.
+    if not volume.is_kept_for(claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations:
+        annotations = volume.metadata.annotations | {BOUND_BY_CONTROLLER: "yes"}
+        changed = msgspec.structs.replace(
+            changed, metadata=msgspec.structs.replace(volume.metadata, annotations=annotations)
+        )
+    return changed
