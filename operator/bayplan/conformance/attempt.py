@@ -55,6 +55,8 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     owners: tuple[Workload, ...] = (*case.replicasets, *case.replicationcontrollers, *case.statefulsets)
     for workload in (*case.services, *owners):
         columns.workloads.assign(workload)
+    for shown in case.storage:
+        columns.storage.assign(shown)
     for node in case.nodes:
         feed.node_added(node)
     for pod in case.pods:

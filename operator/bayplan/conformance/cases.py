@@ -27,6 +27,16 @@ from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    StorageObject,
+    VolumeAttachment,
+)
 from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 
 STANDARD_INPUT = "-"
@@ -88,7 +98,20 @@ class Case(msgspec.Struct, frozen=True, gc=False):
     replicasets: tuple[ReplicaSet, ...] = ()
     replicationcontrollers: tuple[ReplicationController, ...] = ()
     statefulsets: tuple[StatefulSet, ...] = ()
+    pvs: tuple[PersistentVolume, ...] = ()
+    pvcs: tuple[PersistentVolumeClaim, ...] = ()
+    storageclasses: tuple[StorageClass, ...] = ()
+    csinodes: tuple[CsiNode, ...] = ()
+    csidrivers: tuple[CsiDriver, ...] = ()
+    csistoragecapacities: tuple[CsiStorageCapacity, ...] = ()
+    volumeattachments: tuple[VolumeAttachment, ...] = ()
     profile: msgspec.Raw = msgspec.Raw(b"null")
+
+    @property
+    def storage(self) -> tuple[StorageObject, ...]:
+        """Everything about volumes."""
+        drivers: tuple[StorageObject, ...] = (*self.csinodes, *self.csidrivers, *self.csistoragecapacities)
+        return (*self.storageclasses, *drivers, *self.pvs, *self.pvcs, *self.volumeattachments)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
