@@ -16,7 +16,9 @@ import asyncio
 import contextlib
 import gc
 import logging
+import os
 import signal
+import threading
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,7 @@ from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.controller_revisions import ControllerRevisions
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube.informer import Informer, Resource
+from bayplan.kube.informer import Informer, InformerOptions, Resource
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.profile_controller import ControllerPorts, ProfileController
@@ -51,6 +53,8 @@ _PROFILES = "profiles are being read"
 _SCHEDULER = "the scheduler has not started"
 _BINDS_PER_CONNECTION = 3
 _FAULT_EXIT_CODE = 1
+# Two watches are no load, so that they need not wait half a minute as those of a thousand kubelets must.
+_INFORMER_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
 
 
 async def run_operator(settings: Settings) -> int:
@@ -95,10 +99,10 @@ class Operator:
         self._readiness = Readiness((_NODES, _PODS, _PROFILES, _SCHEDULER))
         self._nodes: Informer[Node] = Informer(
             connection, Resource("/api/v1/nodes"), Node, NodeSink(self._scheduler.feed, self._nodes_synced), clock
-        )
+        ).configure(_INFORMER_OPTIONS)
         self._pods: Informer[Pod] = Informer(
             connection, Resource("/api/v1/pods"), Pod, PodSink(self._scheduler.feed, self._pods_synced), clock
-        )
+        ).configure(_INFORMER_OPTIONS)
         resources = CustomResources(connection)
         revisions = ControllerRevisions(connection, revision_namespace(settings))
         self._controller = ProfileController(
@@ -228,6 +232,10 @@ class Operator:
         """End in order, all of it within the grace of the settings."""
         self._readiness.stop()
         grace = self._settings.graceful_stop_seconds
+        # The last resort, in a thread: a plugin may hold the loop, and the kubelet's patience is not much longer.
+        watchdog = threading.Timer(grace, _give_up)
+        watchdog.daemon = True
+        watchdog.start()
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
         early = [name for name in self._tasks if name not in ("watch of nodes", "watch of pods")]
@@ -254,6 +262,12 @@ class Operator:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 log.warning("The %s does not end and is left", task.get_name())
+
+
+def _give_up() -> None:
+    log.critical("The process did not end in time and ends now; binds in flight are settled by the next one.")
+    logging.shutdown()
+    os._exit(_FAULT_EXIT_CODE)
 
 
 def _connection_options(settings: Settings) -> ConnectionOptions:

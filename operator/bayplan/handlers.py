@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import kopf
@@ -29,8 +29,9 @@ from scheduler_core.ports import Clock
 log = logging.getLogger(__name__)
 
 _FIRST_BACKOFF_SECONDS = 0.5
-_LONGEST_BACKOFF_SECONDS = 30.0
+_LONGEST_BACKOFF_SECONDS = 8.0
 _STOP_SECONDS = 2.0
+_CANCEL_AGAIN_SECONDS = 0.1
 _SETTLED_SECONDS = 60.0
 
 
@@ -148,12 +149,31 @@ async def watch_custom_resources(
         await clock.sleep(backoff.next_delay())
 
 
-async def _stop(tasks: Any) -> None:
-    for task in tasks:
-        task.cancel()
-    _, late = await asyncio.wait(tasks, timeout=_STOP_SECONDS)
-    if late:
-        log.warning("%d of kopf's tasks do not end and are left", len(late))
+async def _stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Cancel kopf's tasks, and those that they leave behind, until none is left.
+
+    Once is not enough: a watcher of kopf 1.45.2 that waits for an answer takes a cancellation for its own stopper's
+    and goes on watching.
+    """
+    left = {*tasks, *_tasks_of_kopf()}
+    deadline = asyncio.get_running_loop().time() + _STOP_SECONDS
+    while left and asyncio.get_running_loop().time() < deadline:
+        for task in left:
+            task.cancel()
+        await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
+        left = _tasks_of_kopf()
+    if left:
+        log.warning("%d of kopf's tasks do not end and are left", len(left))
+
+
+def _tasks_of_kopf() -> set[asyncio.Task[Any]]:
+    """Tasks of this loop that run kopf's code, whoever started them."""
+    found = set()
+    for task in asyncio.all_tasks():
+        frame = getattr(task.get_coro(), "cr_frame", None)
+        if frame is not None and str(frame.f_globals.get("__name__", "")).startswith("kopf."):
+            found.add(task)
+    return found
 
 
 def _tell(watcher: Watcher, kind: type[CustomResource], event: kopf.RawEvent) -> None:

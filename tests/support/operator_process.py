@@ -11,21 +11,23 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from prometheus_client.parser import text_string_to_metric_families
+
 from hack.controlplane.probes import LOOPBACK, free_port
 
-_READY_SECONDS = 30.0
+_WAIT_SECONDS = 30.0
 _END_SECONDS = 20.0
-_POLL_SECONDS = 0.05
+_POLL_SECONDS = 0.02
 _SOURCES = Path(__file__).resolve().parents[2]
 
 
 class OperatorProcess:
-    """A running operator; a context manager that ends it.
+    """An operator, once it is started; a context manager that ends it.
 
     Args:
         kubeconfig: Of the cluster that it serves.
@@ -41,7 +43,6 @@ class OperatorProcess:
         self._port = 0
 
     def __enter__(self) -> Self:
-        self.start()
         return self
 
     def __exit__(
@@ -55,11 +56,11 @@ class OperatorProcess:
         """What it has written so far, over all its starts."""
         return self._log.read_text()
 
-    def start(self, *, wait: bool = True) -> None:
-        """Start it on a free port, and wait until it is ready unless told otherwise."""
+    def start(self, *flags: str, wait: bool = True) -> None:
+        """Start it on a free port, with further flags, and wait until it is ready unless told otherwise."""
         self._port = free_port()
         command = [sys.executable, "-m", "bayplan", "run", f"--kubeconfig={self._kubeconfig}"]
-        command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags]
+        command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
                 command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment()
@@ -69,14 +70,26 @@ class OperatorProcess:
 
     def wait_until_ready(self) -> None:
         """Wait until ``/readyz`` says so."""
-        deadline = time.monotonic() + _READY_SECONDS
-        while (answer := self.get("/readyz"))[0] != 200:
+        self.until(lambda: self.get("/readyz")[0] == 200, "it is ready")
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        """Look again and again until a condition holds while the process runs."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not condition():
             assert self._process is not None
             if self._process.poll() is not None:
                 raise AssertionError(f"the operator ended with {self._process.returncode}:\n{self.log[-4000:]}")
             if time.monotonic() > deadline:
-                raise AssertionError(f"the operator is not ready: {answer}\n{self.log[-4000:]}")
+                raise AssertionError(f"not within {_WAIT_SECONDS:.0f} s: {what}\n{self.log[-4000:]}")
             time.sleep(_POLL_SECONDS)
+
+    def metric(self, name: str, **labels: str) -> float:
+        """A sample of its metrics; 0 when there is none."""
+        for family in text_string_to_metric_families(self.get("/metrics")[1]):
+            for sample in family.samples:
+                if sample.name == name and sample.labels == labels:
+                    return sample.value
+        return 0.0
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask it over HTTP; status 0 when it does not answer."""
