@@ -11,9 +11,12 @@ from scheduler_core.config.plugins_config import Plugins, PluginSet
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.registry import Registry
 from scheduler_core.plugins.default_binder import DefaultBinder
+from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.plugins.dynamic_resources import DynamicResources
 from scheduler_core.plugins.image_locality import ImageLocality
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
 from scheduler_core.plugins.node_affinity import NodeAffinity
+from scheduler_core.plugins.node_declared_features import NodeDeclaredFeatures
 from scheduler_core.plugins.node_name import NodeName
 from scheduler_core.plugins.node_ports import NodePorts
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
@@ -35,9 +38,12 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (NodeResourcesFit, 1),
     (PodTopologySpread, 2),
     (InterPodAffinity, 2),
+    (DynamicResources, 2),
+    (DefaultPreemption, None),
     (NodeResourcesBalancedAllocation, 1),
     (ImageLocality, 1),
     (DefaultBinder, None),
+    (NodeDeclaredFeatures, None),
 )
 
 

@@ -20,7 +20,7 @@ from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.pre_filter_extensions import pod_added
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
 
 
 def judge_with_nominated_pods(
@@ -75,12 +75,15 @@ def _judge_row(
     row, promised = promise
     what_if = state.clone()
     placed: list[PodInfo] = []
+    revealed: list[HostPort] = []
     try:
         for other in promised:
             nodes.add_pod(other, row)
             placed.append(other)
+            revealed += nodes.host_ports.reveal(row, other.host_ports)
             pod_added(instance, what_if, pod, other, nodes)
         return run_filters(instance, what_if, pod, nodes, np.array([row], dtype=np.intp))
     finally:
         for other in reversed(placed):
             nodes.remove_pod(other)
+        nodes.host_ports.hide(row, revealed)

@@ -56,7 +56,7 @@ class NodeWhatIf:
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
         for other, row in reversed(self._taken.values()):
-            self._nodes.add_pod(other, row)
+            self._restore(other, row)
         self._taken.clear()
         for row, order in self._orders.items():
             pods = self._nodes.pods[row]
@@ -86,6 +86,10 @@ class NodeWhatIf:
             self._orders[row] = dict(self._nodes.pods[row])
         self._nodes.remove_pod(running)
         self._taken[running.uid] = (running, row)
+        if running.host_ports:
+            # kube-scheduler knows a node's ports as a set: where two pods hold one, which a kubelet would not let run,
+            # the going of either frees it. Victims are chosen by that; live columns count instead.
+            self._nodes.host_ports.hide(row, running.host_ports)
         pod_removed(self._instance, self._state, self._pod, (running, row), self._nodes)
 
     def restore(self, running: PodInfo) -> None:
@@ -95,8 +99,13 @@ class NodeWhatIf:
             PluginError: A plugin could not follow.
         """
         _, row = self._taken.pop(running.uid)
-        self._nodes.add_pod(running, row)
+        self._restore(running, row)
         pod_added(self._instance, self._state, self._pod, running, self._nodes)
+
+    def _restore(self, running: PodInfo, row: int) -> None:
+        self._nodes.add_pod(running, row)
+        if running.host_ports:
+            self._nodes.host_ports.reveal(row, running.host_ports)
 
     def judge(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters on rows, with and without the pods that are promised these nodes.

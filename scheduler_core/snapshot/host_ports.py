@@ -6,6 +6,8 @@ a pod asks for a port or two and wants all nodes where they are taken.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,10 +19,11 @@ _Holders = dict[int, int]
 class HostPortIndex:
     """Host ports in use by row."""
 
-    __slots__ = ("_use",)
+    __slots__ = ("_hidden", "_use")
 
     def __init__(self) -> None:
         self._use: dict[tuple[str, int], dict[str, _Holders]] = {}
+        self._hidden: set[tuple[int, HostPort]] = set()
 
     def add(self, row: int, ports: tuple[HostPort, ...]) -> None:
         """Note the ports of a pod that came to ``row``."""
@@ -42,6 +45,25 @@ class HostPortIndex:
             else:
                 holders[row] -= 1
 
+    def hide(self, row: int, ports: Iterable[HostPort]) -> None:
+        """Let ports of a row count as free although pods there hold them, for the time of a what-if."""
+        for port in ports:
+            protocol, number, address = port
+            if row in self._use.get((protocol, number), {}).get(address, {}):
+                self._hidden.add((row, port))
+
+    def reveal(self, row: int, ports: Iterable[HostPort]) -> tuple[HostPort, ...]:
+        """Let hidden ports of a row count again.
+
+        Returns:
+            Those of ``ports`` that were hidden.
+        """
+        if not self._hidden:
+            return ()
+        found = tuple(port for port in ports if (row, port) in self._hidden)
+        self._hidden.difference_update((row, port) for port in found)
+        return found
+
     def conflicting_rows(self, ports: tuple[HostPort, ...]) -> NDArray[np.intp]:
         """Rows where one of ``ports`` is taken, intp[k] in no order, a row perhaps more than once.
 
@@ -54,6 +76,11 @@ class HostPortIndex:
             if by_address is None:
                 continue
             for taken, holders in by_address.items():
-                if address in (WILDCARD_IP, taken) or taken == WILDCARD_IP:
+                if address not in (WILDCARD_IP, taken) and taken != WILDCARD_IP:
+                    continue
+                if self._hidden:
+                    held = (protocol, port, taken)
+                    rows.extend(row for row in holders if (row, held) not in self._hidden)
+                else:
                     rows.extend(holders)
         return np.array(rows, dtype=np.intp)

@@ -69,9 +69,12 @@ def test_stops_at_a_gate() -> None:
 
 
 def test_words_why_a_pod_fits_nowhere() -> None:
-    """The message is that of the event, without what PostFilter would add."""
+    """The message is that of the event, with what PostFilter would add."""
     found = examined(pod(requests={"cpu": "64"}))
-    assert found.message == "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu."
+    assert found.message == (
+        "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 Insufficient cpu. no new claims to deallocate, "
+        "preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling."
+    )
 
 
 def test_says_that_there_are_no_nodes() -> None:
