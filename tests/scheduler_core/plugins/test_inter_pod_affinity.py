@@ -1,0 +1,362 @@
+"""InterPodAffinity rules out nodes by the terms of the pod and of the pods that are placed."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Code
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+NODES = [
+    node("a1", labels={"zone": "a", "host": "a1"}),
+    node("a2", labels={"zone": "a", "host": "a2"}),
+    node("b1", labels={"zone": "b", "host": "b1"}),
+    node("bare"),
+]
+EVERYWHERE = LabelSelector()
+WANTS, AVOIDS, AVOIDED = 3, 2, 1
+
+
+def term(app: str, key: str = "zone", **fields: object) -> PodAffinityTerm:
+    """A term about pods labelled ``app``."""
+    namespaces = fields.get("namespaces", ())
+    selector = fields.get("selector")
+    assert isinstance(namespaces, tuple)
+    assert selector is None or isinstance(selector, LabelSelector)
+    return PodAffinityTerm(key, LabelSelector(match_labels={"app": app}), namespaces, selector)
+
+
+def wants(*terms: PodAffinityTerm) -> Affinity:
+    """Required affinity."""
+    return Affinity(pod_affinity=PodAffinity(required=terms))
+
+
+def avoids(*terms: PodAffinityTerm) -> Affinity:
+    """Required anti-affinity."""
+    return Affinity(pod_anti_affinity=PodAffinity(required=terms))
+
+
+def cluster(*placed: Pod, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> NodeColumns:
+    """The nodes above with pods on them."""
+    filled = columns(NODES, placed)
+    for name, labels in (namespaces or {}).items():
+        filled.namespaces.assign(name, labels)
+    return filled
+
+
+def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
+    """Codes per row, or how PreFilter ended it."""
+    plugin, state, info = InterPodAffinity(None, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(incoming)
+    status = plugin.pre_filter(state, info, filled).status
+    if status is not SUCCESS:
+        return status.code_name
+    codes = plugin.filter(state, info, filled, rows)
+    assert codes is not None
+    assert codes.dtype == np.int16
+    return [int(code) for code in codes]
+
+
+@pytest.mark.parametrize(
+    ("incoming", "placed", "codes"),
+    [
+        pytest.param(pod(), [pod("w", node_name="a1", labels={"app": "web"})], "Skip", id="nothing-asked"),
+        pytest.param(
+            pod(affinity=wants(term("web"))),
+            [pod("w", node_name="a1", labels={"app": "web"})],
+            [0, 0, WANTS, WANTS],
+            id="affinity-in-the-zone",
+        ),
+        pytest.param(
+            pod(affinity=wants(term("web", "host"))),
+            [pod("w", node_name="a1", labels={"app": "web"})],
+            [0, WANTS, WANTS, WANTS],
+            id="affinity-on-the-host",
+        ),
+        pytest.param(pod(affinity=wants(term("web"))), [], [WANTS] * 4, id="affinity-to-nobody"),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=wants(term("web"))), [], [0, 0, 0, WANTS], id="first-of-its-kind"
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=wants(term("web"), term("db"))), [], [WANTS] * 4, id="not-its-own-kind"
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            [pod("w", node_name="b1", labels={"app": "web"})],
+            [WANTS, WANTS, 0, WANTS],
+            id="not-the-first",
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=wants(term("web"))),
+            [pod("w", node_name="bare", labels={"app": "web"})],
+            [0, 0, 0, WANTS],
+            id="another-outside-all-domains",
+        ),
+        pytest.param(
+            pod(affinity=wants(term("web"), PodAffinityTerm("zone", LabelSelector({"tier": "front"})))),
+            [
+                pod("w", node_name="a1", labels={"app": "web"}),
+                pod("f", node_name="a2", labels={"tier": "front"}),
+                pod("wf", node_name="b1", labels={"app": "web", "tier": "front"}),
+            ],
+            [WANTS, WANTS, 0, WANTS],
+            id="one-pod-must-match-all-terms",
+        ),
+        pytest.param(
+            pod(affinity=wants(term("web"), term("web", "host"))),
+            [pod("w", node_name="a1", labels={"app": "web"})],
+            [0, WANTS, WANTS, WANTS],
+            id="two-keys",
+        ),
+        pytest.param(
+            pod(affinity=avoids(term("web"))),
+            [pod("w", node_name="a1", labels={"app": "web"})],
+            [AVOIDS, AVOIDS, 0, 0],
+            id="anti-affinity",
+        ),
+        pytest.param(
+            pod(affinity=avoids(term("web", "host"), term("db"))),
+            [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
+            [AVOIDS, 0, AVOIDS, 0],
+            id="any-anti-affinity-term",
+        ),
+        pytest.param(
+            pod(affinity=avoids(term("web"), term("db"))),
+            [pod("w", node_name="a1", labels={"app": "web"}), pod("d", node_name="b1", labels={"app": "db"})],
+            [AVOIDS, AVOIDS, AVOIDS, 0],
+            id="terms-of-one-key",
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}),
+            [pod("d", node_name="b1", affinity=avoids(term("web")))],
+            [0, 0, AVOIDED, 0],
+            id="avoided-by-another",
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}),
+            [pod("d", node_name="bare", affinity=avoids(term("web")))],
+            "Skip",
+            id="avoided-outside-all-domains",
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=Affinity(wants().node_affinity, wants(term("db")).pod_affinity)),
+            [pod("d", node_name="a1", labels={"app": "db"}, affinity=avoids(term("web", "host")))],
+            [AVOIDED, 0, WANTS, WANTS],
+            id="own-affinity-comes-first",
+        ),
+        pytest.param(
+            pod(labels={"app": "web"}, affinity=avoids(term("web"))),
+            [pod("w", node_name="a1", labels={"app": "web"}, affinity=avoids(term("web")))],
+            [AVOIDS, AVOIDS, 0, 0],
+            id="own-anti-affinity-comes-second",
+        ),
+        pytest.param(
+            pod(affinity=avoids(term("web"))),
+            [pod("w", node_name="a1", labels={"app": "web"}, deleted=datetime(2026, 1, 1, tzinfo=UTC))],
+            [AVOIDS, AVOIDS, 0, 0],
+            id="ending-pods-count",
+        ),
+        pytest.param(
+            pod(affinity=avoids(term("web"))),
+            [pod("w", node_name="a1", namespace="other", labels={"app": "web"})],
+            [0, 0, 0, 0],
+            id="own-namespace-only",
+        ),
+        pytest.param(
+            pod(affinity=avoids(PodAffinityTerm("zone"))),
+            [pod("w", node_name="a1", labels={"app": "web"})],
+            [0, 0, 0, 0],
+            id="absent-selector",
+        ),
+    ],
+)
+def test_filter(incoming: Pod, placed: list[Pod], codes: list[int] | str) -> None:
+    """A domain serves if it holds a pod that is wanted, none that is unwanted and none that refuses the pod."""
+    assert judged(incoming, cluster(*placed)) == codes
+
+
+LABELLED = {"team-a": {"team": "a"}, "team-b": {"team": "b"}, "default": {}}
+TEAM_A = LabelSelector(match_labels={"team": "a"})
+NOT_TEAM_A = LabelSelector(match_expressions=(Requirement("team", "NotIn", ("a",)),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "excluded"),
+    [
+        pytest.param(term("web", "host"), ["b1"], id="own"),
+        pytest.param(term("web", "host", namespaces=("team-a",)), ["a1"], id="named"),
+        pytest.param(term("web", "host", selector=TEAM_A), ["a1"], id="selected"),
+        pytest.param(term("web", "host", namespaces=("team-b",), selector=TEAM_A), ["a1", "a2"], id="both"),
+        pytest.param(term("web", "host", selector=EVERYWHERE), ["a1", "a2", "b1"], id="all"),
+        pytest.param(
+            term("web", "host", namespaces=("team-a",), selector=EVERYWHERE), ["a1", "a2", "b1"], id="named-and-all"
+        ),
+        pytest.param(term("web", "host", selector=NOT_TEAM_A), ["a1", "a2", "b1"], id="one-that-no-labels-meet-is-all"),
+    ],
+)
+def test_namespaces(asked: PodAffinityTerm, excluded: list[str]) -> None:
+    """Terms mean pods of the pod's namespace unless they name or select others.
+
+    The reference asks a selector about no labels too, so that one made of NotIn reaches namespaces that it excludes.
+    """
+    placed = [
+        pod("w", node_name=name, namespace=namespace, labels={"app": "web"})
+        for name, namespace in (("a1", "team-a"), ("a2", "team-b"), ("b1", "default"))
+    ]
+    codes = judged(pod(affinity=avoids(asked)), cluster(*placed, namespaces=LABELLED))
+    assert isinstance(codes, list)
+    assert [NODES[row].metadata.name for row, code in enumerate(codes) if code] == excluded
+
+
+@pytest.mark.parametrize(
+    ("selector", "namespace", "refused"),
+    [
+        pytest.param(TEAM_A, "team-a", True, id="selected"),
+        pytest.param(TEAM_A, "team-b", False, id="not-selected"),
+        pytest.param(NOT_TEAM_A, "team-a", False, id="excluded"),
+        pytest.param(NOT_TEAM_A, "unknown", True, id="unknown-has-no-labels"),
+        pytest.param(TEAM_A, "unknown", False, id="unknown"),
+        pytest.param(EVERYWHERE, "unknown", True, id="all"),
+    ],
+)
+def test_terms_of_others_are_asked_about_the_pods_namespace(
+    selector: LabelSelector, namespace: str, refused: bool
+) -> None:
+    """With the labels that it has now."""
+    other = pod("d", node_name="b1", affinity=avoids(term("web", selector=selector)))
+    incoming = pod("p", namespace=namespace, labels={"app": "web"})
+    expected = [0, 0, AVOIDED, 0] if refused else "Skip"
+    assert judged(incoming, cluster(other, namespaces=LABELLED)) == expected
+
+
+@pytest.mark.parametrize(
+    ("terms", "codes"),
+    [
+        pytest.param([term("web", selector=TEAM_A), term("web", selector=EVERYWHERE)], [0, 0, WANTS, WANTS], id="all"),
+        pytest.param(
+            [term("web", selector=TEAM_A), term("web", namespaces=("team-b",))], [WANTS] * 4, id="nothing-in-common"
+        ),
+        pytest.param(
+            [term("web", selector=TEAM_A), term("web", namespaces=("team-a", "x"))], [0, 0, WANTS, WANTS], id="named"
+        ),
+        pytest.param(
+            [term("web", selector=EVERYWHERE), term("web", selector=EVERYWHERE)], [0, 0, 0, WANTS], id="all-twice"
+        ),
+        pytest.param(
+            [term("web", selector=NOT_TEAM_A), term("web", namespaces=("x",), selector=EVERYWHERE)],
+            [0, 0, 0, WANTS],
+            id="all-in-two-forms",
+        ),
+    ],
+)
+def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[int]) -> None:
+    """A pod matches several terms at once only from a namespace that all of them mean."""
+    placed = [
+        pod("w", node_name="a1", namespace="team-a", labels={"app": "web"}),
+        pod("v", node_name="b1", namespace="team-b", labels={"app": "web"}),
+    ]
+    assert judged(pod(affinity=wants(*terms)), cluster(*placed, namespaces=LABELLED)) == codes
+
+
+def test_a_namespaces_new_labels_are_seen() -> None:
+    """Counts by namespace label are made anew."""
+    filled = cluster(pod("w", node_name="a1", namespace="x", labels={"app": "web"}), namespaces={"x": {}})
+    incoming = pod(affinity=avoids(term("web", selector=TEAM_A)))
+    assert judged(incoming, filled) == [0, 0, 0, 0]
+    filled.namespaces.assign("x", {"team": "a"})
+    assert judged(incoming, filled) == [AVOIDS, AVOIDS, 0, 0]
+    filled.namespaces.remove("x")
+    assert judged(incoming, filled) == [0, 0, 0, 0]
+
+
+def test_chosen_rows() -> None:
+    """Codes are those of the rows asked about."""
+    filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
+    assert judged(pod(affinity=avoids(term("web"))), filled, np.array([1, 2])) == [AVOIDS, 0]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "reason"),
+    [
+        pytest.param(WANTS, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, "node(s) didn't match pod affinity rules", id="wants"),
+        pytest.param(AVOIDS, Code.UNSCHEDULABLE, "node(s) didn't match pod anti-affinity rules", id="avoids"),
+        pytest.param(
+            AVOIDED, Code.UNSCHEDULABLE, "node(s) didn't satisfy existing pods anti-affinity rules", id="avoided"
+        ),
+    ],
+)
+def test_rejections(code: int, status: Code, reason: str) -> None:
+    """Removing pods helps against anti-affinity only."""
+    found = InterPodAffinity(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), code)
+    assert (found.code, found.reasons) == (status, (reason,))
+
+
+def test_a_term_that_cannot_be_read_rejects_the_pod() -> None:
+    """And nothing that happens in the cluster mends it."""
+    broken = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
+    assert judged(pod(affinity=wants(broken)), cluster()) == "UnschedulableAndUnresolvable"
+
+
+def test_filter_without_pre_filter_is_a_fault() -> None:
+    """A profile cannot leave out the one without the other."""
+    filled = cluster()
+    plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
+    with pytest.raises(PluginError, match="enable the plugin"):
+        plugin.filter(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS)
+
+
+def test_what_if_clones_are_apart() -> None:
+    """A pod that is added to a clone is not seen by the original, nor the other way round."""
+    filled = cluster(pod("w", node_name="a1", labels={"app": "web"}))
+    plugin, state = InterPodAffinity(None, FakeHandle(nodes=filled)), CycleState()
+    info = filled.compile_pod(pod(labels={"app": "db"}, affinity=avoids(term("web"))))
+    assert plugin.pre_filter(state, info, filled).status.is_success
+    what_if = state.clone()
+    other = filled.compile_pod(pod("o", labels={"app": "web"}, affinity=avoids(term("db", "host"))))
+    assert plugin.add_pod(what_if, info, other, filled, 2).is_success
+    assert plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-w"], filled, 0).is_success
+    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, what_if)]
+    assert [None if codes is None else codes.tolist() for codes in found] == [[0] * 4, [AVOIDS, AVOIDS, AVOIDS, 0]]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        pytest.param(pod("a", labels={"x": "y"}), pod("b", labels={"x": "y"}), True, id="replicas"),
+        pytest.param(pod("a", labels={"x": "y"}), pod("b", labels={"x": "z"}), False, id="labels"),
+        pytest.param(pod("a", namespace="m"), pod("b", namespace="n"), False, id="namespaces"),
+        pytest.param(pod("a", affinity=avoids(term("x"))), pod("b"), False, id="terms"),
+        pytest.param(
+            pod("a", affinity=avoids(term("x"))), pod("b", affinity=avoids(term("x"))), True, id="equal-terms"
+        ),
+        pytest.param(
+            pod("a", affinity=Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(1, term("x")),)))),
+            pod("b", affinity=Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(2, term("x")),)))),
+            False,
+            id="weights",
+        ),
+    ],
+)
+def test_signature(one: Pod, other: Pod, equal: bool) -> None:
+    """Pods of which this plugin reads the same share one."""
+    filled = columns([])
+    plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
+    signatures = [plugin.signature(filled.compile_pod(each)) for each in (one, other)]
+    assert (signatures[0] == signatures[1]) is equal
+    assert len({hash(signature) for signature in signatures}) == 2 - equal

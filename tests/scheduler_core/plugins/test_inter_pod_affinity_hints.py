@@ -1,0 +1,127 @@
+"""InterPodAffinity says which events may help a pod that it rejected."""
+
+import pytest
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler_core.plugins.inter_pod_affinity.hints import after_node_change, after_pod_change
+from tests.support.builders import node, pod
+from tests.support.handles import FakeHandle
+
+
+def term(app: str) -> PodAffinityTerm:
+    return PodAffinityTerm("zone", LabelSelector(match_labels={"app": app}))
+
+
+def wants(*apps: str) -> Affinity:
+    return Affinity(pod_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
+
+
+def avoids(*apps: str) -> Affinity:
+    return Affinity(pod_anti_affinity=PodAffinity(required=tuple(term(app) for app in apps)))
+
+
+WANTING = pod("me", labels={"app": "me"}, affinity=wants("web"))
+AVOIDING = pod("me", labels={"app": "me"}, affinity=avoids("web"))
+WEB = pod("o", node_name="n", labels={"app": "web"})
+DB = pod("o", node_name="n", labels={"app": "db"})
+WAITING_WEB = pod("o", labels={"app": "web"})
+BROKEN = pod(
+    "me",
+    affinity=Affinity(
+        pod_affinity=PodAffinity(
+            required=(PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),))),)
+        )
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("waiting", "old", "new", "hint"),
+    [
+        pytest.param(WANTING, None, WEB, Hint.QUEUE, id="a-wanted-pod-comes"),
+        pytest.param(WANTING, None, DB, Hint.SKIP, id="another-pod-comes"),
+        pytest.param(WANTING, None, WAITING_WEB, Hint.SKIP, id="a-wanted-pod-without-a-node"),
+        pytest.param(
+            WANTING, None, pod("o", nominated_node="n", labels={"app": "web"}), Hint.QUEUE, id="a-nominated-wanted-pod"
+        ),
+        pytest.param(AVOIDING, None, WEB, Hint.SKIP, id="an-unwanted-pod-comes"),
+        pytest.param(AVOIDING, WEB, None, Hint.QUEUE, id="an-unwanted-pod-goes"),
+        pytest.param(AVOIDING, DB, None, Hint.SKIP, id="another-pod-goes"),
+        pytest.param(WANTING, WEB, None, Hint.SKIP, id="a-wanted-pod-goes"),
+        pytest.param(
+            pod("me", labels={"app": "me"}),
+            pod("o", node_name="n", affinity=avoids("me")),
+            None,
+            Hint.QUEUE,
+            id="a-refusing-pod-goes",
+        ),
+        pytest.param(
+            pod("me", labels={"app": "me"}),
+            pod("o", node_name="n", affinity=avoids("me", "web")),
+            None,
+            Hint.SKIP,
+            id="a-pod-that-refuses-two-kinds-goes",
+        ),
+        pytest.param(WANTING, DB, WEB, Hint.QUEUE, id="a-pod-becomes-wanted"),
+        pytest.param(WANTING, WEB, WEB, Hint.SKIP, id="a-pod-stays-wanted"),
+        pytest.param(AVOIDING, WEB, DB, Hint.QUEUE, id="a-pod-ceases-to-be-unwanted"),
+        pytest.param(AVOIDING, DB, WEB, Hint.SKIP, id="a-pod-becomes-unwanted"),
+        pytest.param(WANTING, pod("me"), WANTING, Hint.QUEUE, id="own-labels"),
+        pytest.param(WANTING, WAITING_WEB, WEB, Hint.SKIP, id="was-nowhere"),
+        pytest.param(BROKEN, None, WEB, Hint.QUEUE, id="unreadable-terms"),
+        pytest.param(WANTING, None, node(), Hint.QUEUE, id="not-a-pod"),
+    ],
+)
+def test_pod_hint(waiting: Pod, old: object | None, new: object | None, hint: Hint) -> None:
+    """A pod helps by being wanted, or by being unwanted or refusing no longer."""
+    assert after_pod_change(waiting, old, new) is hint
+
+
+ZONE_A, ZONE_B, BARE = node("n", labels={"zone": "a"}), node("n", labels={"zone": "b"}), node("n")
+
+
+@pytest.mark.parametrize(
+    ("waiting", "old", "new", "hint"),
+    [
+        pytest.param(WANTING, None, ZONE_A, Hint.QUEUE, id="a-node-with-the-key-comes"),
+        pytest.param(WANTING, None, BARE, Hint.SKIP, id="a-node-without-it-comes"),
+        pytest.param(AVOIDING, None, BARE, Hint.QUEUE, id="any-node-serves-anti-affinity"),
+        pytest.param(pod("me"), None, ZONE_A, Hint.SKIP, id="no-terms"),
+        pytest.param(WANTING, BARE, ZONE_A, Hint.QUEUE, id="the-key-is-added"),
+        pytest.param(WANTING, ZONE_A, ZONE_B, Hint.QUEUE, id="another-domain"),
+        pytest.param(WANTING, ZONE_A, ZONE_A, Hint.SKIP, id="the-same-domain"),
+        pytest.param(WANTING, ZONE_A, BARE, Hint.SKIP, id="the-key-is-removed"),
+        pytest.param(AVOIDING, BARE, ZONE_A, Hint.SKIP, id="anti-the-key-is-added"),
+        pytest.param(AVOIDING, ZONE_A, ZONE_B, Hint.QUEUE, id="anti-another-domain"),
+        pytest.param(AVOIDING, ZONE_A, BARE, Hint.QUEUE, id="anti-the-key-is-removed"),
+        pytest.param(AVOIDING, ZONE_A, ZONE_A, Hint.SKIP, id="anti-the-same-domain"),
+        pytest.param(BROKEN, ZONE_A, ZONE_A, Hint.QUEUE, id="unreadable-terms"),
+        pytest.param(WANTING, ZONE_A, None, Hint.QUEUE, id="not-a-change"),
+    ],
+)
+def test_node_hint(waiting: Pod, old: Node | None, new: Node | None, hint: Hint) -> None:
+    """A node helps by its domain, or by having none."""
+    assert after_node_change(waiting, old, new) is hint
+
+
+@pytest.mark.parametrize(
+    ("event", "registered"),
+    [
+        pytest.param(ClusterEvent(Resource.POD, Action.ADD), True, id="pod-add"),
+        pytest.param(ClusterEvent(Resource.POD, Action.DELETE), True, id="pod-delete"),
+        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), True, id="pod-labels"),
+        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_SCALE_DOWN), False, id="pod-scale-down"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.ADD), True, id="node-add"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL), True, id="node-labels"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), False, id="node-taints"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), False, id="node-delete"),
+    ],
+)
+def test_events(event: ClusterEvent, registered: bool) -> None:
+    """Only what can change the answer wakes a pod."""
+    registrations = InterPodAffinity(None, FakeHandle()).events_to_register()
+    assert any(registration.event.covers(event) for registration in registrations) is registered

@@ -1,0 +1,135 @@
+"""The laws of InterPodAffinity: all nodes at once give what one at a time gives, and a what-if what would be."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugin_args import InterPodAffinityArgs
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+from tests.support.plain_pod_affinity import PlainCluster, plain_normalized, plain_rejection, plain_score
+
+_CODES = {"": 0, "affinity": 3, "anti-affinity": 2, "existing": 1}
+_NAMESPACES = st.sampled_from(["default", "m", "n"])
+_POD_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))
+_NODE_LABELS = st.dictionaries(st.sampled_from(["zone", "host"]), st.sampled_from(["", "1", "2"]))
+_EXPRESSIONS = st.builds(
+    lambda key, operator, values: Requirement(key, operator, tuple(values) if "In" in operator else ()),
+    st.sampled_from(["app", "tier"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
+)
+_SELECTORS = st.none() | st.builds(LabelSelector, _POD_LABELS, st.lists(_EXPRESSIONS, max_size=1).map(tuple))
+_TERMS = st.builds(
+    PodAffinityTerm,
+    st.sampled_from(["zone", "host", "rack"]),
+    _SELECTORS,
+    st.lists(_NAMESPACES, max_size=2).map(tuple),
+    _SELECTORS,
+)
+_WEIGHTED = st.builds(WeightedPodAffinityTerm, st.integers(1, 100), _TERMS)
+_POD_AFFINITIES = st.none() | st.builds(
+    PodAffinity, st.lists(_TERMS, max_size=2).map(tuple), st.lists(_WEIGHTED, max_size=2).map(tuple)
+)
+_AFFINITIES = st.builds(Affinity, st.none(), _POD_AFFINITIES, _POD_AFFINITIES)
+_PODS = st.tuples(_NAMESPACES, _POD_LABELS, _AFFINITIES)
+_NODES = st.lists(_NODE_LABELS, min_size=1, max_size=4)
+_KNOWN_NAMESPACES = st.dictionaries(_NAMESPACES, _POD_LABELS)
+
+_PodParts = tuple[str, dict[str, str], Affinity]
+
+
+def _pod(name: str, parts: _PodParts, node_name: str = "") -> Pod:
+    namespace, labels, affinity = parts
+    return pod(name, namespace=namespace, labels=labels, affinity=affinity, node_name=node_name)
+
+
+def _filled(cluster: PlainCluster) -> NodeColumns:
+    filled = columns(cluster.nodes, cluster.pods)
+    for name, labels in cluster.namespaces.items():
+        filled.namespaces.assign(name, labels)
+    return filled
+
+
+def _codes(plugin: InterPodAffinity, info: PodInfo, nodes: NodeColumns) -> list[int]:
+    state = CycleState()
+    if plugin.pre_filter(state, info, nodes).status.is_skip:
+        return [0] * nodes.size
+    return _judged(plugin, state, info, nodes)
+
+
+def _judged(plugin: InterPodAffinity, state: CycleState, info: PodInfo, nodes: NodeColumns) -> list[int]:
+    codes = plugin.filter(state, info, nodes, ALL_ROWS)
+    return [0] * nodes.size if codes is None else [int(code) for code in codes]
+
+
+@st.composite
+def _clusters(draw: st.DrawFn) -> PlainCluster:
+    nodes = [node(f"n{number}", labels=labels) for number, labels in enumerate(draw(_NODES))]
+    names = st.sampled_from([each.metadata.name for each in nodes])
+    placed = draw(st.lists(st.tuples(_PODS, names), max_size=6))
+    pods = [_pod(f"p{number}", parts, name) for number, (parts, name) in enumerate(placed)]
+    return PlainCluster(nodes, pods, draw(_KNOWN_NAMESPACES))
+
+
+@given(cluster=_clusters(), parts=_PODS)
+def test_filter_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts) -> None:
+    """Verdict and reason, node for node."""
+    incoming, filled = _pod("incoming", parts), _filled(cluster)
+    plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
+    expected = [_CODES[plain_rejection(incoming, each, cluster)] for each in cluster.nodes]
+    assert _codes(plugin, filled.compile_pod(incoming), filled) == expected
+
+
+@given(cluster=_clusters(), parts=_PODS, hard_weight=st.sampled_from([0, 1, 10]))
+def test_score_equals_the_plain_form(cluster: PlainCluster, parts: _PodParts, hard_weight: int) -> None:
+    """Raw and normalised; what is skipped is 0 everywhere."""
+    incoming, filled = _pod("incoming", parts), _filled(cluster)
+    plugin = InterPodAffinity(InterPodAffinityArgs(hard_pod_affinity_weight=hard_weight), FakeHandle(nodes=filled))
+    info, state = filled.compile_pod(incoming), CycleState()
+    expected = [plain_score(incoming, each, cluster, hard_weight) for each in cluster.nodes]
+    if plugin.pre_score(state, info, filled, ALL_ROWS).is_skip:
+        assert expected == [0] * len(cluster.nodes)
+        return
+    raw = plugin.score(state, info, filled, ALL_ROWS)
+    assert raw.tolist() == expected
+    assert plugin.normalize(state, info, raw).tolist() == plain_normalized(expected)
+
+
+@given(cluster=_clusters(), parts=_PODS, data=st.data())
+def test_a_what_if_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, data: st.DataObject) -> None:
+    """Pods that are added and removed are judged as if PreFilter had found them so."""
+    filled = _filled(cluster)
+    plugin, info, state = (
+        InterPodAffinity(None, FakeHandle(nodes=filled)),
+        filled.compile_pod(_pod("me", parts)),
+        CycleState(),
+    )
+    if plugin.pre_filter(state, info, filled).status.is_skip:
+        return
+    what_if = state.clone()
+    before = _judged(plugin, state, info, filled)
+    placed = [(other, row) for row, pods in enumerate(filled.pods) for other in pods.values()]
+    for other, row in placed:
+        if data.draw(st.booleans()):
+            filled.remove_pod(other)
+            assert plugin.remove_pod(what_if, info, other, filled, row).is_success
+    for number, added in enumerate(data.draw(st.lists(_PODS, max_size=2))):
+        other, row = filled.compile_pod(_pod(f"new{number}", added)), data.draw(st.integers(0, filled.size - 1))
+        filled.add_pod(other, row)
+        assert plugin.add_pod(what_if, info, other, filled, row).is_success
+    assert _judged(plugin, what_if, info, filled) == _codes(plugin, info, filled)
+    assert _judged(plugin, state, info, filled) == before
