@@ -1,0 +1,51 @@
+"""The law of permutation: the order in which nodes came changes no decision."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugins_config import Plugins
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
+from tests.support.scheduling import plugin_set, rig
+
+ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}") for number in range(count))))
+
+
+def decisions(
+    cluster: list[PlainNode], arrivals: tuple[PlainPod, ...], extra: bool
+) -> tuple[dict[str, str], list[str]]:
+    """Where pods go, and what is said of those that go nowhere."""
+    made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
+    if extra:
+        # A node that came first and went leaves a free row behind.
+        gone = PlainNode("gone", 100, 100, 1).real()
+        made.add(gone)
+        made.scheduler.feed.node_deleted(gone)
+    made.add(*(node.real() for node in cluster))
+    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.runs))
+    placed: dict[str, str] = {}
+    for each in arrivals:
+        made.add(each.real())
+        attempt = made.decide()
+        if attempt is not None:
+            placed[each.name] = attempt.node_name
+    made.queue.close()
+    return placed, [event.note for event in made.writer.events]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cluster=CLUSTERS, arrivals=ARRIVALS, data=st.data())
+def test_the_order_of_nodes_changes_no_decision(
+    cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], data: st.DataObject
+) -> None:
+    """Neither a placement nor a message, also where rows were freed and taken again.
+
+    An image has one size in the cluster: kube-scheduler takes that of the node which came first.
+    """
+    alike = [replace(node, images=tuple((name, 500) for name, _ in node.images)) for node in cluster]
+    shuffled = data.draw(st.permutations(alike))
+    assert decisions(alike, arrivals, extra=False) == decisions(shuffled, arrivals, extra=data.draw(st.booleans()))

@@ -1,0 +1,40 @@
+"""The law of vectorising: all nodes at once give what one node at a time gives.
+
+The whole default profile, with its filters' first rejections and its weighted scores, against a plain form that shares
+no code with it.
+"""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.node_selection import find_feasible, score_feasible
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod, totals, verdict
+from tests.support.scheduling import plugin_set, rig
+
+
+@settings(max_examples=300, deadline=None)
+@given(cluster=CLUSTERS, wanted=pods("wanted"))
+def test_the_whole_profile(cluster: tuple[PlainNode, ...], wanted: PlainPod) -> None:
+    """Who rejects which node for which reasons, and the total of every node that is left."""
+    made = rig(defaults=Plugins(multi_point=plugin_set(*PLUGINS)))
+    made.add(*(node.real() for node in cluster))
+    made.add(*(other.real() for node in cluster for other in node.runs))
+    made.add(wanted.real())
+    instance = made.context.profiles.get("default-scheduler")
+    assert instance is not None
+    queued = made.pop()
+    attempt = Attempt(queued, queued.info, instance, made.clock.now())
+
+    found = find_feasible(made.context, attempt)
+
+    statuses = [found.diagnosis.status_of(row) for row in range(len(cluster))]
+    assert [(status.plugin, status.reasons) for status in statuses] == [verdict(wanted, node) for node in cluster]
+    feasible = [node for node in cluster if verdict(wanted, node) == ("", ())]
+    assert [made.context.cache.columns.node_name(int(row)) for row in found.rows] == [node.name for node in feasible]
+    if feasible:
+        table = score_feasible(made.context, attempt, found.rows)
+        assert table.totals.tolist() == totals(wanted, feasible, cluster)
