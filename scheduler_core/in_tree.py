@@ -22,10 +22,14 @@ from scheduler_core.plugins.node_ports import NodePorts
 from scheduler_core.plugins.node_resources_balanced_allocation import NodeResourcesBalancedAllocation
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.plugins.node_unschedulable import NodeUnschedulable
+from scheduler_core.plugins.node_volume_limits import NodeVolumeLimits
 from scheduler_core.plugins.pod_topology_spread import PodTopologySpread
 from scheduler_core.plugins.priority_sort import PrioritySort
 from scheduler_core.plugins.scheduling_gates import SchedulingGates
 from scheduler_core.plugins.taint_toleration import TaintToleration
+from scheduler_core.plugins.volume_binding import VolumeBinding
+from scheduler_core.plugins.volume_restrictions import VolumeRestrictions
+from scheduler_core.plugins.volume_zone import VolumeZone
 
 _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (SchedulingGates, None),
@@ -36,6 +40,10 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (NodeAffinity, 2),
     (NodePorts, None),
     (NodeResourcesFit, 1),
+    (VolumeRestrictions, None),
+    (NodeVolumeLimits, None),
+    (VolumeBinding, None),
+    (VolumeZone, None),
     (PodTopologySpread, 2),
     (InterPodAffinity, 2),
     (DynamicResources, 2),
