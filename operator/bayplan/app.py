@@ -16,10 +16,8 @@ import asyncio
 import contextlib
 import gc
 import logging
-import os
 import signal
-import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +55,12 @@ _FAULT_EXIT_CODE = 1
 _INFORMER_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
 
 
-async def run_operator(settings: Settings) -> int:
+async def run_operator(settings: Settings, stopping: Callable[[float], None]) -> int:
     """Run the operator until it is told to stop.
 
     Args:
         settings: Everything that is not a profile's.
+        stopping: Told, when the end begins, within how many seconds it should be over.
 
     Returns:
         The exit code: 0 after SIGTERM or SIGINT, else 1.
@@ -75,7 +74,7 @@ async def run_operator(settings: Settings) -> int:
     else:
         path = None if settings.kubeconfig is None else Path(settings.kubeconfig)
         access = await from_kubeconfig(path, settings.context)
-    return await Operator(settings, access).run()
+    return await Operator(settings, access, stopping).run()
 
 
 class Operator:
@@ -84,10 +83,12 @@ class Operator:
     Args:
         settings: Everything that is not a profile's.
         access: Credentials.
+        stopping: Told, when the end begins, within how many seconds it should be over.
     """
 
-    def __init__(self, settings: Settings, access: ConfiguredAccess) -> None:
+    def __init__(self, settings: Settings, access: ConfiguredAccess, stopping: Callable[[float], None]) -> None:
         self._settings = settings
+        self._stopping = stopping
         self._access = access
         self._clock = clock = SystemClock()
         self._connection = connection = ApiConnection(access, _connection_options(settings), clock)
@@ -232,10 +233,7 @@ class Operator:
         """End in order, all of it within the grace of the settings."""
         self._readiness.stop()
         grace = self._settings.graceful_stop_seconds
-        # The last resort, in a thread: a plugin may hold the loop, and the kubelet's patience is not much longer.
-        watchdog = threading.Timer(grace, _give_up)
-        watchdog.daemon = True
-        watchdog.start()
+        self._stopping(grace)
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
         early = [name for name in self._tasks if name not in ("watch of nodes", "watch of pods")]
@@ -262,12 +260,6 @@ class Operator:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 log.warning("The %s does not end and is left", task.get_name())
-
-
-def _give_up() -> None:
-    log.critical("The process did not end in time and ends now; binds in flight are settled by the next one.")
-    logging.shutdown()
-    os._exit(_FAULT_EXIT_CODE)
 
 
 def _connection_options(settings: Settings) -> ConnectionOptions:

@@ -21,7 +21,7 @@ from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_INTERVAL_SECONDS = 60.0
+_INTERVAL_SECONDS = 15.0
 _KINDS: tuple[type[CustomResource], ...] = (PluginConfig, SchedulerProfile)
 
 
@@ -65,7 +65,7 @@ class ProfileLists:
         self._told = ""
 
     async def run(self) -> None:
-        """List every minute and when asked, until cancelled."""
+        """List every 15 seconds and when asked, until cancelled."""
         backoff = Backoff(1.0, _INTERVAL_SECONDS)
         while True:
             timer = self._clock.call_later(_INTERVAL_SECONDS, self._wanted.set)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
 
 import pytest
 from bayplan.profile_controller import ControllerPorts, ProfileController
@@ -13,13 +12,9 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import NotFoundError, ServerUnavailableError
-from scheduler_core.framework.extension_points import QueueSortPlugin, ReservePlugin
-from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.registry import Registry
-from scheduler_core.framework.status import SUCCESS, Status
-from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.scheduler import Scheduler
 from tests.support.builders import node, pod
+from tests.support.extra_plugins import Counted, extended_registry
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import Manifest, most_allocated, plugin_config_manifest, profile_manifest
 from tests.support.recording_writer import RecordingWriter
@@ -28,46 +23,6 @@ from tests.support.virtual_clock import VirtualClock
 FAIR: Manifest = {"queueSort": {"enabled": [{"name": "FairSort"}], "disabled": [{"name": "*"}]}}
 UNKNOWN: Manifest = {"score": {"enabled": [{"name": "Nothing"}]}}
 PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
-
-
-class FairSort(QueueSortPlugin):
-    """Another order than PrioritySort's."""
-
-    name = "FairSort"
-
-    def sort_key(self, pod: QueuedPod) -> Any:
-        return pod.sequence
-
-
-class Counted(ReservePlugin):
-    """Counts how many of it were made and closed; made only while it may be."""
-
-    name = "Counted"
-    made: ClassVar[int] = 0
-    closed: ClassVar[int] = 0
-    broken: ClassVar[bool] = False
-
-    def __init__(self, args: Any, handle: Any) -> None:
-        super().__init__(args, handle)
-        if Counted.broken:
-            raise OSError("no licence")
-        Counted.made += 1
-
-    def reserve(self, *_: Any) -> Status:
-        return SUCCESS
-
-    def unreserve(self, *_: Any) -> None:
-        """Nothing was reserved."""
-
-    def close(self) -> None:
-        Counted.closed += 1
-
-
-def registry() -> Registry:
-    plugins = in_tree_registry()
-    plugins.register(FairSort)
-    plugins.register(Counted)
-    return plugins
 
 
 @dataclass
@@ -85,7 +40,7 @@ class World:
         self._new_process()
 
     def _new_process(self) -> None:
-        self.scheduler = Scheduler(self.clock, self.writer, registry=registry())
+        self.scheduler = Scheduler(self.clock, self.writer, registry=extended_registry())
         ports = ControllerPorts(self.revisions, self.statuses, self.clock)
         self.controller = ProfileController(self.scheduler, ports)
 

@@ -7,7 +7,10 @@ settings file can tell what no flag says.
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,6 +20,8 @@ import click
 from bayplan.app import run_operator
 from bayplan.log_output import set_up_logging
 from bayplan.settings import Settings, load_settings
+
+log = logging.getLogger(__name__)
 
 Command = TypeVar("Command", bound=Callable[..., Any] | click.Command)
 
@@ -63,7 +68,20 @@ def run(settings_file: Path | None, **flags: Any) -> None:
     settings = load_settings(flags, settings_file)
     set_up_logging(settings.log_level, settings.log_format)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(run_operator(settings)))
+        sys.exit(runner.run(run_operator(settings, _end_by_force_after)))
+
+
+def _end_by_force_after(seconds: float) -> None:
+    """Set the last resort, in a thread: a plugin may hold the loop, and the kubelet's patience is not much longer."""
+    watchdog = threading.Timer(seconds, _end_by_force)
+    watchdog.daemon = True
+    watchdog.start()
+
+
+def _end_by_force() -> None:
+    log.critical("The process did not end in time and ends now; binds in flight are settled by the next one.")
+    logging.shutdown()
+    os._exit(1)
 
 
 def _loop_factory() -> Any:

@@ -1,0 +1,55 @@
+"""Plugins beside the built-in ones, for tests of profiles.
+
+Owns another order of the queue, and a plugin that counts its own life. It must not schedule.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from scheduler_core.framework.extension_points import QueueSortPlugin, ReservePlugin
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.registry import Registry
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.in_tree import in_tree_registry
+
+
+class FairSort(QueueSortPlugin):
+    """Another order than PrioritySort's."""
+
+    name = "FairSort"
+
+    def sort_key(self, pod: QueuedPod) -> Any:
+        return pod.sequence
+
+
+class Counted(ReservePlugin):
+    """Counts how many of it were made and closed; made only while it may be."""
+
+    name = "Counted"
+    made: ClassVar[int] = 0
+    closed: ClassVar[int] = 0
+    broken: ClassVar[bool] = False
+
+    def __init__(self, args: Any, handle: Any) -> None:
+        super().__init__(args, handle)
+        if Counted.broken:
+            raise OSError("no licence")
+        Counted.made += 1
+
+    def reserve(self, *_: Any) -> Status:
+        return SUCCESS
+
+    def unreserve(self, *_: Any) -> None:
+        """Nothing was reserved."""
+
+    def close(self) -> None:
+        Counted.closed += 1
+
+
+def extended_registry() -> Registry:
+    """The built-in plugins and these."""
+    plugins = in_tree_registry()
+    plugins.register(FairSort)
+    plugins.register(Counted)
+    return plugins
