@@ -1,0 +1,131 @@
+"""NodeDeclaredFeatures asks nodes for what a pod's spec needs."""
+
+import msgspec
+import numpy as np
+import pytest
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import Code
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.node_declared_features import (
+    NodeDeclaredFeatures,
+    after_node_change,
+    after_pod_update,
+    required_features,
+)
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.builders import container, node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+RESTART_ALL = "RestartAllContainersOnContainerExits"
+USER_NAMESPACES = "UserNamespacesHostNetworkSupport"
+PLAIN = pod()
+RESTARTING = pod(containers=[container(restart_actions=["Restart", "RestartAllContainers"])])
+
+
+def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
+    spec = msgspec.structs.replace(PLAIN.spec, host_network=host_network, host_users=host_users)
+    return msgspec.structs.replace(PLAIN, spec=spec)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "features"),
+    [
+        pytest.param(PLAIN, (), id="nothing"),
+        pytest.param(RESTARTING, (RESTART_ALL,), id="restart-all"),
+        pytest.param(
+            pod(init_containers=[container(restart_actions=["RestartAllContainers"])]), (RESTART_ALL,), id="of-init"
+        ),
+        pytest.param(pod(containers=[container(restart_actions=["Restart"])]), (), id="restarts-itself"),
+        pytest.param(with_network(host_network=True, host_users=False), (USER_NAMESPACES,), id="user-namespace"),
+        pytest.param(with_network(host_network=True, host_users=None), (), id="host-network"),
+        pytest.param(with_network(host_network=True, host_users=True), (), id="host-users"),
+        pytest.param(with_network(host_network=False, host_users=False), (), id="own-network"),
+    ],
+)
+def test_required_features(wanted: Pod, features: tuple[str, ...]) -> None:
+    """The spec alone tells; a pod that needs nothing skips the filter."""
+    assert required_features(wanted) == features
+    nodes = columns([])
+    plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
+    info = nodes.compile_pod(wanted)
+    assert plugin.pre_filter(CycleState(), info, nodes).status.is_skip is not bool(features)
+    assert plugin.signature(info) == features
+
+
+def test_filter() -> None:
+    """A node must declare every needed feature; what else it declares does not matter."""
+    nodes = columns([node("a"), node("b", features=["Other", RESTART_ALL]), node("c", features=["Other"])])
+    plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
+    info = nodes.compile_pod(RESTARTING)
+    codes = plugin.filter(CycleState(), info, nodes, ALL_ROWS)
+    chosen = plugin.filter(CycleState(), info, nodes, np.array([1, 2]))
+    assert codes is not None
+    assert chosen is not None
+    assert (codes.tolist(), chosen.tolist()) == ([1, 0, 1], [0, 1])
+
+
+def test_nothing_needed_fits_everywhere() -> None:
+    """Also where PreFilter was left out of the profile."""
+    nodes = columns([node()])
+    plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
+    assert plugin.filter(CycleState(), nodes.compile_pod(PLAIN), nodes, ALL_ROWS) is None
+
+
+def test_sees_nodes_change() -> None:
+    """What is remembered of nodes ends with their next change."""
+    nodes = columns([node("a")])
+    plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))
+    info = nodes.compile_pod(RESTARTING)
+    before = plugin.filter(CycleState(), info, nodes, ALL_ROWS)
+    nodes.update_node(node("a", features=[RESTART_ALL]))
+    after = plugin.filter(CycleState(), info, nodes, ALL_ROWS)
+    assert before is not None
+    assert after is not None
+    assert (before.tolist(), after.tolist()) == ([1], [0])
+
+
+def test_rejection() -> None:
+    """No pod's going would help."""
+    nodes = columns([])
+    status = NodeDeclaredFeatures(None, FakeHandle()).decode(CycleState(), nodes.compile_pod(RESTARTING), 1)
+    assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    assert status.reasons == ("node(s) didn't match Pod's required features",)
+
+
+def test_events() -> None:
+    """Nodes that come or declare something else, and the pod itself."""
+    of_node, of_pod = NodeDeclaredFeatures(None, FakeHandle()).events_to_register()
+    assert of_node.event == ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
+    assert (of_node.hint, of_pod.hint) == (after_node_change, after_pod_update)
+    assert of_pod.event == ClusterEvent(Resource.POD, Action.UPDATE)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        pytest.param(None, node(), Hint.QUEUE, id="came"),
+        pytest.param(node(), node(features=[RESTART_ALL]), Hint.QUEUE, id="declares-more"),
+        pytest.param(node(features=["A"]), node(features=["A"], labels={"a": "b"}), Hint.SKIP, id="another-change"),
+        pytest.param(PLAIN, PLAIN, Hint.QUEUE, id="not-a-node"),
+    ],
+)
+def test_node_hint(old: object, new: object, hint: Hint) -> None:
+    """A change helps if what the node declares changed."""
+    assert after_node_change(RESTARTING, old, new) is hint
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "hint"),
+    [
+        pytest.param(RESTARTING, PLAIN, Hint.QUEUE, id="needs-less"),
+        pytest.param(RESTARTING, RESTARTING, Hint.SKIP, id="needs-the-same"),
+        pytest.param(pod("other"), pod("other", containers=RESTARTING.spec.containers), Hint.SKIP, id="another-pod"),
+        pytest.param(node(), node(), Hint.QUEUE, id="not-a-pod"),
+    ],
+)
+def test_pod_hint(old: object, new: object, hint: Hint) -> None:
+    """An update helps if it is this pod's and it needs something else now."""
+    assert after_pod_update(RESTARTING, old, new) is hint

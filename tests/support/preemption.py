@@ -1,0 +1,115 @@
+"""A scheduler in memory whose preemption a test looks into.
+
+Owns the short way from nodes, pods and budgets to PostFilter's answer, asked as a cycle asks it.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.node_selection import find_feasible
+from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult
+from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.affinity import LabelSelector
+from scheduler_core.model.disruption import PodDisruptionBudget, PodDisruptionBudgetSpec, PodDisruptionBudgetStatus
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.ports import PodDeletion
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+_FIRST_START = datetime(2025, 12, 1, tzinfo=UTC)
+
+
+def started(minutes: int) -> datetime:
+    """A start time; the higher ``minutes``, the later."""
+    return _FIRST_START + timedelta(minutes=minutes)
+
+
+def budget(
+    name: str, labels: dict[str, str] | None, allowed: int, *, namespace: str = "default", disrupted: Iterable[str] = ()
+) -> PodDisruptionBudget:
+    """Build a budget for pods with ``labels``; None leaves the selector out."""
+    selector = None if labels is None else LabelSelector(match_labels=labels)
+    return PodDisruptionBudget(
+        ObjectMeta(name=name, namespace=namespace),
+        PodDisruptionBudgetSpec(selector),
+        PodDisruptionBudgetStatus(allowed, dict.fromkeys(disrupted, "2026-01-01T00:00:00Z")),
+    )
+
+
+@dataclass
+class DeferringWriter(RecordingWriter):
+    """Deletions are answered when the test says so.
+
+    Attributes:
+        unanswered: What is to be called, by the pod's name.
+    """
+
+    unanswered: dict[str, Callable[[Exception | None], None]] = field(default_factory=dict)
+
+    def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
+        """Note the deletion."""
+        self.deletions.append(deletion)
+        self.unanswered[deletion.name] = done
+
+
+class PreemptionWorld:
+    """A scheduler with the default profile.
+
+    Attributes:
+        writer: What it was asked to change.
+        plugin: The profile's DefaultPreemption.
+    """
+
+    def __init__(self, nodes: Iterable[Node], pods: Iterable[Pod], budgets: Iterable[PodDisruptionBudget] = ()) -> None:
+        self.writer = DeferringWriter()
+        self.scheduler = Scheduler(VirtualClock(), self.writer)
+        self.instance = self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))
+        self.plugin = next(each for each in self.instance.post_filter if isinstance(each, DefaultPreemption))
+        for node in nodes:
+            self.scheduler.feed.node_added(node)
+        for pod in pods:
+            self.scheduler.feed.pod_added(pod)
+        for each in budgets:
+            self.columns.disruption_budgets.assign(each)
+
+    @property
+    def columns(self) -> NodeColumns:
+        """The live columns."""
+        return self.scheduler.context.cache.columns
+
+    @property
+    def handle(self) -> Handle:
+        """The profile's handle."""
+        return self.plugin.handle
+
+    def failed(self, pod: Pod) -> tuple[Attempt, Diagnosis] | None:
+        """An attempt that found no node, and why; None if it found one."""
+        info = self.columns.compile_pod(pod)
+        attempt = Attempt(QueuedPod(info, 0.0, 0), info, self.instance, 0.0)
+        feasible = find_feasible(self.scheduler.context, attempt)
+        return None if len(feasible.rows) else (attempt, feasible.diagnosis)
+
+    def post_filter(self, pod: Pod) -> PostFilterResult:
+        """Let a pod that fits nowhere preempt."""
+        failed = self.failed(pod)
+        assert failed is not None
+        attempt, diagnosis = failed
+        return self.plugin.post_filter(attempt.state, attempt.info, self.columns, diagnosis)
+
+    def preview(self, pod: Pod, plugin: DefaultPreemption | None = None) -> PostFilterPreview | None:
+        """What a pod would preempt; None if it fits somewhere."""
+        failed = self.failed(pod)
+        if failed is None:
+            return None
+        attempt, diagnosis = failed
+        return (plugin or self.plugin).preview(attempt.state, attempt.info, self.columns, diagnosis)
