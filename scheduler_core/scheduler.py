@@ -23,6 +23,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.cycle.settling import settle_overdue
+from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter
@@ -100,6 +101,7 @@ class Scheduler:
             percentage_of_nodes_to_score=self.options.percentage_of_nodes_to_score,
         )
         self.feed = ClusterFeed(self.context)
+        self.storage_feed = StorageFeed(self.context)
         self._binding: set[asyncio.Task[bool]] = set()
         self._bind_ended = asyncio.Event()
         self._on_cycle: list[Callable[[], None]] = []
