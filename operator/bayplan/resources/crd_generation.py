@@ -30,6 +30,14 @@ _DROPPED = frozenset({"title", "additionalProperties", "$defs", _KEEP_DEFAULT, "
 Schema = dict[str, Any]
 
 
+class _PlainDumper(yaml.SafeDumper):
+    """Writes what is shared in full each time: anchors are hard to review, and not every reader takes them."""
+
+    def ignore_aliases(self, _data: Any) -> bool:
+        """Treat nothing as shared."""
+        return True
+
+
 def definition_of(resource: type[CustomResource]) -> Schema:
     """Make the CustomResourceDefinition of a resource.
 
@@ -99,7 +107,9 @@ def rendered(resource: type[CustomResource]) -> str:
     Returns:
         The file's whole text.
     """
-    return _HEADER + yaml.safe_dump(definition_of(resource), sort_keys=False, width=110, allow_unicode=True)
+    return _HEADER + yaml.dump(
+        definition_of(resource), Dumper=_PlainDumper, sort_keys=False, width=110, allow_unicode=True
+    )
 
 
 def main(arguments: list[str] | None = None) -> int:
