@@ -1,0 +1,306 @@
+"""PodTopologySpread rules out nodes whose domain would be too far ahead of the emptiest."""
+
+from datetime import UTC, datetime
+
+import numpy as np
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Code
+from scheduler_core.model.affinity import LabelSelector, Requirement
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from scheduler_core.model.taints import Toleration
+from scheduler_core.plugins.pod_topology_spread import PodTopologySpread
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+NODES = [
+    node("a1", labels={"zone": "a", "host": "a1"}),
+    node("a2", labels={"zone": "a", "host": "a2"}),
+    node("b1", labels={"zone": "b", "host": "b1"}),
+    node("c1", labels={"zone": "c", "host": "c1", "pool": "x"}, taints=["t:NoSchedule"]),
+    node("bare"),
+]
+WEB = LabelSelector(match_labels={"app": "web"})
+SKEWED, UNLABELED = 1, 2
+
+
+def spread(key: str = "zone", skew: int = 1, **fields: object) -> TopologySpreadConstraint:
+    """A constraint that must hold over pods labelled web, unless fields say otherwise."""
+    return TopologySpreadConstraint(**{"max_skew": skew, "topology_key": key, "label_selector": WEB, **fields})  # type: ignore[arg-type] # mixed field types
+
+
+def web(name: str, where: str, **fields: object) -> Pod:
+    """A placed web pod."""
+    namespace, deleted = fields.get("namespace", "default"), fields.get("deleted")
+    assert isinstance(namespace, str)
+    labels = {"app": "web", "version": "1"}
+    if isinstance(deleted, datetime):
+        return pod(name, node_name=where, namespace=namespace, labels=labels, deleted=deleted)
+    return pod(name, node_name=where, namespace=namespace, labels=labels)
+
+
+def judged(incoming: Pod, filled: NodeColumns, rows: Rows = ALL_ROWS) -> list[int] | str:
+    """Codes per row, or how PreFilter ended it."""
+    plugin, state, info = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(incoming)
+    status = plugin.pre_filter(state, info, filled).status
+    if status is not SUCCESS:
+        return status.code_name
+    codes = plugin.filter(state, info, filled, rows)
+    assert codes is not None
+    assert codes.dtype == np.int16
+    return [int(code) for code in codes]
+
+
+def incoming(*constraints: TopologySpreadConstraint) -> Pod:
+    """A web pod with constraints."""
+    return pod("incoming", labels={"app": "web", "version": "2"}, spread=constraints)
+
+
+TWO_IN_A = [web("p", "a1"), web("q", "a2")]
+ONE_EACH = [web("p", "a1"), web("q", "b1"), web("r", "c1")]
+
+
+@pytest.mark.parametrize(
+    ("subject", "placed", "codes"),
+    [
+        pytest.param(pod(), TWO_IN_A, "Skip", id="no-constraints"),
+        pytest.param(incoming(spread(when_unsatisfiable="ScheduleAnyway")), TWO_IN_A, "Skip", id="preferences-only"),
+        pytest.param(incoming(spread()), [], [0, 0, 0, 0, UNLABELED], id="empty-cluster"),
+        pytest.param(incoming(spread()), TWO_IN_A, [SKEWED, SKEWED, 0, 0, UNLABELED], id="a-zone-ahead"),
+        pytest.param(incoming(spread()), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="even"),
+        pytest.param(incoming(spread(skew=3)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="a-wider-skew"),
+        pytest.param(
+            incoming(spread("host")), [*ONE_EACH, web("s", "a1")], [SKEWED, 0, SKEWED, SKEWED, UNLABELED], id="hosts"
+        ),
+        pytest.param(
+            pod(labels={"app": "db"}, spread=[spread()]),
+            [web("p", "a1")],
+            [0, 0, 0, 0, UNLABELED],
+            id="a-pod-that-does-not-count-itself",
+        ),
+        pytest.param(
+            incoming(spread()),
+            [web("p", "a1", namespace="other"), web("q", "a1", namespace="other")],
+            [0, 0, 0, 0, UNLABELED],
+            id="other-namespaces",
+        ),
+        pytest.param(
+            incoming(spread()),
+            [web("p", "a1", deleted=datetime(2026, 1, 1, tzinfo=UTC))],
+            [0, 0, 0, 0, UNLABELED],
+            id="ending-pods",
+        ),
+        pytest.param(
+            incoming(spread(label_selector=LabelSelector())),
+            TWO_IN_A,
+            [0, 0, 0, 0, UNLABELED],
+            id="an-empty-selector-counts-nobody",
+        ),
+        pytest.param(incoming(spread(label_selector=None)), TWO_IN_A, [0, 0, 0, 0, UNLABELED], id="an-absent-selector"),
+        pytest.param(
+            incoming(spread(min_domains=4)),
+            ONE_EACH,
+            [SKEWED, SKEWED, SKEWED, SKEWED, UNLABELED],
+            id="too-few-domains",
+        ),
+        pytest.param(incoming(spread(min_domains=3)), ONE_EACH, [0, 0, 0, 0, UNLABELED], id="domains-enough"),
+        pytest.param(
+            incoming(spread(node_taints_policy="Honor")),
+            [web("p", "a1"), web("q", "b1")],
+            [0, 0, 0, 0, UNLABELED],
+            id="tainted-nodes-do-not-count",
+        ),
+        pytest.param(
+            incoming(spread()),
+            [web("p", "a1"), web("q", "b1")],
+            [SKEWED, SKEWED, SKEWED, 0, UNLABELED],
+            id="tainted-nodes-count",
+        ),
+        pytest.param(
+            incoming(spread(match_label_keys=("version",))),
+            TWO_IN_A,
+            [0, 0, 0, 0, UNLABELED],
+            id="other-versions-do-not-count",
+        ),
+        pytest.param(
+            incoming(spread(match_label_keys=("none",))),
+            TWO_IN_A,
+            [SKEWED, SKEWED, 0, 0, UNLABELED],
+            id="label-keys-that-the-pod-lacks",
+        ),
+        pytest.param(
+            incoming(spread(skew=2), spread("host")),
+            TWO_IN_A,
+            [SKEWED, SKEWED, 0, 0, UNLABELED],
+            id="two-constraints",
+        ),
+        pytest.param(
+            incoming(spread(), spread("pool")),
+            TWO_IN_A,
+            [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
+            id="nodes-without-every-key-do-not-count",
+        ),
+        pytest.param(
+            incoming(spread(max_skew=1), spread("pool")),
+            [web("p", "c1")],
+            [UNLABELED, UNLABELED, UNLABELED, 0, UNLABELED],
+            id="the-only-domain-is-the-emptiest",
+        ),
+    ],
+)
+def test_filter(subject: Pod, placed: list[Pod], codes: list[int] | str) -> None:
+    """A node passes if its domain with the pod holds at most the skew more than the emptiest domain."""
+    assert judged(subject, columns(NODES, placed)) == codes
+
+
+def test_the_first_constraint_that_fails_gives_the_reason() -> None:
+    """In the order of the pod's spec."""
+    nodes = [node("n", labels={"zone": "a", "host": "n"}), node("m", labels={"zone": "a"})]
+    filled = columns(nodes, [web("p", "n")])
+    zone, host = spread(min_domains=9), spread("host")
+    found = [judged(incoming(*each), filled)[1] for each in ((zone, host), (host, zone))]
+    assert found == [SKEWED, UNLABELED]
+
+
+@pytest.mark.parametrize(
+    ("policy", "codes"),
+    [
+        pytest.param(None, [SKEWED, SKEWED, 0, 0, UNLABELED], id="honoured-by-default"),
+        pytest.param("Honor", [SKEWED, SKEWED, 0, 0, UNLABELED], id="honoured"),
+        pytest.param("Ignore", [SKEWED, SKEWED, SKEWED, 0, UNLABELED], id="ignored"),
+    ],
+)
+def test_node_affinity_policy(policy: str | None, codes: list[int]) -> None:
+    """Nodes that the pod's selector excludes make no domain that could be the emptiest."""
+    nodes = [*NODES[:3], node("c1", labels={"zone": "c"}), NODES[4]]
+    labelled = [node(each.metadata.name, labels={**each.metadata.labels, "use": "yes"}) for each in nodes[:3]]
+    subject = pod(labels={"app": "web"}, node_selector={"use": "yes"}, spread=[spread(node_affinity_policy=policy)])
+    filled = columns([*labelled, *nodes[3:]], [web("p", "a1"), web("q", "a2"), web("r", "b1")])
+    assert judged(subject, filled) == codes
+
+
+def test_tolerated_taints_do_not_exclude_a_node() -> None:
+    """With the policy that honours taints."""
+    subject = pod(
+        labels={"app": "web"}, spread=[spread(node_taints_policy="Honor")], tolerations=[Toleration(operator="Exists")]
+    )
+    filled = columns(NODES, [web("p", "a1"), web("q", "b1")])
+    assert judged(subject, filled) == [SKEWED, SKEWED, SKEWED, 0, UNLABELED]
+
+
+def test_chosen_rows() -> None:
+    """Codes are those of the rows asked about."""
+    assert judged(incoming(spread()), columns(NODES, TWO_IN_A), np.array([1, 2])) == [SKEWED, 0]
+
+
+def test_freed_rows_make_no_domain() -> None:
+    """A node that is gone is not the emptiest."""
+    filled = columns(NODES, ONE_EACH)
+    filled.remove_node("c1")
+    assert judged(incoming(spread()), filled) == [0, 0, 0, UNLABELED, UNLABELED]
+
+
+@pytest.mark.parametrize(
+    ("code", "status", "suffix"),
+    [
+        pytest.param(SKEWED, Code.UNSCHEDULABLE, "", id="skew"),
+        pytest.param(UNLABELED, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, " (missing required label)", id="label"),
+    ],
+)
+def test_rejections(code: int, status: Code, suffix: str) -> None:
+    """Removing pods gives no node a label."""
+    found = PodTopologySpread(None, FakeHandle()).decode(CycleState(), columns([]).compile_pod(pod()), code)
+    assert (found.code, found.reasons) == (status, (f"node(s) didn't match pod topology spread constraints{suffix}",))
+
+
+def test_a_selector_that_cannot_be_read_is_an_error() -> None:
+    """It says what is wrong with it."""
+    broken = LabelSelector(match_expressions=(Requirement("a", "Near"),))
+    filled = columns(NODES)
+    plugin, info = (
+        PodTopologySpread(None, FakeHandle(nodes=filled)),
+        filled.compile_pod(
+            incoming(spread(label_selector=broken), spread(label_selector=broken, when_unsatisfiable="ScheduleAnyway"))
+        ),
+    )
+    before = plugin.pre_filter(CycleState(), info, filled).status
+    after = plugin.pre_score(CycleState(), info, filled, ALL_ROWS)
+    assert [status.code for status in (before, after)] == [Code.ERROR, Code.ERROR]
+    assert "Near" in before.message
+    assert plugin.signature(info) is None
+
+
+def test_filter_without_pre_filter_is_a_fault() -> None:
+    """A profile cannot leave out the one without the other."""
+    filled = columns(NODES)
+    plugin = PodTopologySpread(None, FakeHandle(nodes=filled))
+    with pytest.raises(PluginError, match="enable the plugin"):
+        plugin.filter(CycleState(), filled.compile_pod(pod()), filled, ALL_ROWS)
+
+
+def test_what_if_clones_are_apart() -> None:
+    """A pod that is added to a clone is not seen by the original, nor the other way round."""
+    filled = columns(NODES, TWO_IN_A)
+    plugin, state = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState()
+    info = filled.compile_pod(incoming(spread()))
+    assert plugin.pre_filter(state, info, filled).status.is_success
+    what_if = state.clone()
+    plugin.add_pod(what_if, info, filled.compile_pod(web("x", "b1")), filled, 2)
+    plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-p"], filled, 0)
+    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, what_if)]
+    assert [None if codes is None else codes.tolist() for codes in found] == [
+        [SKEWED, SKEWED, 0, 0, UNLABELED],
+        [SKEWED, SKEWED, SKEWED, 0, UNLABELED],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("other", "row", "codes"),
+    [
+        pytest.param(web("x", "", namespace="other"), 2, [SKEWED, SKEWED, 0, 0], id="another-namespace"),
+        pytest.param(pod("x", labels={"app": "db"}), 2, [SKEWED, SKEWED, 0, 0], id="another-app"),
+        pytest.param(web("x", ""), 4, [SKEWED, SKEWED, 0, 0], id="a-node-without-the-key"),
+        pytest.param(
+            web("x", "", deleted=datetime(2026, 1, 1, tzinfo=UTC)), 2, [SKEWED, SKEWED, SKEWED, 0], id="an-ending-pod"
+        ),
+    ],
+)
+def test_what_counts_when_it_is_added(other: Pod, row: int, codes: list[int]) -> None:
+    """The same as in PreFilter, except that ending pods count, as in the reference."""
+    filled = columns(NODES, TWO_IN_A)
+    plugin, state = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState()
+    info = filled.compile_pod(incoming(spread()))
+    plugin.pre_filter(state, info, filled)
+    plugin.add_pod(state, info, filled.compile_pod(other), filled, row)
+    found = plugin.filter(state, info, filled, np.arange(4))
+    assert found is not None
+    assert found.tolist() == codes
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "equal"),
+    [
+        pytest.param(pod("a"), pod("b", labels={"x": "y"}), True, id="nothing-to-spread"),
+        pytest.param(incoming(spread()), incoming(spread()), True, id="equal-constraints"),
+        pytest.param(incoming(spread()), incoming(spread(skew=2)), False, id="skew"),
+        pytest.param(incoming(spread()), pod(labels={"app": "db"}, spread=[spread()]), False, id="own-match"),
+        pytest.param(incoming(spread()), pod(namespace="m", labels={"app": "web"}, spread=[spread()]), False, id="ns"),
+        pytest.param(
+            incoming(spread()),
+            pod(labels={"app": "web"}, spread=[spread()], node_selector={"a": "b"}),
+            False,
+            id="node-selector",
+        ),
+    ],
+)
+def test_signature(one: Pod, other: Pod, equal: bool) -> None:
+    """Pods of which this plugin reads the same share one."""
+    filled = columns([])
+    plugin = PodTopologySpread(None, FakeHandle(nodes=filled))
+    signatures = [plugin.signature(filled.compile_pod(each)) for each in (one, other)]
+    assert (signatures[0] == signatures[1]) is equal
+    assert len({hash(signature) for signature in signatures}) == 2 - equal

@@ -1,0 +1,191 @@
+"""PodTopologySpread ranks nodes by the matching pods in their domains, and knows constraints by default."""
+
+import math
+
+import numpy as np
+import pytest
+
+from scheduler_core.config.embedded import TopologySpreadConstraint as ConfiguredConstraint
+from scheduler_core.config.plugin_args import PodTopologySpreadArgs
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Normalization
+from scheduler_core.framework.status import Status
+from scheduler_core.model.affinity import LabelSelector
+from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
+from scheduler_core.model.workloads import LabelPairsSpec, LabelSelectorSpec, ReplicaSet, Service
+from scheduler_core.plugins.pod_topology_spread import PodTopologySpread
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+from tests.support.handles import FakeHandle
+
+HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"
+NODES = [
+    node("a1", labels={ZONE: "a", HOST: "a1"}),
+    node("a2", labels={ZONE: "a", HOST: "a2"}),
+    node("b1", labels={ZONE: "b", HOST: "b1"}),
+    node("lone", labels={HOST: "lone"}),
+]
+WEB = LabelSelector(match_labels={"app": "web"})
+Scored = tuple[list[int], list[int]]
+
+
+def soft(
+    key: str = ZONE, skew: int = 1, selector: LabelSelector | None = WEB, **fields: str
+) -> TopologySpreadConstraint:
+    """A preference over pods labelled web."""
+    return TopologySpreadConstraint(skew, key, "ScheduleAnyway", selector, node_taints_policy=fields.get("taints"))
+
+
+def web(name: str, where: str = "") -> Pod:
+    return pod(name, node_name=where, labels={"app": "web"})
+
+
+def scored(
+    subject: Pod, filled: NodeColumns, args: PodTopologySpreadArgs | None = None, rows: Rows = ALL_ROWS
+) -> Scored | str:
+    """Raw and normalised scores, or how PreScore ended it."""
+    plugin = PodTopologySpread(args, FakeHandle(nodes=filled))
+    state, info = CycleState(), filled.compile_pod(subject)
+    status = plugin.pre_score(state, info, filled, rows)
+    if not status.is_success:
+        return status.code_name
+    raw = plugin.score(state, info, filled, rows)
+    assert raw.dtype == np.int64
+    return [int(each) for each in raw], [int(each) for each in plugin.normalize(state, info, raw)]
+
+
+def rounded(number: float) -> int:
+    return math.floor(number + 0.5)
+
+
+LOG3, LOG4, LOG5, LOG6 = (math.log(number) for number in (3, 4, 5, 6))
+PLACED = [web("p", "a1"), web("q", "a1"), web("r", "a2"), web("s", "b1")]
+
+
+@pytest.mark.parametrize(
+    ("constraints", "expected"),
+    [
+        pytest.param([], "Skip", id="none"),
+        pytest.param([TopologySpreadConstraint(topology_key=ZONE, label_selector=WEB)], "Skip", id="requirements-only"),
+        pytest.param(
+            [soft()],
+            ([rounded(3 * LOG4), rounded(3 * LOG4), rounded(LOG4), 0], [25, 25, 100, 0]),
+            id="zones",
+        ),
+        pytest.param(
+            [soft(HOST)],
+            ([rounded(2 * LOG6), rounded(LOG6), rounded(LOG6), 0], [0, 50, 50, 100]),
+            id="hosts",
+        ),
+        pytest.param(
+            [soft(skew=4)],
+            ([rounded(3 * LOG4 + 3), rounded(3 * LOG4 + 3), rounded(LOG4 + 3), 0], [57, 57, 100, 0]),
+            id="a-skew-waters-down",
+        ),
+        pytest.param(
+            [soft(), soft(HOST)],
+            (
+                [rounded(3 * LOG4 + 2 * LOG5), rounded(3 * LOG4 + LOG5), rounded(LOG4 + LOG5), 0],
+                [42, 57, 100, 0],
+            ),
+            id="both",
+        ),
+        pytest.param([soft(selector=LabelSelector())], ([0, 0, 0, 0], [100, 100, 100, 0]), id="an-empty-selector"),
+        pytest.param([soft(selector=None)], ([0, 0, 0, 0], [100, 100, 100, 0]), id="an-absent-selector"),
+        pytest.param([soft("rack")], ([0, 0, 0, 0], [0, 0, 0, 0]), id="a-key-that-no-node-has"),
+    ],
+)
+def test_scores(constraints: list[TopologySpreadConstraint], expected: Scored | str) -> None:
+    """Fewer matching pods are better; nodes without every key get nothing."""
+    assert scored(pod(spread=constraints), columns(NODES, PLACED)) == expected
+
+
+def test_only_domains_of_feasible_nodes_weigh() -> None:
+    """But pods on all their nodes count."""
+    found = scored(pod(spread=[soft()]), columns(NODES, PLACED), rows=np.array([0]))
+    assert found == ([rounded(3 * LOG3)], [100])
+
+
+def test_nodes_that_do_not_count_still_rank() -> None:
+    """Pods on tainted nodes are left out; the tainted node has its zone's score."""
+    tainted = node("a1", labels={ZONE: "a", HOST: "a1"}, taints=["t:NoSchedule"])
+    filled = columns([tainted, *NODES[1:]], PLACED)
+    found = scored(pod(spread=[soft(taints="Honor")]), filled)
+    assert found == ([1, 1, 1, 0], [100, 100, 100, 0])
+
+
+def serving(filled: NodeColumns) -> NodeColumns:
+    """The columns with a service that selects web pods."""
+    filled.workloads.assign(Service(ObjectMeta("s", namespace="default"), LabelPairsSpec({"app": "web"})))
+    return filled
+
+
+def test_the_systems_defaults_are_lenient() -> None:
+    """A node without a zone is ranked by its own pods; having none it counts as one more zone."""
+    found = scored(web("me"), serving(columns(NODES, PLACED)))
+    host, zone = [2 * LOG6 + 2, LOG6 + 2, LOG6 + 2, 2.0], [3 * LOG5 + 4, 3 * LOG5 + 4, LOG5 + 4, 0.0]
+    raw = [rounded(one + other) for one, other in zip(host, zone, strict=True)]
+    assert found == (raw, [(max(raw) + min(raw) - each) * 100 // max(raw) for each in raw])
+
+
+def test_a_node_without_a_zone_joins_the_zone_of_empty_name() -> None:
+    """The reference cannot tell the two apart: pods on either count for the latter."""
+    nodes = [node("e", labels={ZONE: "", HOST: "e"}), node("n", labels={HOST: "n"})]
+    found = scored(web("me"), serving(columns(nodes, [web("p", "n"), web("q", "n")])))
+    assert found[0] == [rounded((2 + 0 * LOG4) + (2 * LOG3 + 4)), rounded(2 * LOG4 + 2)]
+
+
+LISTED = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway")
+HARD = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule")
+
+
+@pytest.mark.parametrize(
+    ("subject", "args", "expected"),
+    [
+        pytest.param(
+            web("me"),
+            PodTopologySpreadArgs(default_constraints=(LISTED,), defaulting_type="List"),
+            ([4, 4, 1, 0], [25, 25, 100, 0]),
+            id="listed-need-the-key",
+        ),
+        pytest.param(web("me"), PodTopologySpreadArgs(defaulting_type="List"), "Skip", id="an-empty-list"),
+        pytest.param(pod("me", labels={"app": "db"}), PodTopologySpreadArgs(), "Skip", id="nothing-selects-the-pod"),
+        pytest.param(
+            pod("me", labels={"app": "web"}, spread=[TopologySpreadConstraint(topology_key=ZONE)]),
+            PodTopologySpreadArgs(),
+            "Skip",
+            id="own-constraints-of-any-kind-replace-them",
+        ),
+    ],
+)
+def test_defaults(subject: Pod, args: PodTopologySpreadArgs, expected: Scored | str) -> None:
+    """They hold for pods without constraints that a service or an owner selects."""
+    assert scored(subject, serving(columns(NODES, PLACED)), args) == expected
+
+
+def default_verdicts(filled: NodeColumns, subject: Pod) -> list[int] | Status:
+    """Codes under a default constraint that must hold."""
+    args = PodTopologySpreadArgs(default_constraints=(HARD,), defaulting_type="List")
+    plugin, state, info = PodTopologySpread(args, FakeHandle(nodes=filled)), CycleState(), filled.compile_pod(subject)
+    status = plugin.pre_filter(state, info, filled).status
+    codes = None if status.is_skip else plugin.filter(state, info, filled, ALL_ROWS)
+    return status if codes is None else codes.tolist()
+
+
+def test_defaults_that_must_hold() -> None:
+    """They filter by what the owner selects."""
+    filled = columns(NODES[:3], [web("p", "a1")])
+    owner = OwnerReference("ReplicaSet", "r", api_version="apps/v1", controller=True)
+    filled.workloads.assign(ReplicaSet(ObjectMeta("r", namespace="default"), LabelSelectorSpec(WEB)))
+    subject = pod("me", labels={"app": "web"}, owners=[owner])
+    assert default_verdicts(filled, subject) == [1, 1, 0]
+    found = default_verdicts(filled, pod("me", labels={"app": "web"}))
+    assert isinstance(found, Status)
+    assert found.is_skip
+
+
+def test_own_normalisation() -> None:
+    """It knows which rows are ignored."""
+    assert PodTopologySpread.normalization is Normalization.OWN
