@@ -6,6 +6,7 @@ that are left, since each costs a Python call.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import cast
 
 import numpy as np
@@ -120,10 +121,16 @@ class NodeScoreAdapter:
         """Hand all raw scores to the plugin by node name."""
         names = state.read(self._key)
         by_name = {name: int(score) for name, score in zip(names, raw.tolist(), strict=True) if name}
-        normalized = self.plugin.normalize(state, pod, by_name)
+        normalized: object = self.plugin.normalize(state, pod, by_name)
+        if not isinstance(normalized, Mapping):
+            raise PluginError(self.name, "normalizeScore", f"answered {normalized!r}; return scores by node name")
         missing = sorted(set(by_name) - set(normalized))
         if missing:
             raise PluginError(self.name, "normalizeScore", f"left out node {missing[0]}; answer for every node")
+        for name in by_name:
+            score = normalized[name]
+            if isinstance(score, bool) or not isinstance(score, int):
+                raise PluginError(self.name, "normalizeScore", f"gave node {name} {score!r}; return an int")
         return np.array([normalized.get(name, 0) for name in names], dtype=np.int64)
 
 

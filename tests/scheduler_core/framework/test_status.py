@@ -28,7 +28,7 @@ def test_codes(code: Code, number: int, name: str, rejected: bool) -> None:
 
 def test_short_forms() -> None:
     """As plugins write them."""
-    assert SUCCESS == Status()
+    assert Status() == SUCCESS
     assert SKIP.is_skip
     assert error("x") == Status(Code.ERROR, ("x",))
     assert unschedulable("x", "y") == Status(Code.UNSCHEDULABLE, ("x", "y"))

@@ -1,0 +1,181 @@
+"""Every status at every extension point: who is recorded, what is said, where the pod waits."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+
+from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
+from scheduler_core.framework.status import Code, Status
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import Rig, rig
+
+POD = pod("web")
+
+
+def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
+    made = rig([recorder(name, journal) for name in names or ("Rec",)])
+    made.add(*(node(f"n{number}") for number in range(nodes)), POD)
+    return made
+
+
+def nothing_held(made: Rig) -> bool:
+    columns = made.context.cache.columns
+    return made.context.cache.assumed_count == 0 and not columns.pod_count.any() and not len(made.context.waiting)
+
+
+class Outcome(NamedTuple):
+    """What follows of an answer: the pod's place, the condition's reason, its message and the rejecting plugins."""
+
+    place: str
+    reason: str = ""
+    message: str = ""
+    rejected_by: frozenset[str] = frozenset()
+    pending_on: frozenset[str] = frozenset()
+
+
+BOUND = Outcome("")
+REC = frozenset({"Rec"})
+
+
+def failed_at(point: str, message: str = "why") -> Outcome:
+    return Outcome("errorBackoff", "SchedulerError", f'plugin "Rec" failed at {point}: {message}')
+
+
+def turned_away(message: str, *, pending: bool = False) -> Outcome:
+    return Outcome("unschedulable", "Unschedulable", message, REC, REC if pending else frozenset())
+
+
+AT_PRE_FILTER = turned_away("0/2 nodes are available: why.")
+AT_FILTER = turned_away("0/2 nodes are available: 2 why.")
+ON_ITS_NODE = turned_away("0/1 nodes are available: 1 why.")
+TOO_LATE = Outcome("errorBackoff", "Unschedulable", "why")
+
+TABLE = {
+    "preFilter": {
+        Code.SUCCESS: BOUND,
+        Code.SKIP: BOUND,
+        Code.UNSCHEDULABLE: AT_PRE_FILTER,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: AT_PRE_FILTER,
+        Code.ERROR: failed_at("preFilter"),
+        Code.WAIT: failed_at("preFilter"),
+        Code.PENDING: failed_at("preFilter"),
+    },
+    "decode": {
+        Code.UNSCHEDULABLE: AT_FILTER,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: AT_FILTER,
+        Code.PENDING: turned_away(AT_FILTER.message, pending=True),
+        Code.SUCCESS: failed_at("filter"),
+        Code.SKIP: failed_at("filter"),
+        Code.ERROR: failed_at("filter"),
+        Code.WAIT: failed_at("filter"),
+    },
+    "preScore": {
+        Code.SUCCESS: BOUND,
+        Code.SKIP: BOUND,
+        Code.UNSCHEDULABLE: failed_at("preScore"),
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: failed_at("preScore"),
+        Code.ERROR: failed_at("preScore"),
+        Code.WAIT: failed_at("preScore"),
+        Code.PENDING: failed_at("preScore"),
+    },
+    "reserve": {
+        Code.SUCCESS: BOUND,
+        Code.UNSCHEDULABLE: ON_ITS_NODE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_ITS_NODE,
+        Code.PENDING: turned_away(ON_ITS_NODE.message, pending=True),
+        Code.ERROR: failed_at("reserve"),
+        Code.WAIT: failed_at("reserve"),
+        Code.SKIP: failed_at("reserve"),
+    },
+    "permit": {
+        Code.SUCCESS: BOUND,
+        Code.UNSCHEDULABLE: ON_ITS_NODE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: ON_ITS_NODE,
+        Code.PENDING: turned_away(ON_ITS_NODE.message, pending=True),
+        Code.ERROR: failed_at("permit"),
+        Code.SKIP: failed_at("permit"),
+    },
+    "preBindPreFlight": {
+        Code.SUCCESS: BOUND,
+        Code.SKIP: BOUND,
+        Code.UNSCHEDULABLE: failed_at("preBindPreFlight"),
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: failed_at("preBindPreFlight"),
+        Code.ERROR: failed_at("preBindPreFlight"),
+        Code.WAIT: failed_at("preBindPreFlight"),
+        Code.PENDING: failed_at("preBindPreFlight"),
+    },
+    "preBind": {
+        Code.SUCCESS: BOUND,
+        Code.UNSCHEDULABLE: TOO_LATE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: TOO_LATE,
+        Code.PENDING: TOO_LATE,
+        Code.ERROR: failed_at("preBind"),
+        Code.WAIT: failed_at("preBind"),
+        Code.SKIP: failed_at("preBind"),
+    },
+    "bind": {
+        Code.SUCCESS: BOUND,
+        Code.SKIP: BOUND,
+        Code.UNSCHEDULABLE: TOO_LATE,
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE: TOO_LATE,
+        Code.PENDING: TOO_LATE,
+        Code.ERROR: failed_at("bind"),
+        Code.WAIT: failed_at("bind"),
+    },
+}
+
+
+def answer_at(point: str, status: Status) -> object:
+    return {"preFilter": PreFilterResult(status), "permit": PermitResult(status)}.get(point, status)
+
+
+@pytest.mark.parametrize(
+    ("point", "code", "outcome"),
+    [
+        pytest.param(point, code, outcome, id=f"{point}-{code.name.lower()}")
+        for point, rows in TABLE.items()
+        for code, outcome in rows.items()
+    ],
+)
+async def test_every_status_at_every_point(point: str, code: Code, outcome: Outcome) -> None:
+    """Who is recorded as rejecting, what the condition and the event say, where the pod waits; nothing stays held."""
+    journal = Journal()
+    made = recorded(journal)
+    if point == "decode":
+        journal.answers["Rec.filter"] = np.ones(2, dtype=np.int16)
+    journal.answers[f"Rec.{point}"] = answer_at(point, Status(code, ("why",)))
+
+    node_name = await made.attempt()
+
+    assert made.place(POD) == outcome.place
+    assert bool(node_name) is (outcome == BOUND)
+    if outcome == BOUND:
+        assert [event.reason for event in made.writer.events] == ["Scheduled"]
+        return
+    queued = made.queue.find(POD.metadata.uid)
+    assert queued is not None
+    assert (queued.rejected_by, queued.pending_on) == (outcome.rejected_by, outcome.pending_on)
+    assert (made.condition.type, made.condition.status) == ("PodScheduled", "False")
+    assert (made.condition.reason, made.condition.message) == (outcome.reason, outcome.message)
+    assert [(event.type, event.reason, event.note) for event in made.writer.events] == [
+        ("Warning", "FailedScheduling", outcome.message)
+    ]
+    assert nothing_held(made)
+    made.queue.close()
+
+
+@pytest.mark.parametrize(
+    "code", [code for code in Code if code is not Code.SUCCESS], ids=lambda code: code.name.lower()
+)
+def test_pre_enqueue_holds_back(code: Code) -> None:
+    """Any answer but Success keeps a pod out of the active queue, without an attempt, condition or event."""
+    journal = Journal(answers={"Rec.preEnqueue": Status(code, ("why",))})
+    made = recorded(journal)
+    assert made.place(POD) == "gated"
+    assert made.queue.pop() is None
+    assert not made.writer.patches
+    assert not made.writer.events

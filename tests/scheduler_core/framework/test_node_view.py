@@ -1,0 +1,19 @@
+"""One node, as plugins see it that look at one at a time."""
+
+from __future__ import annotations
+
+from scheduler_core.framework.node_view import NodeView
+from tests.support.builders import node, pod
+from tests.support.columns import columns
+
+
+def test_a_view_reads_the_columns() -> None:
+    """Amounts in the scheduler's units, 0 for what the node does not have."""
+    wanted = node("n1", labels={"zone": "a"}, allocatable={"cpu": "2", "memory": "1Gi", "example.com/gpu": 4})
+    filled = columns([node("n0"), wanted], [pod("web", node_name="n1", requests={"cpu": "500m"})])
+    view = NodeView(filled, 1, wanted)
+    assert (view.name, view.labels, view.row) == ("n1", {"zone": "a"}, 1)
+    assert [info.key for info in view.pods] == ["default/web"]
+    assert (view.allocatable("cpu"), view.requested("cpu")) == (2000, 500)
+    assert (view.allocatable("example.com/gpu"), view.requested("example.com/gpu")) == (4, 0)
+    assert view.allocatable("example.com/unknown") == 0

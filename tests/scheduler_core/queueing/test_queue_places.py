@@ -1,0 +1,206 @@
+"""The scheduling queue: updates, removals and changes of profiles, in every place."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from scheduler_core.framework.cluster_events import (
+    NODE_ADD,
+)
+from scheduler_core.framework.queued_pod import QueuedPod
+from tests.support.builders import pod
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, World, by_priority
+
+PLACES = ["active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"]
+
+
+def put(world: World, place: str) -> None:
+    """Bring the pod ``web`` to a place."""
+    world.add(GATED if place == "gated" else WEB)
+    if place in ("active", "gated"):
+        return
+    if place == "parked":
+        world.withdraw(NAME)
+        return
+    queued = world.pop()
+    if place != "inFlight":
+        world.fail(queued, () if place == "errorBackoff" else ["A"])
+    if place == "backoff":
+        world.queue.on_event(NODE_ADD, None, None)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_an_update_is_seen_in_every_place(place: str) -> None:
+    """The pod is tried as it is now; an update that changes nothing for plugins moves it nowhere."""
+    world = World()
+    put(world, place)
+    assert world.place(WEB) == place
+    newer = pod("web", labels={"gated": ""} if place == "gated" else {"v": "2"})
+    world.queue.update(COLUMNS.compile_pod(newer))
+    queued = world.queue.find(WEB.metadata.uid)
+    assert queued is not None
+    assert (world.place(WEB), queued.info.pod) == (place, newer)
+    world.queue.close()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_pod_is_removed_from_every_place(place: str) -> None:
+    """With its nomination, and nothing brings it back."""
+    world = World()
+    put(world, place)
+    world.queue.nominator.nominate(COLUMNS.compile_pod(WEB), "n0")
+    removed = world.queue.remove(WEB.metadata.uid)
+    assert removed is not None
+    assert (world.place(WEB), len(world.queue.nominator)) == ("", 0)
+    if place == "inFlight":
+        world.fail(removed, ["A"])
+    world.clock.advance(100)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place(WEB) == ""
+    assert world.queue.remove(WEB.metadata.uid) is None
+
+
+def test_an_update_of_an_unknown_pod_is_its_coming() -> None:
+    """The queue never drops what it is told of."""
+    world = World()
+    world.queue.update(COLUMNS.compile_pod(WEB))
+    assert world.place(WEB) == "active"
+
+
+def test_an_updated_pod_takes_its_new_place_in_the_order() -> None:
+    """Its key is computed anew."""
+    world = World()
+    world.add(WEB, OTHER)
+    world.queue.update(COLUMNS.compile_pod(pod("other", priority=5)))
+    assert [world.pop().uid, world.pop().uid] == [OTHER.metadata.uid, WEB.metadata.uid]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_withdrawn_profile_parks_its_pods(place: str) -> None:
+    """In whatever place, those in flight when they fail; they are tried when the profile comes back."""
+    world = World()
+    put(world, place)
+    flying = world.queue.find(WEB.metadata.uid)
+    assert flying is not None
+    if NAME in world.rules:
+        world.withdraw(NAME)
+    if place == "inFlight":
+        assert world.place(WEB) == "inFlight"
+        world.fail(flying, ["A"])
+    assert world.place(WEB) == "parked"
+    assert (len(world.queue), world.queue.parked_count, world.queue.is_idle) == (0, 1, True)
+    world.serve(NAME)
+    assert world.place(WEB) == ("gated" if place == "gated" else "active")
+
+
+def test_a_pod_of_an_unknown_profile_is_parked() -> None:
+    """It waits for the profile, not for nodes."""
+    world = World()
+    batch = pod("job", scheduler_name="batch")
+    world.add(batch)
+    assert world.place(batch) == "parked"
+    world.serve("batch")
+    assert world.place(batch) == "active"
+
+
+@pytest.mark.parametrize(
+    ("place", "after"),
+    [
+        pytest.param("unschedulable", "active", id="unschedulable-is-retried"),
+        pytest.param("gated", "gated", id="gates-are-asked-again"),
+        pytest.param("backoff", "backoff", id="backoff-runs-on"),
+        pytest.param("errorBackoff", "errorBackoff", id="error-backoff-runs-on"),
+        pytest.param("active", "active", id="active-stays"),
+    ],
+)
+def test_a_replaced_profile_retries_its_pods(place: str, after: str) -> None:
+    """What the old plugins said does not hold any more; other profiles' pods stay."""
+    world = World()
+    world.serve("batch")
+    put(world, place)
+    world.add(pod("job", scheduler_name="batch", labels={"gated": ""}))
+    world.serve(NAME)
+    assert world.place(WEB) == after
+    world.queue.close()
+
+
+def test_a_pod_in_flight_over_a_swap_is_retried() -> None:
+    """Those who reject it then are nobody's plugins any more, so no event would wake it; other profiles' pods wait."""
+    world = World()
+    world.serve("batch")
+    job = pod("job", scheduler_name="batch")
+    world.add(WEB, job)
+    first, second = world.pop(), world.pop()
+    world.serve(NAME)
+    world.fail(first, ["Gone"])
+    world.fail(second, ["A"])
+    assert (world.place(WEB), world.place(job)) == ("backoff", "unschedulable")
+    world.queue.close()
+
+
+def test_resort() -> None:
+    """Keys of another QueueSort plugin need not compare with the old ones."""
+    world = World()
+    world.add(WEB, OTHER)
+    world.sort_key = lambda queued: queued.info.pod.metadata.name
+    world.queue.resort()
+    assert [world.pop().uid, world.pop().uid] == [OTHER.metadata.uid, WEB.metadata.uid]
+
+
+def test_a_sort_key_that_raises_delays_its_pod_only() -> None:
+    """It is asked again after a backoff, and others go ahead."""
+
+    def key(queued: QueuedPod) -> Any:
+        if queued.info.pod.metadata.name == "web" and world.clock.now() < 1003:
+            raise ValueError("no key")
+        return by_priority(queued)
+
+    world = World(sort_key=key)
+    world.add(WEB, OTHER)
+    assert (world.place(WEB), world.pop().uid) == ("errorBackoff", OTHER.metadata.uid)
+    world.clock.advance(1)
+    assert world.place(WEB) == "errorBackoff"
+    world.clock.advance(2)
+    assert world.place(WEB) == "active"
+
+
+async def test_wait_ends_when_something_can_be_tried() -> None:
+    """By coming, by the end of a backoff, by being woken."""
+    world = World()
+    assert world.queue.pop() is None
+    waiting = asyncio.get_running_loop().create_task(world.queue.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    world.add(WEB)
+    await waiting
+    world.fails()
+    assert world.queue.pop() is None
+    waiting = asyncio.get_running_loop().create_task(world.queue.wait())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    world.clock.advance(1)
+    await waiting
+
+
+def test_counts() -> None:
+    """By profile and place; pods in flight and parked ones are not counted as waiting."""
+    world = World()
+    world.serve("batch")
+    world.add(*(pod(f"p{number}") for number in range(5)))
+    world.add(pod("job", scheduler_name="batch"), pod("g", labels={"gated": ""}), pod("x", scheduler_name="none"))
+    world.fails(["A"])
+    world.fails()
+    world.fails(["B"])
+    world.queue.on_event(LABELLED, None, None)
+    world.pop()
+    counts = world.queue.counts()
+    of_default = counts[NAME]
+    assert (of_default.active, of_default.backoff, of_default.unschedulable, of_default.gated) == (1, 2, 1, 1)
+    assert (of_default.pending, counts["batch"].pending) == (5, 1)
+    assert len(world.queue) == len(list(world.queue)) == 6
+    assert (world.queue.in_flight_count, world.queue.parked_count) == (1, 1)
+    world.queue.close()
+    assert world.clock.pending == 0

@@ -1,0 +1,59 @@
+"""Answers are held against what their point allows, and errors name plugin and point."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
+from scheduler_core.runtime.answers import checked, raised, refused
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+
+INFO = NodeColumns().compile_pod(pod("web"))
+
+
+def test_a_good_answer_passes() -> None:
+    """As it is."""
+    assert checked(SUCCESS, Status, "P", "bind") is SUCCESS
+    assert checked(PermitResult(), PermitResult, "P", "permit") == PermitResult()
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "says"),
+    [
+        pytest.param(None, Status, 'plugin "P" failed at bind: answered None; return a Status', id="none"),
+        pytest.param(SUCCESS, PermitResult, "return a PermitResult", id="another-kind"),
+        pytest.param(PermitResult("x"), PermitResult, "status 'x'; give it a Status", id="hollow"),  # type: ignore[arg-type]  # nonsense
+    ],
+)
+def test_nonsense(answer: object, kind: type[object], says: str) -> None:
+    """Is an error that says what to return."""
+    with pytest.raises(PluginError, match=says):
+        checked(answer, kind, "P", "bind")
+
+
+@pytest.mark.parametrize(
+    ("fault", "message"),
+    [
+        pytest.param(ValueError("x"), 'plugin "P" failed at bind: raised ValueError: x', id="any"),
+        pytest.param(PluginError("Q", "score", "y"), 'plugin "Q" failed at score: y', id="said-already"),
+    ],
+)
+def test_raised(fault: Exception, message: str) -> None:
+    """One sentence, never nested."""
+    assert raised("P", "bind", INFO, fault) == error(message).of("P")
+
+
+@pytest.mark.parametrize(
+    ("status", "expected"),
+    [
+        pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-as-it-is"),
+        pytest.param(error("x"), error('plugin "P" failed at bind: x').of("P"), id="error-is-named"),
+        pytest.param(Status(Code.WAIT), error('plugin "P" failed at bind: answered Wait').of("P"), id="not-allowed"),
+    ],
+)
+def test_refused(status: Status, expected: Status) -> None:
+    """What is no rejection is an error."""
+    assert refused(status, "P", "bind") == expected

@@ -1,0 +1,114 @@
+"""Filter over all rows: the first plugin in order owns a row's rejection."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import NodeFilterPlugin, Plugin
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.runtime.filtering import decode_verdict, run_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import rig
+
+
+class OddOnes(NodeFilterPlugin):
+    """Rejects nodes with an odd number, one at a time, and notes whom it was asked about."""
+
+    name = "OddOnes"
+    asked: list[str]
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        self.asked.append(node.name)
+        return unschedulable("odd") if int(node.name[1:]) % 2 else SUCCESS
+
+
+@dataclass
+class Bench:
+    """Plugins A, OddOnes and B over five nodes, of which n4 is gone."""
+
+    journal: Journal = field(default_factory=Journal)
+
+    def __post_init__(self) -> None:
+        plugins: list[type[Plugin]] = [recorder("A", self.journal), OddOnes, recorder("B", self.journal)]
+        made = rig(plugins)
+        made.add(*(node(f"n{number}") for number in range(5)))
+        made.scheduler.feed.node_deleted(node("n4"))
+        instance = made.context.profiles.get("default-scheduler")
+        assert instance is not None
+        self.instance: FrameworkInstance = instance
+        self.nodes: NodeColumns = made.context.cache.columns
+        self.info = self.nodes.compile_pod(pod())
+        self.state = CycleState()
+        self.odd = instance.plugins["OddOnes"]
+        assert isinstance(self.odd, OddOnes)
+        self.odd.asked = []
+
+    def reasons(self, rows: Rows) -> list[str]:
+        """``plugin reason`` of each row, "" where it passes."""
+        verdicts = run_filters(self.instance, self.state, self.info, self.nodes, rows)
+        assert verdicts.dtype == np.int32
+        texts = []
+        for verdict in verdicts.tolist():
+            status = decode_verdict(self.instance, self.state, self.info, verdict) if verdict else SUCCESS
+            texts.append(f"{status.plugin} {status.message}".strip())
+        return texts
+
+
+def codes(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
+    return np.array(numbers, dtype=np.int16)
+
+
+def test_the_first_plugin_in_order_owns_the_rejection() -> None:
+    """Whatever later ones say of the row."""
+    bench = Bench()
+    bench.journal.answers |= {"A.filter": codes(1, 0, 0, 0, 0), "B.filter": codes(1, 1, 1, 0, 0)}
+    bench.journal.answers["B.decode"] = unschedulable("b")
+    assert bench.reasons(ALL_ROWS)[:4] == ["A why", "OddOnes odd", "B b", "OddOnes odd"]
+
+
+def test_single_node_plugins_are_asked_only_about_what_is_left() -> None:
+    """Rejected and freed rows cost no Python call."""
+    bench = Bench()
+    bench.journal.answers["A.filter"] = codes(1, 0, 0, 1, 0)
+    bench.reasons(ALL_ROWS)
+    assert isinstance(bench.odd, OddOnes)
+    assert bench.odd.asked == ["n1", "n2"]
+
+
+def test_chosen_rows() -> None:
+    """Answers stand in the order of the question."""
+    bench = Bench()
+    bench.journal.answers["A.filter"] = codes(0, 1)
+    assert bench.reasons(np.array([1, 2])) == ["OddOnes odd", "A why"]
+
+
+def test_no_rows() -> None:
+    """A narrowed search may be left with nothing."""
+    bench = Bench()
+    bench.journal.answers["A.filter"] = codes()
+    assert bench.reasons(np.array([], dtype=np.intp)) == []
+
+
+@pytest.mark.parametrize("code", [1, 32767, -1, -32768])
+def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
+    """It comes back to the plugin as it was given."""
+    bench = Bench()
+    seen: list[int] = []
+
+    def decode(state: CycleState, pod: PodInfo, code: int) -> Status:
+        seen.append(code)
+        return unschedulable("x")
+
+    bench.journal.answers["A.filter"] = codes(code)
+    bench.instance.filters[0].decode = decode  # type: ignore[method-assign]  # to see the number
+    assert bench.reasons(np.array([0])) == ["A x"]
+    assert seen == [code]

@@ -1,0 +1,68 @@
+"""The table of live profiles."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import ConfigError
+from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import profile, rig
+
+
+def test_a_swap_is_seen_whole() -> None:
+    """Whoever is told of one change sees all of them, and the old instances close after that."""
+    journal = Journal()
+    made = rig([recorder("Rec", journal)], serve=False)
+    seen: list[tuple[str, list[str], int]] = []
+
+    def on_change(name: str) -> None:
+        seen.append((name, sorted(live.revision for live in table), len(journal.plugins_at("close"))))
+
+    table = ProfileTable(on_change)
+    first, second = made.scheduler.build(profile("a")), made.scheduler.build(profile("b"))
+    table.swap(first, second)
+    newer = [made.scheduler.build(profile(name, percentage=50)) for name in ("a", "b")]
+    table.swap(*newer)
+    revisions = sorted(instance.revision for instance in newer)
+    assert seen[2:] == [("a", revisions, 0), ("b", revisions, 0)]
+    assert journal.plugins_at("close") == ["Rec", "Rec"]
+
+
+def test_withdraw() -> None:
+    """The name is served no more, the instance is closed; an unknown name does not matter."""
+    journal = Journal()
+    made = rig([recorder("Rec", journal)], serve=False)
+    told: list[str] = []
+    table = ProfileTable(told.append)
+    table.swap(made.scheduler.build(profile("a")))
+    table.withdraw("a")
+    table.withdraw("a")
+    assert ("a" in table, len(table), told, journal.plugins_at("close")) == (False, 0, ["a", "a"], ["Rec"])
+
+
+def test_a_refused_swap_changes_nothing() -> None:
+    """Neither the table nor anybody's knowledge of it."""
+    made = rig(serve=False)
+    told: list[str] = []
+    table = ProfileTable(told.append)
+    instance, other = made.scheduler.build(profile("a")), made.scheduler.build(profile("b"))
+    table.swap(instance)
+    sorter = type("Other", (type(other.queue_sort),), {"name": "Other"})
+    other.queue_sort = sorter(None, other.queue_sort.handle)
+    assert queue_sort_of(other) == ("Other", "")
+    with pytest.raises(ConfigError, match="all live profiles must name the same plugin with the same args"):
+        table.swap(other)
+    assert (list(table), told) == ([instance], ["a"])
+
+
+def test_the_only_profile_may_change_its_order() -> None:
+    """It replaces the one that it would disagree with."""
+    made = rig(serve=False)
+    table = ProfileTable(lambda _name: None)
+    table.swap(made.scheduler.build(profile("a")))
+    newer = made.scheduler.build(profile("a", percentage=50))
+    newer.queue_sort = type("Other", (type(newer.queue_sort),), {"name": "Other"})(None, newer.queue_sort.handle)
+    assert table.disagreement([newer]) is None
+    table.swap(newer)
+    assert table.get("a") is newer

@@ -1,0 +1,79 @@
+"""Scores: raw, normalised, weighted, added up."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import Normalization
+from scheduler_core.framework.status import unschedulable
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.scoring import Scoring, run_pre_scores, run_scores
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import plugin_set, rig
+
+
+def scores(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(numbers, dtype=np.int64)
+
+
+def bench(journal: Journal, normalization: Normalization = Normalization.OWN) -> tuple[Scoring, FrameworkInstance]:
+    classes = [recorder(name, journal) for name in ("A", "B")]
+    for each in classes:
+        each.normalization = normalization
+    made = rig(classes, defaults=Plugins(multi_point=plugin_set("A=3", "B", "PrioritySort", "DefaultBinder")))
+    made.add(*(node(f"n{number}") for number in range(3)))
+    nodes = made.context.cache.columns
+    instance = made.context.profiles.get("default-scheduler")
+    assert instance is not None
+    return Scoring(CycleState(), nodes.compile_pod(pod()), nodes, ALL_ROWS), instance
+
+
+@pytest.mark.parametrize(
+    ("normalization", "raw", "normalized"),
+    [
+        pytest.param(Normalization.NONE, [10, 0, 100], [10, 0, 100], id="none"),
+        pytest.param(Normalization.MAX, [1, 0, 3], [33, 0, 100], id="max"),
+        pytest.param(Normalization.REVERSE_MAX, [1, 0, 3], [67, 100, 0], id="reverse-max"),
+        pytest.param(Normalization.REVERSE_MAX, [0, 0, 0], [100, 100, 100], id="reverse-of-nothing"),
+        pytest.param(Normalization.OWN, [1, 2, 3], [7, 8, 9], id="own"),
+    ],
+)
+def test_parts_and_total(normalization: Normalization, raw: list[int], normalized: list[int]) -> None:
+    """Each plugin's part times its weight; the parts are kept for an explanation."""
+    journal = Journal(
+        answers={"A.score": scores(*raw), "A.normalizeScore": scores(7, 8, 9), "B.score": scores(0, 0, 0)}
+    )
+    journal.answers["B.normalizeScore"] = scores(1, 1, 1)
+    scoring, instance = bench(journal, normalization)
+    table = run_scores(instance, scoring, keep_parts=True)
+    assert table.parts["A"].raw.tolist() == raw
+    assert table.parts["A"].normalized.tolist() == normalized
+    assert table.parts["A"].weighted.tolist() == [3 * score for score in normalized]
+    assert table.totals.tolist() == (table.parts["A"].weighted + table.parts["B"].weighted).tolist()
+
+
+def test_parts_are_kept_only_where_asked_for() -> None:
+    """A cycle needs the totals alone."""
+    scoring, instance = bench(Journal())
+    assert run_scores(instance, scoring).parts == {}
+
+
+@pytest.mark.parametrize("worst", [-1, 101])
+def test_a_normalised_score_out_of_range_names_the_node(worst: int) -> None:
+    """So that the author finds the case."""
+    scoring, instance = bench(Journal(answers={"B.score": scores(0, worst, 0)}))
+    with pytest.raises(PluginError, match=f'plugin "B" failed at score: gave node n1 {worst}'):
+        run_scores(instance, scoring)
+
+
+def test_pre_score_that_rejects_is_an_error() -> None:
+    """Nodes are feasible by then; only Success and Skip mean something."""
+    scoring, instance = bench(Journal(answers={"A.preScore": unschedulable("no")}))
+    with pytest.raises(PluginError, match='plugin "A" failed at preScore: no'):
+        run_pre_scores(instance, scoring.state, scoring.pod, scoring.nodes, ALL_ROWS)

@@ -1,0 +1,120 @@
+"""A queue in a test: its profiles, their hints, gates and order, on virtual time.
+
+Owns the short forms by which tests move pods about. It must not know cycles: an attempt is what the test says it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduler_core.framework.cluster_events import (
+    NODE_ADD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+    Resource,
+)
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+from tests.support.scheduling import places_of
+from tests.support.virtual_clock import VirtualClock
+
+NAME = "default-scheduler"
+LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+COLUMNS = NodeColumns()
+
+
+def by_priority(queued: QueuedPod) -> Any:
+    return -queued.info.priority, queued.timestamp, queued.sequence
+
+
+class LabelGate(PreEnqueuePlugin):
+    """Holds back pods with the label ``gated``."""
+
+    name = "LabelGate"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return unschedulable("labelled") if "gated" in pod.pod.metadata.labels else SUCCESS
+
+
+@dataclass
+class World:
+    """A queue and what surrounds it; plugin A hints by :attr:`hint`, plugin B wants every event."""
+
+    hint: Callable[[Pod, object | None, object | None], Hint] = lambda _pod, _old, _new: Hint.QUEUE
+    sort_key: Callable[[QueuedPod], Any] = by_priority
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    rules: dict[str, QueueingRules] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.queue = SchedulingQueue(self.rules.get, self.clock)
+        self.serve(NAME)
+
+    def serve(self, name: str) -> None:
+        """Let a profile go live, or replace it."""
+        self.rules[name] = QueueingRules(
+            (LabelGate(None, FakeHandle()),),
+            {
+                "A": (EventRegistration(NODE_ADD, self.hint_now),),
+                "B": (EventRegistration(ClusterEvent(Resource.WILDCARD, Action.ALL)),),
+                "LabelGate": (EventRegistration(LABELLED),),
+            },
+            self.key_now,
+        )
+        self.queue.profile_changed(name)
+
+    def hint_now(self, waiting: Pod, old: object | None, new: object | None) -> Hint:
+        """What the hint of the moment says."""
+        return self.hint(waiting, old, new)
+
+    def key_now(self, queued: QueuedPod) -> Any:
+        """What the QueueSort plugin of the moment says."""
+        return self.sort_key(queued)
+
+    def withdraw(self, name: str) -> None:
+        """Let a profile go."""
+        del self.rules[name]
+        self.queue.profile_changed(name)
+
+    def add(self, *pods: Pod) -> None:
+        """Pods come."""
+        for each in pods:
+            self.queue.add(COLUMNS.compile_pod(each))
+
+    def pop(self) -> QueuedPod:
+        """Take the next pod."""
+        queued = self.queue.pop()
+        assert queued is not None
+        return queued
+
+    def fail(self, queued: QueuedPod, by: Sequence[str] = (), pending: Sequence[str] = ()) -> None:
+        """An attempt fails."""
+        queued.rejected_by, queued.pending_on = frozenset(by) | frozenset(pending), frozenset(pending)
+        self.queue.failed(queued)
+
+    def fails(self, by: Sequence[str] = (), pending: Sequence[str] = ()) -> QueuedPod:
+        """The next pod is tried and fails."""
+        queued = self.pop()
+        self.fail(queued, by, pending)
+        return queued
+
+    def place(self, wanted: Pod) -> str:
+        """Where a pod is."""
+        places = places_of(self.queue, wanted.metadata.uid)
+        assert len(places) <= 1, places
+        return places[0] if places else ""
+
+
+WEB, OTHER = pod("web"), pod("other")
+GATED = pod("web", labels={"gated": ""})
