@@ -1,0 +1,274 @@
+"""Laws of preemption's dry run.
+
+A plain form, one node and one pod at a time on amounts of CPU, finds the same candidates and takes the same node.
+Victims are minimal: with any one of them back the pod does not fit. Many nodes in step are the same as one after
+another. Nothing is left of a dry run.
+"""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugin_args import DefaultPreemptionArgs
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.handle import Handle, WhatIf
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.default_preemption import DefaultPreemption
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.preemption import PreemptionWorld, budget, started
+
+CPUS = 4
+APPS = ("web", "db", "")
+
+
+@dataclass(frozen=True)
+class Running:
+    """A pod that runs; ``start`` is drawn without ties."""
+
+    name: str
+    node: str
+    priority: int
+    cpu: int
+    start: int
+    app: str
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Nodes of equal size, what runs there, what is promised, and what budgets of each app allow."""
+
+    nodes: tuple[str, ...]
+    running: tuple[Running, ...]
+    promised: tuple[tuple[str, int, int], ...]
+    allowed: tuple[tuple[str, int], ...]
+    cpu: int
+    priority: int
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> Cluster:
+    """Clusters that are full more often than not."""
+    nodes = tuple(f"n{index}" for index in range(draw(st.integers(1, 4))))
+    running = []
+    for name in nodes:
+        free = CPUS
+        while free:
+            cpu = draw(st.integers(1, free))
+            free -= cpu
+            priority, app = draw(st.integers(-1, 3)), draw(st.sampled_from(APPS))
+            running.append((name, priority, cpu, app))
+    starts = draw(st.permutations(range(len(running))))
+    return Cluster(
+        nodes,
+        tuple(
+            Running(f"p{index}", name, priority, cpu, start, app)
+            for index, ((name, priority, cpu, app), start) in enumerate(zip(running, starts, strict=True))
+        ),
+        tuple(draw(st.lists(st.tuples(st.sampled_from(nodes), st.integers(0, 3), st.integers(1, 2)), max_size=2))),
+        tuple(draw(st.lists(st.tuples(st.sampled_from(APPS), st.integers(-1, 2)), max_size=3))),
+        draw(st.integers(1, CPUS)),
+        draw(st.integers(0, 4)),
+    )
+
+
+def world_of(cluster: Cluster, affinity: Affinity | None = None) -> PreemptionWorld:
+    carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}
+    pods = [
+        pod(
+            each.name,
+            node_name=each.node,
+            priority=each.priority,
+            requests={"cpu": each.cpu},
+            start_time=started(each.start),
+            labels={"app": each.app} if each.app else {},
+            ports=[80] if each.cpu == 1 else [],
+            **(carried if each.app == "db" else {}),
+        )
+        for each in cluster.running
+    ]
+    pods += [
+        pod(f"promised-{index}", priority=priority, requests={"cpu": cpu}, nominated_node=name)
+        for index, (name, priority, cpu) in enumerate(cluster.promised)
+    ]
+    budgets = [
+        budget(f"b{index}", {"app": app} if app else {}, allowed)
+        for index, (app, allowed) in enumerate(cluster.allowed)
+    ]
+    nodes = [node(name, labels={"kubernetes.io/hostname": name}) for name in cluster.nodes]
+    return PreemptionWorld(nodes, pods, budgets)
+
+
+def wanted(cluster: Cluster, **fields: Any) -> Pod:
+    return pod("wants", priority=cluster.priority, requests={"cpu": cluster.cpu}, **fields)
+
+
+def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | None:
+    """The victims on one node and how many of them violate a budget; None if the node is no candidate."""
+    here = [each for each in cluster.running if each.node == name]
+    stay = [each for each in here if each.priority >= cluster.priority]
+    promised = sum(cpu for on, priority, cpu in cluster.promised if on == name and priority >= cluster.priority)
+
+    def fits(pods: list[Running]) -> bool:
+        return sum(each.cpu for each in pods) + promised + cluster.cpu <= CPUS
+
+    leaving = sorted((each for each in here if each not in stay), key=lambda each: (-each.priority, each.start))
+    if not leaving or not fits(stay):
+        return None
+    left = [allowed for _, allowed in cluster.allowed]
+    violating = []
+    for each in leaving:
+        matching = [index for index, (app, _) in enumerate(cluster.allowed) if app and app == each.app]
+        for index in matching:
+            left[index] -= 1
+        if any(left[index] < 0 for index in matching):
+            violating.append(each)
+    victims = []
+    for each in [*violating, *(each for each in leaving if each not in violating)]:
+        if fits([*stay, each]):
+            stay.append(each)
+        else:
+            victims.append(each)
+    count = len([each for each in victims if each in violating])
+    return sorted(victims, key=lambda each: (-each.priority, each.start)), count
+
+
+@given(clusters())
+@settings(max_examples=150)
+def test_equals_the_plain_form(cluster: Cluster) -> None:
+    """Candidates, victims, violations and the node that is taken."""
+    preview = world_of(cluster).preview(wanted(cluster))
+    assert preview is not None
+    plain = {name: found for name in cluster.nodes if (found := plain_victims(cluster, name)) is not None}
+    assert {
+        candidate.node_name: ([info.pod.metadata.name for info in candidate.victims], candidate.pdb_violations)
+        for candidate in preview.candidates
+    } == {name: ([each.name for each in victims], count) for name, (victims, count) in plain.items()}
+
+    def harm(name: str) -> tuple[int, ...]:
+        victims, count = plain[name]
+        highest = victims[0].priority
+        longest = min(each.start for each in victims if each.priority == highest)
+        return count, highest, sum(each.priority + 2**31 for each in victims), len(victims), -longest
+
+    assert preview.result.nominated_node == (min(plain, key=harm) if plain else "")
+
+
+@given(clusters())
+@settings(max_examples=50)
+def test_no_victim_is_in_vain(cluster: Cluster) -> None:
+    """Without all victims the pod fits; with any one of them back it does not."""
+    world = world_of(cluster)
+    failed = world.failed(wanted(cluster))
+    assert failed is not None
+    attempt, diagnosis = failed
+    preview = world.plugin.preview(attempt.state, attempt.info, world.columns, diagnosis)
+    for candidate in preview.candidates:
+        for kept in (None, *candidate.victims):
+            assert fits_without(world, attempt.state, attempt.info, candidate, kept) is (kept is None)
+
+
+def fits_without(
+    world: PreemptionWorld, state: CycleState, info: PodInfo, candidate: PreemptionCandidate, kept: PodInfo | None
+) -> bool:
+    rows = world.columns.alive.nonzero()[0]
+    rows = rows[rows == world.columns.row_of(candidate.node_name)]
+    with world.handle.what_if(state, info) as what_if:
+        for other in candidate.victims:
+            if other is not kept:
+                what_if.remove(other)
+        return int(what_if.judge(rows)[0]) == 0
+
+
+class OneByOne:
+    """A handle whose what-ifs say that rows touch each other."""
+
+    def __init__(self, handle: Handle) -> None:
+        self._handle = handle
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._handle, name)
+
+    def what_if(self, state: CycleState, info: PodInfo) -> AbstractContextManager[WhatIf]:
+        return self._asked(state, info)
+
+    @contextmanager
+    def _asked(self, state: CycleState, info: PodInfo) -> Iterator[WhatIf]:
+        with self._handle.what_if(state, info) as what_if:
+            yield Entangled(what_if)
+
+
+class Entangled:
+    """A what-if that must be asked about one row at a time."""
+
+    is_row_local = False
+
+    def __init__(self, what_if: WhatIf) -> None:
+        self.remove, self.restore = what_if.remove, what_if.restore
+        self._judge = what_if.judge
+
+    def judge(self, rows: Any) -> Any:
+        """Refuse several rows."""
+        assert len(rows) == 1
+        return self._judge(rows)
+
+
+@given(clusters(), st.integers(1, 4))
+@settings(max_examples=60)
+def test_in_step_equals_one_after_another(cluster: Cluster, enough: int) -> None:
+    """Also where not all nodes are looked at."""
+    world = world_of(cluster)
+    args = DefaultPreemptionArgs(min_candidate_nodes_percentage=0, min_candidate_nodes_absolute=enough)
+    in_step = world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, world.handle))
+    single: Any = OneByOne(world.handle)
+    assert world.preview(wanted(cluster, ports=[80]), DefaultPreemption(args, single)) == in_step
+
+
+def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
+    """All that can be read of the columns, the order of each row's pods included."""
+    return (
+        columns.requested.tolist(),
+        columns.nonzero_requested.tolist(),
+        columns.pod_count.tolist(),
+        [list(pods) for pods in columns.pods],
+        [info.row for pods in columns.pods for info in pods.values()],
+        sorted(columns.host_ports.conflicting_rows((("TCP", 80, "0.0.0.0"),)).tolist()),  # noqa: S104 - an address to compare with
+        columns.version,
+    )
+
+
+AWAY_FROM_WEB = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(
+            PodAffinityTerm(
+                topology_key="kubernetes.io/hostname", label_selector=LabelSelector(match_labels={"app": "web"})
+            ),
+        )
+    )
+)
+
+
+@given(clusters(), st.booleans())
+@settings(max_examples=60)
+def test_nothing_is_left_of_a_dry_run(cluster: Cluster, is_entangled: bool) -> None:
+    """The columns are as before, with host ports, promises and anti-affinity in play, in step or not."""
+    affinity = AWAY_FROM_WEB if is_entangled else None
+    world = world_of(cluster, affinity)
+    carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}
+    pending = wanted(cluster, ports=[80], labels={"app": "web"}, **carried)
+    before, found = fingerprint(world.columns), world.failed(pending)
+    first, second = world.preview(pending), world.preview(pending)
+    assert fingerprint(world.columns) == before
+    assert first == second
+    again = world.failed(pending)
+    assert (found is None, again is None) == (False, False)
+    assert found is not None
+    assert again is not None
+    assert found[1].verdicts.tolist() == again[1].verdicts.tolist()
