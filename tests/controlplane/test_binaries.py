@@ -169,6 +169,19 @@ def test_the_key_covers_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert binaries.cache_dir() != before
 
 
+def test_helm_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Helm is another directory for Helm, and no reason to build the API server again."""
+    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum", "helm/go.mod", "helm/go.sum"):
+        copy = tmp_path / name
+        copy.parent.mkdir(exist_ok=True)
+        copy.write_bytes((_ROOT / "hack" / "controlplane" / name).read_bytes())
+    monkeypatch.setattr(binaries, "_HERE", tmp_path)
+    cluster, helm = binaries.cache_dir(), binaries.cache_dir("helm")
+    (tmp_path / "helm" / "go.sum").write_text("other")
+    assert binaries.cache_dir() == cluster
+    assert binaries.cache_dir("helm") not in {cluster, helm}
+
+
 @pytest.mark.cluster
 def test_the_real_api_server_knows_its_version() -> None:
     """The API server in use reports the release that is pinned."""
