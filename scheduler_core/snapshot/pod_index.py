@@ -80,10 +80,12 @@ class PodIndex:
 
     Args:
         namespaces: Labels of namespaces, which queries may ask for.
+        query_bytes: How much memory the counts of queries may take; a few dozen are kept in any case.
     """
 
-    def __init__(self, namespaces: NamespaceLabels) -> None:
+    def __init__(self, namespaces: NamespaceLabels, query_bytes: int = _QUERY_BYTES) -> None:
         self.namespaces = namespaces
+        self._query_bytes = query_bytes
         self._capacity = 0
         self._rows: list[dict[str, PodInfo]] = []
         self._queries: dict[PodQuery, QueryCounts] = {}
@@ -97,7 +99,7 @@ class PodIndex:
         """Follow the columns' capacity; ``rows`` are the pods of each row, kept by the columns."""
         self._capacity, self._rows = capacity, rows
         bytes_per_query = 2 * np.dtype(np.int32).itemsize * capacity
-        self._query_limit = max(_FEWEST_QUERIES, _QUERY_BYTES // bytes_per_query)
+        self._query_limit = max(_FEWEST_QUERIES, self._query_bytes // bytes_per_query)
         for counts in self._queries.values():
             counts.total = _grown(counts.total, capacity)
             counts.ending = _grown(counts.ending, capacity)

@@ -1,0 +1,152 @@
+"""Affinity terms compile to queries over pods and namespaces."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.affinity_terms import NO_TERMS, AffinityTerms, PodQuery, affinity_terms
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.selectors import (
+    MATCH_EVERYTHING,
+    MATCH_NOTHING,
+    LabelMatcher,
+    both,
+    compile_label_selector,
+    equality_matcher,
+)
+from tests.support.builders import pod
+from tests.support.plain_selectors import carried_term_matches, plain_selects
+
+WEB = LabelSelector(match_labels={"app": "web"})
+BROKEN = PodAffinityTerm("zone", LabelSelector(match_expressions=(Requirement("a", "Near"),)))
+
+
+def carrier(*terms: PodAffinityTerm) -> Pod:
+    """A pod of namespace own with required affinity."""
+    return pod("c", namespace="own", affinity=Affinity(pod_affinity=PodAffinity(required=terms)))
+
+
+@pytest.mark.parametrize(
+    ("term", "namespaces", "namespace_selector"),
+    [
+        pytest.param(PodAffinityTerm("zone", WEB), {"own"}, MATCH_NOTHING, id="own"),
+        pytest.param(PodAffinityTerm("zone", WEB, ("a", "b")), {"a", "b"}, MATCH_NOTHING, id="named"),
+        pytest.param(PodAffinityTerm("zone", WEB, (), LabelSelector()), set(), MATCH_EVERYTHING, id="all"),
+        pytest.param(PodAffinityTerm("zone", WEB, (), WEB), set(), equality_matcher({"app": "web"}), id="selected"),
+        pytest.param(PodAffinityTerm("zone", WEB, ("a",), WEB), {"a"}, equality_matcher({"app": "web"}), id="both"),
+    ],
+)
+def test_namespaces(term: PodAffinityTerm, namespaces: set[str], namespace_selector: LabelMatcher) -> None:
+    """The pod's own counts only where a term says nothing about namespaces."""
+    (compiled,) = affinity_terms(carrier(term)).required
+    assert compiled.query == PodQuery(equality_matcher({"app": "web"}), frozenset(namespaces), namespace_selector)
+    assert (compiled.topology_key, compiled.weight) == ("zone", 0)
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        pytest.param(None, id="none"),
+        pytest.param(Affinity(), id="empty"),
+        pytest.param(Affinity(None, None), id="nulls"),
+    ],
+)
+def test_a_pod_without_pod_affinity_has_no_terms(affinity: Affinity | None) -> None:
+    """Most pods are such."""
+    subject = pod() if affinity is None else pod(affinity=affinity)
+    assert affinity_terms(subject) is NO_TERMS
+    assert NO_TERMS.is_empty
+
+
+def test_each_list_has_its_place() -> None:
+    """Preferred terms keep their weights."""
+
+    def only(key: str) -> PodAffinityTerm:
+        return PodAffinityTerm(key, WEB)
+
+    subject = pod(
+        affinity=Affinity(
+            pod_affinity=PodAffinity((only("r"),), (WeightedPodAffinityTerm(7, only("p")),)),
+            pod_anti_affinity=PodAffinity((only("ra"),), (WeightedPodAffinityTerm(9, only("pa")),)),
+        )
+    )
+    terms = affinity_terms(subject)
+    lists = (terms.required, terms.required_anti, terms.preferred, terms.preferred_anti)
+    assert [[(term.topology_key, term.weight) for term in each] for each in lists] == [
+        [("r", 0)],
+        [("ra", 0)],
+        [("p", 7)],
+        [("pa", 9)],
+    ]
+    assert not terms.is_empty
+
+
+def test_equal_terms_are_one_key() -> None:
+    """Counts are kept per distinct term, however it is written."""
+    one = LabelSelector({"a": "1"}, (Requirement("b", "In", ("x", "y")),))
+    other = LabelSelector({}, (Requirement("b", "In", ("y", "x")), Requirement("a", "In", ("1",))))
+    found = {affinity_terms(carrier(PodAffinityTerm("zone", each))) for each in (one, other)}
+    assert len(found) == 1
+
+
+@pytest.mark.parametrize(
+    ("affinity", "readable"),
+    [
+        pytest.param(Affinity(pod_affinity=PodAffinity((BROKEN,))), AffinityTerms(), id="required"),
+        pytest.param(Affinity(pod_anti_affinity=PodAffinity((BROKEN,))), AffinityTerms(), id="required-anti"),
+        pytest.param(
+            Affinity(pod_affinity=PodAffinity((), (WeightedPodAffinityTerm(1, BROKEN),))),
+            AffinityTerms(),
+            id="preferred",
+        ),
+    ],
+)
+def test_a_term_that_cannot_be_read_is_a_problem(affinity: Affinity, readable: AffinityTerms) -> None:
+    """It leaves none of its list."""
+    terms = affinity_terms(pod(affinity=affinity))
+    assert "Near" in terms.problem
+    assert not terms.is_empty
+    assert terms == AffinityTerms(
+        readable.required, readable.required_anti, readable.preferred, readable.preferred_anti, terms.problem
+    )
+
+
+_LABELS = st.dictionaries(st.sampled_from(["app", "tier"]), st.sampled_from(["x", "y"]))
+_EXPRESSIONS = st.builds(
+    lambda key, operator, values: Requirement(key, operator, tuple(values) if "In" in operator else ()),
+    st.sampled_from(["app", "tier"]),
+    st.sampled_from(["In", "NotIn", "Exists", "DoesNotExist"]),
+    st.lists(st.sampled_from(["x", "y"]), min_size=1, max_size=2),
+)
+_SELECTORS = st.none() | st.builds(LabelSelector, _LABELS, st.lists(_EXPRESSIONS, max_size=2).map(tuple))
+_NAMESPACES = st.sampled_from(["own", "m", "n"])
+_TERMS = st.builds(
+    PodAffinityTerm, st.just("zone"), _SELECTORS, st.lists(_NAMESPACES, max_size=2).map(tuple), _SELECTORS
+)
+
+
+@given(term=_TERMS, namespace=_NAMESPACES, labels=_LABELS, known=st.dictionaries(_NAMESPACES, _LABELS))
+def test_a_carried_term_equals_the_plain_form(
+    term: PodAffinityTerm, namespace: str, labels: dict[str, str], known: dict[str, dict[str, str]]
+) -> None:
+    """Of whichever pods it speaks."""
+    owner, other = carrier(term), pod("o", namespace=namespace, labels=labels)
+    (compiled,) = affinity_terms(owner).required
+    found = compiled.query.matches(namespace, labels, known.get(namespace, {}))
+    assert found is carried_term_matches(term, owner, other, known)
+
+
+@given(one=_SELECTORS, other=_SELECTORS, labels=_LABELS)
+def test_both_selectors(one: LabelSelector | None, other: LabelSelector | None, labels: dict[str, str]) -> None:
+    """Joined they match what each of them matches."""
+    joined = both(compile_label_selector(one), compile_label_selector(other))
+    assert joined.matches(labels) is (plain_selects(one, labels) and plain_selects(other, labels))
+    assert joined == both(compile_label_selector(other), compile_label_selector(one))
