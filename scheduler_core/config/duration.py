@@ -25,6 +25,7 @@ _NANOSECONDS = {
 }
 _PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)", re.ASCII)
 _MAX_NANOSECONDS = 2**63 - 1
+_MAX_LENGTH = 128
 DURATION_PATTERN = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
 
 
@@ -66,8 +67,10 @@ def parse_duration(text: str) -> Duration:
         The duration; digits below a nanosecond are cut off.
 
     Raises:
-        ConfigError: When the text is not a duration, or one beyond 292 years.
+        ConfigError: When the text is not a duration, one beyond 292 years, or of more than 128 characters.
     """
+    if len(text) > _MAX_LENGTH:  # Python refuses to read, or reads for long, numbers of thousands of digits
+        raise _unreadable(f"{text[:16]}...", f"write it in at most {_MAX_LENGTH} characters")
     sign = -1 if text.startswith("-") else 1
     body = text[1:] if text[:1] in ("-", "+") else text
     if body == "0":

@@ -10,7 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from scheduler_core.config.config_model import INT32_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.kubernetes_names import label_value_problems, qualified_name_problems
 
 _INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
@@ -142,7 +142,9 @@ def _needs_none(values: tuple[str, ...]) -> str:
 
 
 def _needs_one_number(values: tuple[str, ...]) -> str:
-    if len(values) == 1 and values[0].isascii() and values[0].isdigit() and _INT64_MIN <= int(values[0]) <= _INT64_MAX:
+    # A label's value has at most 63 characters, and a longer number would take Python long to read.
+    digits = values[0] if len(values) == 1 and len(values[0]) <= 63 else ""
+    if digits.isascii() and digits.isdigit() and int(digits) <= INT64_MAX:
         return ""
     return "must be one whole number as text"
 

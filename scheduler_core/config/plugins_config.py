@@ -28,8 +28,8 @@ class Plugin(ConfigModel):
         default=None,
         ge=0,
         le=INT32_MAX,
-        description="How much the plugin's score counts; only used at score and multiPoint. Unset or 0 means 1, or "
-        "the weight of the default set for a default plugin.",
+        description="How much the plugin's score counts; only used in enabled, at score and multiPoint. Unset or 0 "
+        "means 1, also for a plugin of the default set that is named again; score goes before multiPoint.",
     )
 
 
@@ -39,13 +39,15 @@ class PluginSet(ConfigModel):
     enabled: tuple[Plugin, ...] = Field(
         default=(),
         strict=False,
-        description="Plugins to add, called after the default plugins and in this order. A default plugin named here "
-        "keeps its place and takes the weight given here.",
+        description="Plugins to call, in this order. One that comes from the default set or multiPoint anyway is moved "
+        "before the others of the point and takes the weight given here; one that does not is called after them. "
+        "Under multiPoint, a plugin of the default set keeps its place.",
     )
     disabled: tuple[Plugin, ...] = Field(
         default=(),
         strict=False,
-        description='Default plugins to leave out; one entry named "*" leaves out all of them.',
+        description="Plugins to leave out that come from the default set or multiPoint; one entry named "
+        '"*" leaves out all of them. What stands in enabled beside it stays.',
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -68,21 +70,32 @@ class Plugins(ConfigModel):
     )
     queue_sort: PluginSet = Field(
         default=PluginSet(),
-        description="The one plugin that orders the queue; the same, with the same args, in all profiles.",
+        description="The one plugin that orders the queue, PrioritySort by default; the same, with the same args, in "
+        "all profiles.",
     )
     pre_filter: PluginSet = Field(
-        default=PluginSet(), description="Plugins that prepare filtering or rule a pod out before it."
+        default=PluginSet(),
+        description="Plugins that prepare filtering, or rule out the pod, or most nodes, before it.",
     )
-    filter: PluginSet = Field(default=PluginSet(), description="Plugins that rule out nodes that cannot run the pod.")
+    filter: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that rule out nodes that cannot run the pod. A node must pass all of them.",
+    )
     post_filter: PluginSet = Field(
         default=PluginSet(), description="Plugins that are tried in order when no node is left, such as preemption."
     )
     pre_score: PluginSet = Field(default=PluginSet(), description="Plugins that prepare scoring.")
-    score: PluginSet = Field(default=PluginSet(), description="Plugins that rank the nodes that passed the filters.")
+    score: PluginSet = Field(
+        default=PluginSet(),
+        description="Plugins that rank the nodes that passed the filters, each with 0 to 100 "
+        "points times its weight; the node with the highest sum is chosen.",
+    )
     reserve: PluginSet = Field(
         default=PluginSet(), description="Plugins that reserve, or give back, what the pod takes on the chosen node."
     )
-    permit: PluginSet = Field(default=PluginSet(), description="Plugins that allow, refuse or delay binding.")
+    permit: PluginSet = Field(
+        default=PluginSet(), description="Plugins that allow, refuse or delay binding, once a node is chosen."
+    )
     pre_bind: PluginSet = Field(default=PluginSet(), description="Plugins that prepare what the pod needs to be bound.")
     bind: PluginSet = Field(
         default=PluginSet(), description="Plugins that bind; they are tried in order until one does it."
@@ -90,8 +103,8 @@ class Plugins(ConfigModel):
     post_bind: PluginSet = Field(default=PluginSet(), description="Plugins that are told after a pod was bound.")
     multi_point: PluginSet = Field(
         default=PluginSet(),
-        description="Plugins for every extension point that they implement. What a single point says goes before "
-        "this, and this goes before the default set.",
+        description="Plugins for every extension point that they implement, the usual place to enable one. What a "
+        "single point says goes before this, and this goes before the default set.",
     )
 
     def points(self) -> dict[str, PluginSet]:
@@ -117,8 +130,9 @@ class PluginConfig(ConfigModel):
     name: str = Field(min_length=1, description="Name of the plugin that takes the args.")
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="The plugin's args in its own grammar; what is left out takes the plugin's default. For the "
-        "plugins of kube-scheduler, the fields of its args kinds, such as scoringStrategy for NodeResourcesFit.",
+        description="The plugin's args in its own grammar, such as `scoringStrategy: {type: MostAllocated}` for "
+        "NodeResourcesFit: for the plugins of kube-scheduler, the fields of its args kinds. What is left out takes the "
+        "plugin's default.",
     )
 
 

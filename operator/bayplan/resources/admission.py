@@ -42,6 +42,12 @@ _ENABLED_RULES = [
     },
 ]
 
+
+def _given(name: str) -> str:
+    """CEL for: this text is set and not empty."""
+    return f"(has(self.{name}) && size(self.{name}) > 0)"
+
+
 OVERLAYS: dict[str, dict[str, Any]] = {
     "Plugin": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
     "PluginSet": {
@@ -81,11 +87,13 @@ OVERLAYS: dict[str, dict[str, Any]] = {
         },
         "x-kubernetes-validations": [
             {
-                "rule": "!has(self.insecure) || !self.insecure || !(has(self.caFile) || has(self.caData))",
-                "message": "insecure cannot be true beside caFile or caData; remove the one not wanted",
+                "rule": f"!has(self.insecure) || !self.insecure || !({_given('caFile')} || {_given('caData')})",
+                "message": "cannot be true beside caFile or caData; remove the one not wanted",
+                "fieldPath": ".insecure",
             },
             {
-                "rule": "(has(self.certFile) || has(self.certData)) == (has(self.keyFile) || has(self.keyData))",
+                "rule": f"({_given('certFile')} || {_given('certData')}) == "
+                f"({_given('keyFile')} || {_given('keyData')})",
                 "message": "a client certificate needs its key and the other way round; give both or neither",
             },
         ],

@@ -30,11 +30,11 @@ class Condition(StatusModel):
     )
     status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
     reason: str = Field(
-        description="Why, as one word for programs.",
+        description="Why, as one word, such as InvalidSpec.",
         json_schema_extra={"maxLength": 1024, "minLength": 1, "pattern": "^[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?$"},
     )
     message: str = Field(
-        default="", description="Why, for people.", json_schema_extra={"maxLength": MAX_MESSAGE_LENGTH}
+        default="", description="Why, in words, and what to do.", json_schema_extra={"maxLength": MAX_MESSAGE_LENGTH}
     )
     last_transition_time: Timestamp = Field(description="When the status last changed.")
     observed_generation: int = Field(

@@ -32,8 +32,9 @@ class PluginConfigSpec(ConfigModel):
     )
     args: dict[str, Any] = Field(
         default_factory=dict,
-        description="The plugin's args in its own grammar; what is left out takes the plugin's default. For the "
-        "plugins of kube-scheduler, the fields of its args kinds, such as scoringStrategy for NodeResourcesFit.",
+        description="The plugin's args in its own grammar, such as `scoringStrategy: {type: MostAllocated}` for "
+        "NodeResourcesFit: for the plugins of kube-scheduler, the fields of its args kinds. What is left out takes the "
+        "plugin's default. The condition Valid tells what is wrong with them.",
         json_schema_extra=dict(ARGS_SCHEMA),
     )
 
@@ -76,7 +77,7 @@ class PluginConfig(CustomResource):
             PrinterColumn(
                 "Valid", "string", '.status.conditions[?(@.type=="Valid")].status', "Whether the args are valid."
             ),
-            PrinterColumn("Referenced By", "string", ".status.referencedBy", "Profiles that use it."),
+            PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it."),
             PrinterColumn(
                 "Message",
                 "string",

@@ -5,6 +5,7 @@ immutable: a group is judged anew in every cycle, so a smaller minMember or anot
 next one; members that run already are not moved.
 """
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
@@ -19,15 +20,20 @@ from bayplan.resources.resource_model import (
     StatusModel,
     Timestamp,
 )
-from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
 """A pod joins the group of its own namespace whose name this label holds."""
+MAX_LABEL_VALUE_LENGTH = 63
 
 _LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
 _QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _MAX_RESOURCES = 64
 _MAX_VICTIMS = 256
+_NAME_MESSAGE = (
+    f"metadata.name must be at most {MAX_LABEL_VALUE_LENGTH} characters, since pods join by a label and no label's "
+    "value can be longer; shorten it"
+)
 
 Quantity = Annotated[
     str | int,
@@ -63,8 +69,8 @@ class PodGroupSpec(ConfigModel):
     )
     min_resources: dict[str, Quantity] | None = Field(
         default=None,
-        description="What minMember members request in all, such as cpu: 64. When given, the group is not tried "
-        "while less than this is free in the cluster.",
+        description="What minMember members request in all, such as `{cpu: 64, memory: 256Gi}`. When given, the group "
+        "is not tried while less than this is free in the cluster.",
         json_schema_extra={"maxProperties": _MAX_RESOURCES},
     )
     schedule_timeout_seconds: int | None = Field(
@@ -81,7 +87,11 @@ class PodGroupSpec(ConfigModel):
         "left out.",
         json_schema_extra={"maxLength": MAX_NAME_LENGTH, "pattern": DNS_NAME_PATTERN},
     )
-    topology: Topology | None = Field(default=None, description="A domain of nodes that all members are to share.")
+    topology: Topology | None = Field(
+        default=None,
+        description="The domain of nodes, such as a zone or a rack, that all members are to share. Any nodes when "
+        "left out.",
+    )
     disruption: Literal["Pod", "Group"] = Field(
         default="Pod",
         description="What a preemption may take from the group. Pod: single members. Group: all members or none.",
@@ -157,11 +167,11 @@ class PodGroup(CustomResource):
             PrinterColumn("Phase", "string", ".status.phase", "How far the group has come."),
             PrinterColumn("Min", "integer", ".spec.minMember", "Members that must be placed together."),
             PrinterColumn("Members", "integer", ".status.members", "Members that exist."),
-            PrinterColumn("Scheduled", "integer", ".status.scheduled", "Members that are bound."),
-            PrinterColumn("Running", "integer", ".status.running", "Members that run."),
+            PrinterColumn("Bound", "integer", ".status.scheduled", "Members that are bound."),
             PrinterColumn(
                 "Reason", "string", '.status.conditions[?(@.type=="Scheduled")].reason', "Why it is (not) scheduled."
             ),
+            PrinterColumn("Running", "integer", ".status.running", "Members that run.", wide=True),
             PrinterColumn("Gated", "integer", ".status.gated", "Members that are held back.", wide=True),
             PrinterColumn("Succeeded", "integer", ".status.succeeded", "Members that ended well.", wide=True),
             PrinterColumn("Failed", "integer", ".status.failed", "Members that failed.", wide=True),
@@ -174,7 +184,13 @@ class PodGroup(CustomResource):
                 wide=True,
             ),
         ),
+        rules=((f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE),),
     )
 
     spec: PodGroupSpec
     status: PodGroupStatus = PodGroupStatus()
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """The name must fit into the label by which pods join."""
+        if len(self.metadata.name) > MAX_LABEL_VALUE_LENGTH:
+            yield RuleProblem(("metadata", "name"), _NAME_MESSAGE)

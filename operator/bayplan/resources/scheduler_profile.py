@@ -81,13 +81,15 @@ class SchedulerProfileSpec(ConfigModel):
     )
     plugins: Plugins = Field(
         default=Plugins(),
-        description="Plugins to enable and disable, in the grammar of KubeSchedulerConfiguration v1. What is left out "
-        "stays as in kube-scheduler's default profile.",
+        description="Plugins to enable and disable at each extension point, in the grammar of "
+        "KubeSchedulerConfiguration v1. What is left out stays as in kube-scheduler's default profile. What comes of "
+        "it stands in status.plugins.",
     )
     plugin_config: tuple[plugins_config.PluginConfig, ...] = Field(
         default=(),
         strict=False,
-        description="Args of plugins, in the grammar of KubeSchedulerConfiguration v1; one entry for each plugin.",
+        description="Args of plugins, in the grammar of KubeSchedulerConfiguration v1; one entry for each plugin. "
+        "They are checked with the plugin's own rules: the condition Accepted tells what is wrong with them.",
         json_schema_extra={
             "maxItems": MAX_PLUGINS,
             "x-kubernetes-list-type": "map",
@@ -97,8 +99,8 @@ class SchedulerProfileSpec(ConfigModel):
     plugin_config_refs: tuple[PluginConfigRef, ...] = Field(
         default=(),
         strict=False,
-        description="PluginConfig objects whose args this profile takes; an edit of one reaches every profile that "
-        "refers to it. A plugin must not be configured both here and in pluginConfig.",
+        description="PluginConfig objects (kubectl get plc) whose args this profile takes; an edit of one reaches "
+        "every profile that refers to it. A plugin must not be configured both here and in pluginConfig.",
         json_schema_extra={
             "maxItems": MAX_PLUGINS,
             "x-kubernetes-list-type": "map",
@@ -169,7 +171,9 @@ class SchedulerProfileStatus(StatusModel):
         json_schema_extra={"maxLength": MAX_NAME_LENGTH},
     )
     active_revision: str | None = Field(
-        default=None, description="Hash of the content that is live.", json_schema_extra={"maxLength": 63}
+        default=None,
+        description="Hash of the content that is live; another content has another hash.",
+        json_schema_extra={"maxLength": 63},
     )
     conditions: tuple[Condition, ...] = Field(
         default=(),
@@ -218,9 +222,9 @@ class SchedulerProfile(CustomResource):
                 "Accepted", "string", '.status.conditions[?(@.type=="Accepted")].status', "Whether the spec is valid."
             ),
             PrinterColumn("Revision", "string", ".status.activeRevision", "Hash of what is live."),
-            PrinterColumn("Pending", "integer", ".status.pending", "Pods that wait."),
+            PrinterColumn("Pending", "integer", ".status.pending", "Pods that wait for a node."),
             PrinterColumn("Unsched", "integer", ".status.queue.unschedulable", "Pods that fit nowhere at present."),
-            PrinterColumn("Scheduled", "integer", ".status.scheduledTotal", "Pods bound since the operator started."),
+            PrinterColumn("Bound", "integer", ".status.scheduledTotal", "Pods bound since the operator started."),
             PrinterColumn("Gated", "integer", ".status.queue.gated", "Pods that are held back.", wide=True),
             PrinterColumn("Scheduler", "string", ".status.schedulerName", "The schedulerName of its pods.", wide=True),
             PrinterColumn(
