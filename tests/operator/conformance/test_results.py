@@ -8,7 +8,9 @@ import pytest
 from bayplan.conformance.results import result_document, result_line
 
 from scheduler_core.cycle.examination import Examination
-from scheduler_core.framework.status import Code, Status
+from scheduler_core.framework.extension_points import PostFilterPreview, PostFilterResult, PreemptionCandidate
+from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.runtime.scoring import PluginScores
 from scheduler_core.snapshot.interning import resource_interner
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -36,6 +38,11 @@ NOT_RUN: dict[str, Any] = {
 def examination(**found: Any) -> Examination:
     """What an attempt found."""
     return Examination(PodInfo(pod(), resource_interner()), "default-scheduler", **found)
+
+
+def named(name: str) -> PodInfo:
+    """A pod."""
+    return PodInfo(pod(name), resource_interner())
 
 
 def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -96,6 +103,35 @@ def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
             id="scored",
         ),
         pytest.param(examination(feasible=("a",), best=("a",)), {"feasible": ["a"], "best": ["a"]}, id="not scored"),
+        pytest.param(
+            examination(
+                message="0/1 no. preempting",
+                post_filter=PostFilterOutcome(Status(Code.SUCCESS, ("preempting",)), "a"),
+                preemption=PostFilterPreview(
+                    PostFilterResult(SUCCESS, "a"),
+                    (PreemptionCandidate("a", (named("y"), named("x")), 1), PreemptionCandidate("b", (named("z"),))),
+                    (named("y"), named("x")),
+                    (named("w"),),
+                ),
+            ),
+            {
+                "message": "0/1 no. preempting",
+                "postFilterCode": "Success",
+                "postFilter": {"nominatedNode": "a", "victims": ["default/x", "default/y"]},
+                "preemptionMessage": "preempting",
+                "candidates": {
+                    "a": {"victims": ["default/y", "default/x"], "pdbViolations": 1},
+                    "b": {"victims": ["default/z"], "pdbViolations": 0},
+                },
+                "clearedNominations": ["default/w"],
+            },
+            id="preempting",
+        ),
+        pytest.param(
+            examination(message="0/1 no. x", post_filter=PostFilterOutcome(Status(Code.UNSCHEDULABLE, ("x",)), "")),
+            {"message": "0/1 no. x", "postFilterCode": "Unschedulable", "preemptionMessage": "x"},
+            id="not preempting",
+        ),
         pytest.param(
             examination(error="no luck", message="no luck"), {"error": "no luck", "message": "no luck"}, id="error"
         ),

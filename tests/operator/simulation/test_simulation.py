@@ -54,6 +54,21 @@ def test_serves_priorities_first() -> None:
     assert nodes_of(simulate(cluster(*objects))) == {"a": "", "b": "n"}
 
 
+def test_makes_room_for_priorities() -> None:
+    """A pod takes the place of less important ones that run, where that does the least harm."""
+    objects = (
+        node("n"),
+        node("m"),
+        pod("low-0", node_name="n", requests={"cpu": "2"}),
+        pod("low-1", node_name="n", requests={"cpu": "2"}),
+        pod("middle", node_name="m", requests={"cpu": "4"}, priority=5),
+        pod("high", requests={"cpu": "3"}, priority=10),
+    )
+    result = simulate(cluster(*objects))
+    assert [(each.name, each.node, each.attempts) for each in result.pods] == [("high", "n", 2)]
+    assert {usage.name: usage.pods for usage in result.nodes} == {"m": 1, "n": 1}
+
+
 def test_counts_what_runs_already() -> None:
     """A running pod takes its place and is not placed again; one that has ended is gone."""
     objects = (

@@ -66,3 +66,14 @@ async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> No
     status = await end
     assert (status.code, status.plugin) == (code, plugin)
     assert (len(waiting), clock.pending) == (0, 0)
+
+
+async def test_preempting_ends_a_wait_as_an_error() -> None:
+    """The pod is tried again after backoff, whatever its plugins would say; a wait that has ended stays as it ended."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    entry = waiting.add(WEB, "n0", {"A": 10})
+    assert entry.preempt("P", "preempted")
+    assert not entry.preempt("P", "preempted")
+    status = await waiting.wait(WEB.uid)
+    assert (status.code, status.plugin, status.message, clock.pending) == (Code.ERROR, "P", "preempted", 0)

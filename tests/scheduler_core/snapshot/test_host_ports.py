@@ -51,6 +51,26 @@ def test_a_port_held_twice_is_free_after_both() -> None:
     assert conflicts(index, *ports) == set()
 
 
+def test_hidden_ports_count_as_free() -> None:
+    """On their row, until they are revealed; whoever else holds them there."""
+    index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP), ("TCP", 81, WILDCARD_IP))
+    for row in (0, 1):
+        index.add(row, ports)
+    index.hide(0, ports[:1])
+    assert (conflicts(index, ports[0]), conflicts(index, ports[1])) == ({1}, {0, 1})
+    assert index.reveal(0, ports) == ports[:1]
+    assert conflicts(index, ports[0]) == {0, 1}
+    assert index.reveal(0, ports) == ()
+
+
+def test_a_port_that_nobody_holds_is_not_hidden() -> None:
+    """The next pod that takes it has it."""
+    index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP),)
+    index.hide(0, ports)
+    index.add(0, ports)
+    assert conflicts(index, *ports) == {0}
+
+
 def test_host_ports_of_a_pod() -> None:
     """Of containers and sidecars, each once; container ports and init containers do not count."""
     sidecar = container(name="s", ports=[81], restart_policy="Always")

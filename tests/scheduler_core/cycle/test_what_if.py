@@ -1,0 +1,182 @@
+"""Running pods taken off in thought."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import ClassVar
+
+import numpy as np
+import pytest
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import (
+    NodeFilterPlugin,
+    PreFilterExtensions,
+    PreFilterPlugin,
+    PreFilterResult,
+)
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unschedulable
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from tests.support.builders import node, pod
+from tests.support.preemption import PreemptionWorld
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+
+ROW = np.array([0], dtype=np.intp)
+WANTED = pod("wants", requests={"cpu": "1"})
+PODS = [pod(f"p{index}", node_name="a", requests={"cpu": "2"}, ports=[80]) for index in range(2)]
+
+
+def world() -> tuple[PreemptionWorld, CycleState, PodInfo]:
+    made = PreemptionWorld([node("a"), node("b", allocatable={"cpu": "0", "pods": "9"})], PODS)
+    failed = made.failed(WANTED)
+    assert failed is not None
+    return made, failed[0].state, failed[0].info
+
+
+def test_judges_what_would_be() -> None:
+    """A pod that is taken off leaves room; put back, it does not."""
+    made, state, info = world()
+    first, _ = made.columns.pods[0].values()
+    with made.handle.what_if(state, info) as what_if:
+        assert what_if.judge(ROW)[0] != 0
+        what_if.remove(first)
+        assert (what_if.judge(ROW)[0], first.row) == (0, NO_ROW)
+        what_if.restore(first)
+        assert what_if.judge(ROW)[0] != 0
+
+
+def test_everything_is_in_its_place_afterwards() -> None:
+    """Also when the block ends by an error: amounts, and the order of the row's pods."""
+    made, state, info = world()
+    first, second = made.columns.pods[0].values()
+    with suppress(RuntimeError), made.handle.what_if(state, info) as what_if:
+        what_if.remove(first)
+        what_if.remove(second)
+        what_if.restore(first)
+        raise RuntimeError
+    assert list(made.columns.pods[0].values()) == [first, second]
+    assert (first.row, second.row, int(made.columns.pod_count[0])) == (0, 0, 2)
+
+
+def test_a_port_is_free_when_any_of_its_holders_leaves() -> None:
+    """As kube-scheduler sees a node's ports; the columns themselves go on counting."""
+    made, state, _ = world()
+    asks = made.columns.compile_pod(pod("asks", ports=[80]))
+    first, _ = made.columns.pods[0].values()
+    with made.handle.what_if(state, asks) as what_if:
+        what_if.remove(first)
+        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == []
+        what_if.restore(first)
+        assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+        what_if.remove(first)
+    assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
+
+
+def test_resources_and_ports_are_local_to_rows() -> None:
+    """The default profile asks about many nodes at once where a pod has no affinity and no constraints."""
+    made, state, info = world()
+    state.skip_filter |= {"PodTopologySpread", "InterPodAffinity"}
+    with made.handle.what_if(state, info) as what_if:
+        assert what_if.is_row_local
+
+
+class Counting(PreFilterPlugin, PreFilterExtensions):
+    """Keeps a note of what it is told."""
+
+    name = "Counting"
+    told: ClassVar[list[str]]
+    answer = SUCCESS
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        del state, pod, nodes
+        return PreFilterResult()
+
+    def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        del state, pod, nodes
+        self.told.append(f"+{added.pod.metadata.name}@{row}")
+        return self.answer
+
+    def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
+        del state, pod, nodes
+        self.told.append(f"-{removed.pod.metadata.name}@{row}")
+        return self.answer
+
+
+class Picky(NodeFilterPlugin):
+    """Looks at one node at a time."""
+
+    name = "Picky"
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        del state, pod
+        return unschedulable("taken") if list(node.pods) else SUCCESS
+
+
+def staged(*plugins: type[Counting | Picky]) -> Rig:
+    made = rig(plugins)
+    made.add(node("a"), PODS[0])
+    return made
+
+
+def test_plugins_follow() -> None:
+    """Those that keep sums are told of each step, unless PreFilter skipped them; with them, rows are not apart."""
+
+    class Told(Counting):
+        told: ClassVar[list[str]] = []
+
+    made = staged(Told)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    plugin = Told.told
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    handle = instance.pre_filter[0].handle
+    with handle.what_if(CycleState(), info) as what_if:
+        assert not what_if.is_row_local
+        what_if.remove(running)
+        what_if.restore(running)
+    skipped = CycleState()
+    skipped.skip_filter.add("Counting")
+    with handle.what_if(skipped, info) as what_if:
+        what_if.remove(running)
+    assert plugin == ["-p0@0", "+p0@0"]
+
+
+@pytest.mark.parametrize(
+    "answer", [pytest.param(error("lost"), id="error"), pytest.param(SKIP, id="not-allowed-there")]
+)
+def test_a_plugin_that_cannot_follow(answer: Status) -> None:
+    """It is named, and the pod is back where it ran."""
+
+    class Lost(Counting):
+        told: ClassVar[list[str]] = []
+
+    Lost.answer = answer
+    made = staged(Lost)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    with (
+        pytest.raises(PluginError, match="Counting"),
+        instance.pre_filter[0].handle.what_if(CycleState(), info) as what_if,
+    ):
+        what_if.remove(running)
+    assert running.row == 0
+
+
+def test_plugins_that_look_at_single_nodes_are_asked_anew() -> None:
+    """Nobody knows what they read, so rows are not tried together; their answers can be explained."""
+    made = staged(Picky)
+    columns = made.context.cache.columns
+    info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
+    instance = made.context.profiles.get(DEFAULT_NAME)
+    assert instance is not None
+    with made.scheduler.build(instance.config).bind[0].handle.what_if(CycleState(), info) as what_if:
+        assert not what_if.is_row_local
+        assert what_if.judge(ROW)[0] != 0
+        what_if.remove(running)
+        assert what_if.judge(ROW)[0] == 0
