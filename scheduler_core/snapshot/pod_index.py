@@ -139,10 +139,6 @@ class PodIndex:
             if term.query.matches(meta.namespace, meta.labels, known):
                 yield self._terms[kind, term]
 
-    def has_terms(self, kind: TermKind) -> bool:
-        """Whether any placed pod carries a term of a kind."""
-        return any(of_kind is kind for of_kind, _ in self._terms)
-
     def _count(self, info: PodInfo, row: int, sign: int) -> None:
         meta = info.pod.metadata
         if self._queries:
