@@ -70,7 +70,8 @@ class Scheduler:
 
     Attributes:
         context: What cycles share; status, explanation and tests read it.
-        feed: Where changes of the cluster are reported.
+        feed: Where changes of pods and nodes are reported.
+        storage_feed: Where changes of volumes, claims and what else storage is described by are reported.
         registry: The plugins that exist.
     """
 

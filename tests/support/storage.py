@@ -1,0 +1,248 @@
+"""Volumes, claims and the rest of storage for tests, from the few words that matter, and a writer beside them.
+
+Owns the short forms; what it builds are the very structs that are decoded from the wire.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TypedDict, Unpack
+
+import msgspec
+
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.affinity import LabelSelector, NodeSelector, NodeSelectorTerm, Requirement
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta, OwnerReference
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import ClaimVolumeSource, EphemeralVolumeSource, Pod, ResourceRequirements, Volume
+from scheduler_core.model.storage import (
+    BIND_COMPLETED,
+    MIGRATED_PLUGINS,
+    STORAGE,
+    AttachmentSource,
+    ClaimPointer,
+    CsiDriver,
+    CsiDriverSpec,
+    CsiNode,
+    CsiNodeDriver,
+    CsiNodeSpec,
+    CsiStorageCapacity,
+    CsiVolumeSource,
+    DriverAllocatable,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    PersistentVolumeClaimSpec,
+    PersistentVolumeSpec,
+    StorageClass,
+    StorageObject,
+    TopologySelectorRequirement,
+    TopologySelectorTerm,
+    VolumeAttachment,
+    VolumeAttachmentSpec,
+    VolumeNodeAffinity,
+    VolumePhase,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.columns import columns
+
+RWO = "ReadWriteOnce"
+
+
+class VolumeFields(TypedDict, total=False):
+    """What :func:`volume` takes; ``on`` are required values by label, ``kept_for`` a claim or ``namespace/name``."""
+
+    size: str
+    storage_class: str
+    on: Mapping[str, Iterable[str]]
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    kept_for: PersistentVolumeClaim | str
+    modes: Iterable[str]
+    phase: str
+    mode: str
+    csi: tuple[str, str]
+    spec: PersistentVolumeSpec
+    version: str
+    attributes_class: str
+
+
+class ClaimFields(TypedDict, total=False):
+    """What :func:`claim` takes; with ``volume`` it is fully bound unless ``bound`` says otherwise."""
+
+    namespace: str
+    size: str
+    storage_class: str | None
+    volume: str
+    bound: bool
+    modes: Iterable[str]
+    selector: Mapping[str, str]
+    annotations: Mapping[str, str]
+    phase: str
+    owner: str
+    mode: str
+    version: str
+    attributes_class: str
+
+
+def volume(name: str = "pv", **fields: Unpack[VolumeFields]) -> PersistentVolume:
+    """Build an Available local volume of 10Gi of class "local", reached from everywhere."""
+    on = fields.get("on")
+    kept_for = fields.get("kept_for")
+    pointer = None
+    if isinstance(kept_for, str):
+        namespace, _, claim_name = kept_for.partition("/")
+        pointer = ClaimPointer(namespace, claim_name)
+    elif kept_for is not None:
+        pointer = ClaimPointer(kept_for.metadata.namespace, kept_for.metadata.name, kept_for.metadata.uid)
+    csi = fields.get("csi")
+    spec = msgspec.structs.replace(
+        fields.get("spec", PersistentVolumeSpec()),
+        capacity={STORAGE: fields.get("size", "10Gi")},
+        storage_class_name=fields.get("storage_class", "local"),
+        access_modes=tuple(fields.get("modes", (RWO,))),
+        claim_ref=pointer,
+        volume_mode=fields.get("mode"),
+        volume_attributes_class_name=fields.get("attributes_class"),
+    )
+    if on is not None:
+        spec = msgspec.structs.replace(spec, node_affinity=reached_from(on))
+    if csi is not None:
+        spec = msgspec.structs.replace(spec, csi=CsiVolumeSource(*csi))
+    metadata = AnnotatedMeta(
+        name=name,
+        uid=f"uid-of-{name}",
+        resource_version=fields.get("version", "1"),
+        labels=dict(fields.get("labels", {})),
+        annotations=dict(fields.get("annotations", {})),
+    )
+    return PersistentVolume(metadata, spec, VolumePhase(fields.get("phase", "Available")))
+
+
+def reached_from(on: Mapping[str, Iterable[str]]) -> VolumeNodeAffinity:
+    """Required values by label, in one term."""
+    expressions = tuple(Requirement(key, "In", tuple(values)) for key, values in on.items())
+    return VolumeNodeAffinity(NodeSelector((NodeSelectorTerm(expressions),)))
+
+
+def claim(name: str = "data", **fields: Unpack[ClaimFields]) -> PersistentVolumeClaim:
+    """Build an unbound claim for 5Gi of class "local"."""
+    namespace = fields.get("namespace", "default")
+    volume_name = fields.get("volume", "")
+    annotations = dict(fields.get("annotations", {}))
+    if fields.get("bound", bool(volume_name)):
+        annotations[BIND_COMPLETED] = "yes"
+    owner, selector = fields.get("owner"), fields.get("selector")
+    metadata = AnnotatedMeta(
+        name=name,
+        namespace=namespace,
+        uid=f"uid-of-{namespace}-{name}",
+        resource_version=fields.get("version", "1"),
+        annotations=annotations,
+        owner_references=() if owner is None else (OwnerReference("Pod", "owner", owner, controller=True),),
+    )
+    spec = PersistentVolumeClaimSpec(
+        access_modes=tuple(fields.get("modes", (RWO,))),
+        selector=None if selector is None else LabelSelector(dict(selector)),
+        resources=ResourceRequirements(requests={STORAGE: fields.get("size", "5Gi")}),
+        volume_name=volume_name,
+        storage_class_name=fields.get("storage_class", "local"),
+        volume_mode=fields.get("mode"),
+        volume_attributes_class_name=fields.get("attributes_class"),
+    )
+    return PersistentVolumeClaim(metadata, spec, VolumePhase(fields.get("phase", "Pending")))
+
+
+def storage_class(
+    name: str = "local",
+    provisioner: str = "kubernetes.io/no-provisioner",
+    *,
+    waits: bool = True,
+    on: Mapping[str, Iterable[str]] | None = None,
+) -> StorageClass:
+    """Build a class whose claims wait for their pod; ``on`` are its allowed topologies, in one term."""
+    expressions = () if on is None else tuple(TopologySelectorRequirement(key, tuple(on[key])) for key in on)
+    return StorageClass(
+        ObjectMeta(name=name),
+        provisioner,
+        "WaitForFirstConsumer" if waits else "Immediate",
+        () if on is None else (TopologySelectorTerm(expressions),),
+    )
+
+
+def csi_node(name: str, limits: Mapping[str, int | None] | None = None, migrated: str = "") -> CsiNode:
+    """Build a CSINode; ``limits`` by driver, ``migrated`` as in the annotation."""
+    drivers = tuple(CsiNodeDriver(driver, DriverAllocatable(count)) for driver, count in (limits or {}).items())
+    return CsiNode(AnnotatedMeta(name=name, annotations={MIGRATED_PLUGINS: migrated}), CsiNodeSpec(drivers))
+
+
+def csi_driver(name: str, *, reports_capacity: bool = True) -> CsiDriver:
+    """Build a CSIDriver."""
+    return CsiDriver(ObjectMeta(name=name), CsiDriverSpec(reports_capacity))
+
+
+def capacity(name: str, of_class: str, room: str | None, *, on: Mapping[str, str] | None) -> CsiStorageCapacity:
+    """Build a CSIStorageCapacity; ``on`` None is reached from nowhere."""
+    topology = None if on is None else LabelSelector(dict(on))
+    return CsiStorageCapacity(ObjectMeta(name=name, namespace="default"), of_class, topology, room)
+
+
+def attachment(name: str, attacher: str, node_name: str, of_volume: str | None) -> VolumeAttachment:
+    """Build a VolumeAttachment."""
+    return VolumeAttachment(
+        ObjectMeta(name=name), VolumeAttachmentSpec(attacher, node_name, AttachmentSource(of_volume))
+    )
+
+
+def mounts(*claims: str) -> tuple[Volume, ...]:
+    """Volumes of a pod, one for each claim."""
+    return tuple(Volume(name=f"v{number}", claim=ClaimVolumeSource(name)) for number, name in enumerate(claims))
+
+
+def scratch(name: str = "scratch") -> Volume:
+    """A volume whose claim is made for the pod."""
+    return Volume(name=name, ephemeral=EphemeralVolumeSource())
+
+
+def stored(nodes: Iterable[Node], storage: Iterable[StorageObject], pods: Iterable[Pod] = ()) -> NodeColumns:
+    """Fill columns and their storage index."""
+    filled = columns(nodes, pods)
+    for shown in storage:
+        filled.storage.assign(shown)
+    return filled
+
+
+@dataclass
+class RecordingStorageWriter:
+    """A :class:`scheduler_core.ports.StorageWriter` that raises the version of what it is given.
+
+    Attributes:
+        failures: What the next writes end with, one each; None lets one succeed.
+        volumes: Volumes as written.
+        claims: Claims as written.
+    """
+
+    failures: list[ClusterWriteError | None] = field(default_factory=list)
+    volumes: list[PersistentVolume] = field(default_factory=list)
+    claims: list[PersistentVolumeClaim] = field(default_factory=list)
+
+    async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
+        """Note the volume, or fail as told."""
+        self._perhaps_fail()
+        written = msgspec.structs.replace(volume, metadata=_next(volume.metadata))
+        self.volumes.append(written)
+        return written
+
+    async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
+        """Note the claim, or fail as told."""
+        self._perhaps_fail()
+        written = msgspec.structs.replace(claim, metadata=_next(claim.metadata))
+        self.claims.append(written)
+        return written
+
+    def _perhaps_fail(self) -> None:
+        failure = self.failures.pop(0) if self.failures else None
+        if failure is not None:
+            raise failure
+
+
+def _next(metadata: AnnotatedMeta) -> AnnotatedMeta:
+    return msgspec.structs.replace(metadata, resource_version=str(int(metadata.resource_version) + 1))
