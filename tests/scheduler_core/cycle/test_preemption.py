@@ -1,0 +1,107 @@
+"""A preemption from the failed attempt to the preemptor's binding, with the queue and the gate in play."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler
+from tests.support.builders import node, pod
+from tests.support.preemption import DeferringWriter
+from tests.support.scheduling import places_of
+from tests.support.virtual_clock import VirtualClock
+
+VICTIMS = [pod(f"v{index}", node_name="n", requests={"cpu": "2"}, priority=1 - index) for index in range(2)]
+HIGH = pod("high", requests={"cpu": "4"}, priority=10)
+UID = HIGH.metadata.uid
+
+
+class Stage:
+    """A full node and a pod of high priority that has just been refused."""
+
+    def __init__(self) -> None:
+        self.clock, self.writer = VirtualClock(), DeferringWriter()
+        self.scheduler = Scheduler(self.clock, self.writer)
+        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
+        self.context = self.scheduler.context
+        self.scheduler.feed.node_added(node("n"))
+        for each in (*VICTIMS, HIGH):
+            self.scheduler.feed.pod_added(each)
+
+    def attempt(self) -> str:
+        """Try the next pod; the node that it gets."""
+        queued = self.context.queue.pop()
+        assert queued is not None
+        attempt = schedule(self.context, queued)
+        return "" if attempt is None else attempt.node_name
+
+    def gone(self, victim: Pod) -> None:
+        """A victim is seen to be gone."""
+        self.scheduler.feed.pod_deleted(victim)
+
+    @property
+    def places(self) -> list[str]:
+        return places_of(self.context.queue, UID)
+
+
+async def test_a_preemption() -> None:
+    """Tried, held back while victims are still to be evicted, and placed when the last one is gone."""
+    stage = Stage()
+    assert stage.attempt() == ""
+    assert (stage.places, stage.context.queue.nominator.node_of(UID)) == (["unschedulable"], "n")
+    assert [deletion.name for deletion in stage.writer.deletions] == ["v0"]
+    stage.gone(VICTIMS[0])
+    assert stage.places == ["gated"]
+    stage.writer.unanswered["v0"](None)
+    assert [deletion.name for deletion in stage.writer.deletions] == ["v0", "v1"]
+    stage.gone(VICTIMS[1])
+    stage.writer.unanswered["v1"](None)
+    assert stage.places == ["backoff"]
+    assert stage.attempt() == "n"
+    stage.context.queue.close()
+
+
+async def test_the_nomination_is_written_and_the_message_says_no_more() -> None:
+    """A preemption that succeeds adds nothing to the reasons."""
+    stage = Stage()
+    stage.attempt()
+    (patch,) = stage.writer.patches
+    assert (patch.name, patch.nominated_node_name) == ("high", "n")
+    assert patch.condition is not None
+    assert patch.condition.message == "0/1 nodes are available: 1 Insufficient cpu."
+
+
+async def test_the_room_is_kept() -> None:
+    """Another pod of lower priority does not take what was freed."""
+    stage = Stage()
+    stage.attempt()
+    stage.gone(VICTIMS[0])
+    stage.scheduler.feed.pod_added(pod("low", requests={"cpu": "1"}, priority=0))
+    assert stage.attempt() == ""
+
+
+@pytest.mark.parametrize("failing", [pytest.param("v0", id="a-first-victim"), pytest.param("v1", id="the-last-victim")])
+async def test_a_failed_eviction_lets_the_preemptor_try_again(failing: str) -> None:
+    """It would wait for an event that never comes."""
+    stage = Stage()
+    stage.attempt()
+    for name in ("v0", "v1"):
+        stage.writer.unanswered[name](ClusterWriteError("no answer") if name == failing else None)
+        if name == failing:
+            break
+    assert stage.places == ["active"]
+    stage.context.queue.close()
+
+
+async def test_a_preemptor_that_is_deleted_meanwhile() -> None:
+    """Its evictions go on, and nothing of it is left."""
+    stage = Stage()
+    stage.attempt()
+    stage.scheduler.feed.pod_deleted(HIGH)
+    stage.writer.unanswered["v0"](None)
+    stage.writer.unanswered["v1"](None)
+    assert stage.places == []
+    assert len(stage.context.queue.nominator) == 0
