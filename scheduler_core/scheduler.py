@@ -24,9 +24,10 @@ from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.cycle.settling import settle_overdue
 from scheduler_core.cycle.storage_feed import StorageFeed
+from scheduler_core.cycle.workload_feed import WorkloadFeed
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
-from scheduler_core.ports import Clock, ClusterWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance, build_instance
@@ -72,6 +73,7 @@ class Scheduler:
         context: What cycles share; status, explanation and tests read it.
         feed: Where changes of pods and nodes are reported.
         storage_feed: Where changes of volumes, claims and what else storage is described by are reported.
+        workload_feed: Where changes of namespaces, services, owners of pods and disruption budgets are reported.
         registry: The plugins that exist.
     """
 
@@ -103,9 +105,14 @@ class Scheduler:
         )
         self.feed = ClusterFeed(self.context)
         self.storage_feed = StorageFeed(self.context)
+        self.workload_feed = WorkloadFeed(self.context)
         self._binding: set[asyncio.Task[bool]] = set()
         self._bind_ended = asyncio.Event()
         self._on_cycle: list[Callable[[], None]] = []
+
+    def write_storage_with(self, writer: StorageWriter) -> None:
+        """Let volumes be bound by ``writer``; without one a pod whose claims wait for it ends in an error."""
+        self.context.storage_writer = writer
 
     # -- profiles -----------------------------------------------------------------------------------------------
 

@@ -4,12 +4,15 @@ Owns the translation: which kind of object is which resource of events. Whoever 
 two cycles. An object that cannot be read is left out, so that one bad quantity does not stop a watch.
 
 Follows kube-scheduler v1.36.3 (``eventhandlers.go``); a CSIStorageCapacity or VolumeAttachment that is irrelevant to
-every waiting pod costs a dictionary entry.
+every waiting pod costs a dictionary entry. An update of nothing that the core reads wakes nobody here, while the
+reference tells the queue of every one.
 """
 
 from __future__ import annotations
 
 import logging
+
+from msgspec.structs import replace
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.errors import SchedulerCoreError
@@ -50,8 +53,8 @@ class StorageFeed:
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.ADD), None, shown)
 
     def updated(self, old: StorageObject, shown: StorageObject) -> None:
-        """An object has changed."""
-        if self._assigned(shown):
+        """An object has changed; its new version is taken over also where nothing else is new."""
+        if self._assigned(shown) and _differ(old, shown):
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.UPDATE_OTHER), old, shown)
 
     def deleted(self, gone: StorageObject) -> None:
@@ -67,3 +70,12 @@ class StorageFeed:
             log.error("%s %s is left out: %s; correct it", kind, shown.metadata.name, error)  # noqa: TRY400 - the text says it all
             return False
         return True
+
+
+def _differ(old: StorageObject, new: StorageObject) -> bool:
+    """Whether two versions of an object differ in what is read."""
+    if type(old) is not type(new):
+        return True
+    version, generation = new.metadata.resource_version, new.metadata.generation
+    metadata = replace(old.metadata, resource_version=version, generation=generation)
+    return replace(old, metadata=metadata) != new

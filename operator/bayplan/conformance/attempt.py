@@ -14,7 +14,6 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.examination import Examination, examine
 from scheduler_core.framework.registry import Registry
-from scheduler_core.model.workloads import Workload
 from scheduler_core.scheduler import Scheduler
 
 
@@ -48,15 +47,10 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     instance = scheduler.build(profile.config)
     feed = scheduler.feed
     columns = scheduler.context.cache.columns
-    for namespace in case.namespaces:
-        columns.namespaces.assign(namespace.metadata.name, namespace.metadata.labels)
-    for budget in case.pdbs:
-        columns.disruption_budgets.assign(budget)
-    owners: tuple[Workload, ...] = (*case.replicasets, *case.replicationcontrollers, *case.statefulsets)
-    for workload in (*case.services, *owners):
-        columns.workloads.assign(workload)
+    for surrounding in case.surroundings:
+        scheduler.workload_feed.added(surrounding)
     for shown in case.storage:
-        columns.storage.assign(shown)
+        scheduler.storage_feed.added(shown)
     for node in case.nodes:
         feed.node_added(node)
     for pod in case.pods:

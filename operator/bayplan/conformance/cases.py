@@ -21,10 +21,11 @@ import msgspec
 from scheduler_core.config.plugins_config import Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import parse_configuration
+from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.model.disruption import PodDisruptionBudget
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
 from scheduler_core.model.storage import (
@@ -73,12 +74,6 @@ IN_TREE_NAMES = frozenset(
 not registered are left out of its profile instead of refused, so that the rest can be compared."""
 
 
-class Namespace(msgspec.Struct, frozen=True, gc=False):
-    """A v1 Namespace, of which the labels matter."""
-
-    metadata: ObjectMeta
-
-
 class Case(msgspec.Struct, frozen=True, gc=False):
     """A cluster and the pod to schedule.
 
@@ -112,6 +107,12 @@ class Case(msgspec.Struct, frozen=True, gc=False):
         """Everything about volumes."""
         drivers: tuple[StorageObject, ...] = (*self.csinodes, *self.csidrivers, *self.csistoragecapacities)
         return (*self.storageclasses, *drivers, *self.pvs, *self.pvcs, *self.volumeattachments)
+
+    @property
+    def surroundings(self) -> tuple[PodSurrounding, ...]:
+        """Namespaces, budgets and whatever selects pods."""
+        owners: tuple[PodSurrounding, ...] = (*self.replicasets, *self.replicationcontrollers, *self.statefulsets)
+        return (*self.namespaces, *self.pdbs, *self.services, *owners)
 
 
 class _Line(msgspec.Struct, frozen=True, gc=False):
