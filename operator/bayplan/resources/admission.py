@@ -11,12 +11,30 @@ from pydantic.config import JsonDict
 
 from bayplan.resources.resource_model import MAX_NAME_LENGTH
 
+DNS_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
+LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_DURATION_PATTERN = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
+
 MAX_PLUGINS = 64
 MAX_EXTENDERS = 8
 MAX_MANAGED_RESOURCES = 32
 MAX_ARGS = 64
 _MAX_PATH_LENGTH = 1024
 _MAX_CERTIFICATE_LENGTH = 65536
+
+
+def matches(pattern: str, message: str) -> JsonDict:
+    """Make a rule that a text must match; unlike the keyword ``pattern`` it is refused in words.
+
+    Args:
+        pattern: A regular expression without quotation marks, which Go and Python read alike.
+        message: What is wrong and what to do.
+
+    Returns:
+        The rule, for ``x-kubernetes-validations``.
+    """
+    return {"rule": f"self.matches(r'{pattern}')", "message": message}
+
 
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
 """Args are free: only the plugin knows them, and the operator judges them with the plugin's own model."""
@@ -101,6 +119,9 @@ OVERLAYS: dict[str, dict[str, Any]] = {
     "Extender": {
         "properties": {
             "urlPrefix": {"maxLength": _MAX_PATH_LENGTH},
+            "httpTimeout": {
+                "x-kubernetes-validations": [matches(_DURATION_PATTERN, 'must be a duration, such as "5s" or "1m30s"')]
+            },
             "filterVerb": {"maxLength": MAX_NAME_LENGTH},
             "preemptVerb": {"maxLength": MAX_NAME_LENGTH},
             "prioritizeVerb": {"maxLength": MAX_NAME_LENGTH},

@@ -178,7 +178,9 @@ def _object_schema(resource: type[CustomResource]) -> Schema:
         },
     }
     if definition.rules:
-        schema["x-kubernetes-validations"] = [{"rule": rule, "message": message} for rule, message in definition.rules]
+        schema["x-kubernetes-validations"] = [
+            {"rule": each.rule, "message": each.message, "fieldPath": each.field_path} for each in definition.rules
+        ]
     return schema
 
 

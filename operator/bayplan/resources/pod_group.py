@@ -5,39 +5,59 @@ immutable: a group is judged anew in every cycle, so a smaller minMember or anot
 next one; members that run already are not moved.
 """
 
+import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, WithJsonSchema
 
+from bayplan.resources.admission import DNS_NAME_PATTERN, LABEL_KEY_PATTERN, matches
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
 from bayplan.resources.resource_model import (
-    DNS_NAME_PATTERN,
     MAX_NAME_LENGTH,
     CustomResource,
+    ObjectRule,
     PrinterColumn,
     ResourceDefinition,
     StatusModel,
     Timestamp,
 )
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
+from scheduler_core.config.kubernetes_names import qualified_name_problems
+from scheduler_core.errors import QuantityError
+from scheduler_core.model.quantity import nano
 
 POD_GROUP_LABEL = "bayplan.dev/pod-group"
 """A pod joins the group of its own namespace whose name this label holds."""
 MAX_LABEL_VALUE_LENGTH = 63
 
-_LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-_QUANTITY_PATTERN = r"^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][-+]?[0-9]+)?$"
 _MAX_RESOURCES = 64
 _MAX_VICTIMS = 256
+_SHOWN = 64
 _NAME_MESSAGE = (
-    f"metadata.name must be at most {MAX_LABEL_VALUE_LENGTH} characters, since pods join by a label and no label's "
+    f"the name must be at most {MAX_LABEL_VALUE_LENGTH} characters, since pods join by a label and no label's "
     "value can be longer; shorten it"
 )
 
+_KEY_MESSAGE = "must be the key of a node label, such as topology.kubernetes.io/zone"
+_AMOUNT_MESSAGE = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
+_CLASS_MESSAGE = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
+
 Quantity = Annotated[
     str | int,
-    WithJsonSchema({"x-kubernetes-int-or-string": True, "pattern": _QUANTITY_PATTERN, "maxLength": 64}),
+    WithJsonSchema(
+        {
+            "x-kubernetes-int-or-string": True,
+            "maxLength": 64,
+            "x-kubernetes-validations": [
+                {
+                    "rule": "type(self) == int ? self >= 0 : isQuantity(self) && "
+                    "!quantity(self).isLessThan(quantity('0'))",
+                    "message": _AMOUNT_MESSAGE,
+                }
+            ],
+        }
+    ),
 ]
 Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Finished", "Failed"]
 
@@ -48,7 +68,10 @@ class Topology(ConfigModel):
     key: str = Field(
         min_length=1,
         description="Label of nodes whose values are the domains, such as topology.kubernetes.io/zone.",
-        json_schema_extra={"maxLength": 317, "pattern": _LABEL_KEY_PATTERN},
+        json_schema_extra={
+            "maxLength": 317,
+            "x-kubernetes-validations": [matches(LABEL_KEY_PATTERN, _KEY_MESSAGE)],
+        },
     )
     mode: Literal["Required", "Preferred"] = Field(
         default="Required",
@@ -56,6 +79,11 @@ class Topology(ConfigModel):
         "fits into one, several otherwise.",
         json_schema_extra={"x-keep-default": True},
     )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """The key must be a label key."""
+        if qualified_name_problems(self.key):
+            yield RuleProblem(("key",), f'{_KEY_MESSAGE}, not "{self.key[:_SHOWN]}"')
 
 
 class PodGroupSpec(ConfigModel):
@@ -85,7 +113,10 @@ class PodGroupSpec(ConfigModel):
         min_length=1,
         description="PriorityClass by which the group stands in the queue; the highest priority of its members when "
         "left out.",
-        json_schema_extra={"maxLength": MAX_NAME_LENGTH, "pattern": DNS_NAME_PATTERN},
+        json_schema_extra={
+            "maxLength": MAX_NAME_LENGTH,
+            "x-kubernetes-validations": [matches(DNS_NAME_PATTERN, _CLASS_MESSAGE)],
+        },
     )
     topology: Topology | None = Field(
         default=None,
@@ -103,6 +134,18 @@ class PodGroupSpec(ConfigModel):
         "needs is reserved for it as it becomes free. BestEffort: they pass.",
         json_schema_extra={"x-keep-default": True},
     )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Amounts can be read and are not negative, and the class has a name that exists."""
+        for name, amount in (self.min_resources or {}).items():
+            try:
+                readable = nano(amount) >= 0
+            except QuantityError:
+                readable = False
+            if not readable:
+                yield RuleProblem(("minResources", name), f'{_AMOUNT_MESSAGE}, not "{str(amount)[:_SHOWN]}"')
+        if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
+            yield RuleProblem(("priorityClassName",), f'{_CLASS_MESSAGE}, not "{self.priority_class_name[:_SHOWN]}"')
 
 
 class PodReference(StatusModel):
@@ -184,7 +227,7 @@ class PodGroup(CustomResource):
                 wide=True,
             ),
         ),
-        rules=((f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE),),
+        rules=(ObjectRule(f"size(self.metadata.name) <= {MAX_LABEL_VALUE_LENGTH}", _NAME_MESSAGE, ".metadata"),),
     )
 
     spec: PodGroupSpec

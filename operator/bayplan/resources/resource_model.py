@@ -22,7 +22,6 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 
 MAX_NAME_LENGTH = 253
-DNS_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
 
 
 def format_time(moment: datetime) -> str:
@@ -65,6 +64,21 @@ class PrinterColumn:
 
 
 @dataclass(frozen=True, slots=True)
+class ObjectRule:
+    """A CEL rule on a whole object.
+
+    Attributes:
+        rule: The expression; it may read ``metadata.name``, ``spec`` and ``oldSelf``.
+        message: What is wrong and what to do.
+        field_path: The field that it is about, such as ``.spec.schedulerName``.
+    """
+
+    rule: str
+    message: str
+    field_path: str
+
+
+@dataclass(frozen=True, slots=True)
 class ResourceDefinition:
     """What a CustomResourceDefinition says besides the schema.
 
@@ -75,7 +89,7 @@ class ResourceDefinition:
         namespaced: Whether objects live in namespaces.
         description: What ``kubectl explain`` begins with.
         columns: The columns of ``kubectl get`` between NAME and AGE.
-        rules: CEL rules on the whole object, each an expression and its message.
+        rules: What must hold for the whole object.
     """
 
     kind: str
@@ -84,7 +98,7 @@ class ResourceDefinition:
     namespaced: bool
     description: str
     columns: tuple[PrinterColumn, ...]
-    rules: tuple[tuple[str, str], ...] = ()
+    rules: tuple[ObjectRule, ...] = ()
 
 
 class ObjectMeta(BaseModel):

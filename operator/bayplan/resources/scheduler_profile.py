@@ -15,6 +15,7 @@ from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
     CustomResource,
+    ObjectRule,
     PrinterColumn,
     ResourceDefinition,
     StatusModel,
@@ -237,9 +238,10 @@ class SchedulerProfile(CustomResource):
             PrinterColumn("Last Error", "string", ".status.lastError", "The last error.", wide=True),
         ),
         rules=(
-            (
+            ObjectRule(
                 f"{_EFFECTIVE_NAME.format('self')} == {_EFFECTIVE_NAME.format('oldSelf')}",
-                "spec.schedulerName cannot change; create another SchedulerProfile with the new name",
+                "cannot change; create another SchedulerProfile with the new name",
+                ".spec.schedulerName",
             ),
         ),
     )
