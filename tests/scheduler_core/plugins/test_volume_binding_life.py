@@ -1,0 +1,374 @@
+"""VolumeBinding holds volumes for a pod, writes their binding, waits for it and gives back what did not come about."""
+
+import asyncio
+from collections.abc import Callable
+
+import msgspec
+import pytest
+
+from scheduler_core.config.plugin_args import VolumeBindingArgs
+from scheduler_core.errors import ClusterWriteError, ConflictError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.status import SUCCESS, Code, Status
+from scheduler_core.model.meta import AnnotatedMeta
+from scheduler_core.model.pod import AwsElasticBlockStore
+from scheduler_core.model.storage import (
+    BIND_COMPLETED,
+    BOUND_BY_CONTROLLER,
+    SELECTED_NODE,
+    ClaimPointer,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageObject,
+)
+from scheduler_core.plugins.volume_binding import VolumeBinding
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.handles import FakeHandle
+from tests.support.storage import (
+    RecordingStorageWriter,
+    claim,
+    csi_node,
+    mounts,
+    storage_class,
+    stored,
+    volume,
+)
+
+POINTER = ClaimPointer("default", "want", "uid-of-default-want")
+STATIC = (claim("want"), storage_class(), volume("pv", on={"zone": ["z"]}))
+DYNAMIC = (claim("made", storage_class="fast"), storage_class("fast", "disk.example.com"))
+
+
+class World:
+    """A pod with claims on its way to node "n"."""
+
+    def __init__(self, storage: tuple[StorageObject, ...], *claims: str, timeout: int = 600) -> None:
+        self.nodes: NodeColumns = stored([node("n", labels={"zone": "z"}), node("other")], storage)
+        self.writer = RecordingStorageWriter()
+        self.handle = FakeHandle(nodes=self.nodes, storage_writer=self.writer)
+        self.plugin = VolumeBinding(VolumeBindingArgs(bind_timeout_seconds=timeout), self.handle)
+        self.state = CycleState()
+        self.info: PodInfo = self.nodes.compile_pod(pod(volumes=mounts(*claims)))
+
+    def decide(self) -> Status:
+        """Everything up to Reserve."""
+        status = self.plugin.pre_filter(self.state, self.info, self.nodes).status
+        if not status.is_skip:
+            assert status.is_success
+            self.plugin.filter(self.state, self.info, self.nodes, ALL_ROWS)
+        self.nodes.add_pod(self.info, 0)
+        return self.plugin.reserve(self.state, self.info, "n")
+
+    def begin(self) -> asyncio.Task[Status]:
+        """PreBind as a task."""
+        return asyncio.create_task(self.pre_bind())
+
+    async def pre_bind(self) -> Status:
+        return await self.plugin.pre_bind(self.state, self.info, "n")
+
+    async def tick(self, seconds: float = 1.0) -> None:
+        """Let a task come to its sleep, and wake it."""
+        for _ in range(5):
+            await asyncio.sleep(0)
+        self.handle.clock.advance(seconds)
+        for _ in range(5):
+            await asyncio.sleep(0)
+
+    def show_written(self) -> None:
+        """The watch brings what was written, and the controller's part of the binding."""
+        for written in self.writer.volumes:
+            self.nodes.storage.assign(written)
+        for selected in self.writer.claims:
+            self.nodes.storage.assign(volume(f"pv-of-{selected.metadata.name}", kept_for=selected))
+            self.nodes.storage.assign(fully_bound(selected, f"pv-of-{selected.metadata.name}"))
+
+
+def fully_bound(shown: PersistentVolumeClaim, to: str) -> PersistentVolumeClaim:
+    metadata: AnnotatedMeta = msgspec.structs.replace(
+        shown.metadata, annotations=shown.metadata.annotations | {BIND_COMPLETED: "yes"}, resource_version="9"
+    )
+    return msgspec.structs.replace(shown, metadata=metadata, spec=msgspec.structs.replace(shown.spec, volume_name=to))
+
+
+def current(world: World) -> PersistentVolume:
+    known = world.nodes.storage.volumes.current("pv")
+    assert known is not None
+    return known
+
+
+# -- Reserve --------------------------------------------------------------------------------------------------------
+
+
+def test_reserve_assumes_the_volume() -> None:
+    """No other pod is given it; what the API server shows is as before."""
+    world = World(STATIC, "want")
+    assert world.decide() == SUCCESS
+    assert current(world).spec.claim_ref == POINTER
+    assert current(world).metadata.annotations == {BOUND_BY_CONTROLLER: "yes"}
+    rival = world.nodes.compile_pod(pod("rival", volumes=mounts("rivals")))
+    world.nodes.storage.assign(claim("rivals"))
+    state = CycleState()
+    world.plugin.pre_filter(state, rival, world.nodes)
+    codes = world.plugin.filter(state, rival, world.nodes, ALL_ROWS)
+    assert codes is not None
+    assert codes.all()
+    assert world.nodes.storage.volumes.get("pv") == STATIC[2]
+
+
+def test_reserve_takes_the_smallest_volume() -> None:
+    """Among equal ones the first by name."""
+    world = World(
+        (claim("want"), storage_class(), volume("c", size="9Gi"), volume("b", size="5Gi"), volume("a", size="9Gi")),
+        "want",
+    )
+    world.decide()
+    assert [known.volume.metadata.name for known in world.nodes.storage.volumes_kept_for(claim("want"))] == ["b"]
+
+
+def test_volume_that_the_user_bound_is_not_marked() -> None:
+    """The mark would let the controller undo what is not its own; a missing UID is filled in."""
+    world = World((claim("want"), storage_class(), volume("pv", kept_for="default/want")), "want")
+    world.decide()
+    assert current(world).spec.claim_ref == POINTER
+    assert current(world).metadata.annotations == {}
+
+
+def test_reserve_selects_the_node_of_a_new_volume() -> None:
+    """By the claim's annotation."""
+    world = World(DYNAMIC, "made")
+    assert world.decide() == SUCCESS
+    made = world.nodes.storage.claims.current("default/made")
+    assert made is not None
+    assert made.metadata.annotations == {SELECTED_NODE: "n"}
+
+
+def test_unreserve_gives_back() -> None:
+    """And may be called more than once, or before Reserve."""
+    world = World((*STATIC, *DYNAMIC), "want", "made")
+    world.plugin.unreserve(world.state, world.info, "n")
+    world.decide()
+    for _ in range(2):
+        world.plugin.unreserve(world.state, world.info, "n")
+    assert current(world) == STATIC[2]
+    assert world.nodes.storage.claims.current("default/made") == DYNAMIC[0]
+
+
+def test_failed_reserve_leaves_nothing_assumed() -> None:
+    """The claim has changed since it was looked at, the volume was assumed already."""
+    world = World((*STATIC, *DYNAMIC), "want", "made")
+    world.plugin.pre_filter(world.state, world.info, world.nodes)
+    world.plugin.filter(world.state, world.info, world.nodes, ALL_ROWS)
+    world.nodes.storage.assign(claim("made", storage_class="fast", version="2"))
+    status = world.plugin.reserve(world.state, world.info, "n")
+    assert status == Status(Code.ERROR, ('"default/made" is out of sync (stored: 2, assume: 1)',))
+    assert current(world) == STATIC[2]
+
+
+@pytest.mark.parametrize(
+    ("storage", "claims"),
+    [
+        pytest.param((), (), id="no-claims"),
+        pytest.param((claim("want", volume="pv"), volume("pv")), ("want",), id="bound"),
+    ],
+)
+async def test_nothing_to_bind(storage: tuple[StorageObject, ...], claims: tuple[str, ...]) -> None:
+    """PreBind is skipped."""
+    world = World(storage, *claims)
+    assert world.decide() == SUCCESS
+    assert world.plugin.pre_bind_pre_flight(world.state, world.info, "n").is_skip
+    assert await world.pre_bind() == SUCCESS
+    assert world.writer.volumes == []
+
+
+def test_pre_flight_without_anything_held() -> None:
+    """An error, as the reference words it."""
+    world = World(STATIC, "want")
+    world.plugin.pre_filter(world.state, world.info, world.nodes)
+    expected = Status(Code.ERROR, ('no pod volume found for node "n"',))
+    assert world.plugin.pre_bind_pre_flight(world.state, world.info, "n") == expected
+
+
+# -- PreBind --------------------------------------------------------------------------------------------------------
+
+
+async def test_binding_is_written_and_waited_for() -> None:
+    """PreBind ends with the first look after the claims are bound."""
+    world = World((*STATIC, *DYNAMIC), "want", "made")
+    world.decide()
+    assert world.plugin.pre_bind_pre_flight(world.state, world.info, "n") == SUCCESS
+    task = world.begin()
+    await world.tick()
+    assert [written.spec.claim_ref for written in world.writer.volumes] == [POINTER]
+    assert [written.metadata.annotations for written in world.writer.claims] == [{SELECTED_NODE: "n"}]
+    world.show_written()
+    await world.tick()
+    assert not task.done()
+    world.nodes.storage.assign(fully_bound(claim("want"), "pv"))
+    await world.tick()
+    assert await task == SUCCESS
+
+
+async def test_binding_takes_too_long() -> None:
+    """The time is the profile's."""
+    world = World(STATIC, "want", timeout=3)
+    world.decide()
+    task = world.begin()
+    for _ in range(3):
+        await world.tick()
+    assert await task == Status(Code.ERROR, ("binding volumes: context deadline exceeded",))
+
+
+async def test_without_a_writer() -> None:
+    """The error says what to do."""
+    world = World(STATIC, "want")
+    world.handle.storage_writer = None
+    world.decide()
+    status = await world.pre_bind()
+    assert status.code is Code.ERROR
+    assert "run the scheduler with access to persistent volumes" in status.message
+
+
+async def test_failed_write_gives_back_the_rest() -> None:
+    """What was written stays assumed until the watch brings it; what was not is free again."""
+    world = World((*STATIC, *DYNAMIC), "want", "made")
+    world.decide()
+    world.writer.failures = [None, ConflictError("the claim has changed")]
+    assert await world.pre_bind() == Status(Code.ERROR, ("the claim has changed",))
+    world.plugin.unreserve(world.state, world.info, "n")
+    assert current(world).spec.claim_ref == POINTER
+    assert world.nodes.storage.claims.current("default/made") == DYNAMIC[0]
+
+
+async def test_first_write_fails() -> None:
+    """Everything is given back."""
+    world = World(STATIC, "want")
+    world.decide()
+    world.writer.failures = [ClusterWriteError("no")]
+    assert await world.pre_bind() == Status(Code.ERROR, ("no",))
+    assert current(world) == STATIC[2]
+
+
+def _unbind(world: World) -> None:
+    written = world.writer.volumes[0]
+    world.nodes.storage.assign(
+        msgspec.structs.replace(written, spec=msgspec.structs.replace(written.spec, claim_ref=None))
+    )
+
+
+def _relabel(world: World) -> None:
+    world.show_written()
+    world.nodes.update_node(node("n"))
+
+
+def _take_over(world: World) -> None:
+    """The driver that takes over words the volume's affinity by a label that the node lacks."""
+    written = world.writer.volumes[0]
+    spec = msgspec.structs.replace(written.spec, aws=AwsElasticBlockStore("vol-1"), node_affinity=None)
+    labels = {"topology.kubernetes.io/zone": "z"}
+    metadata = msgspec.structs.replace(written.metadata, labels=labels)
+    world.nodes.storage.assign(csi_node("n", migrated="kubernetes.io/aws-ebs"))
+    world.nodes.storage.assign(msgspec.structs.replace(written, spec=spec, metadata=metadata))
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason"),
+    [
+        pytest.param(
+            lambda world: world.nodes.remove_node("n"), 'failed to get node "n": node "n" not found', id="node-gone"
+        ),
+        pytest.param(
+            lambda world: world.nodes.remove_pod(world.info),
+            'pod does not exist any more: pod "pod" not found',
+            id="pod-gone",
+        ),
+        pytest.param(
+            lambda world: world.nodes.storage.remove(volume("pv")),
+            'failed to check binding: persistentvolumes "pv" not found',
+            id="volume-gone",
+        ),
+        pytest.param(
+            lambda world: world.nodes.storage.remove(claim("want")),
+            'failed to check binding: persistentvolumeclaims "default/want" not found',
+            id="claim-gone",
+        ),
+        pytest.param(_unbind, 'ClaimRef got reset for pv "pv"', id="unbound-again"),
+        pytest.param(
+            _relabel,
+            'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
+            id="node-out-of-reach",
+        ),
+        pytest.param(
+            _take_over,
+            'pv "pv" node affinity doesn\'t match node "n": no matching NodeSelectorTerms',
+            id="out-of-the-drivers-reach",
+        ),
+    ],
+)
+async def test_binding_comes_undone(happens: Callable[[World], object], reason: str) -> None:
+    """A claim that gets an existing volume."""
+    world = World(STATIC, "want")
+    world.decide()
+    task = world.begin()
+    await world.tick(0.5)
+    happens(world)
+    await world.tick()
+    assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
+
+
+def _show_claim(annotations: dict[str, str]) -> Callable[[World], object]:
+    return lambda world: world.nodes.storage.assign(
+        claim("made", storage_class="fast", annotations=annotations, version="3")
+    )
+
+
+@pytest.mark.parametrize(
+    ("happens", "reason"),
+    [
+        pytest.param(
+            lambda world: world.nodes.storage.remove(claim("made")),
+            'failed to check provisioning pvc: persistentvolumeclaims "default/made" not found',
+            id="claim-gone",
+        ),
+        pytest.param(_show_claim({}), 'selectedNode annotation reset for PVC "made"', id="no-annotations"),
+        pytest.param(_show_claim({"x": "y"}), 'provisioning failed for PVC "made"', id="node-taken-back"),
+        pytest.param(_show_claim({SELECTED_NODE: "m"}), 'provisioning failed for PVC "made"', id="another-node"),
+    ],
+)
+async def test_making_a_volume_fails(happens: Callable[[World], object], reason: str) -> None:
+    """The provisioner says so by the claim's annotation."""
+    world = World(DYNAMIC, "made")
+    world.decide()
+    task = world.begin()
+    await world.tick(0.5)
+    happens(world)
+    await world.tick()
+    assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
+
+
+async def test_new_volume_out_of_reach() -> None:
+    """The provisioner made it elsewhere; while the volume itself is not seen yet, that is waited for."""
+    world = World(DYNAMIC, "made")
+    world.decide()
+    task = world.begin()
+    await world.tick()
+    world.nodes.storage.assign(fully_bound(world.writer.claims[0], "new"))
+    await world.tick()
+    assert not task.done()
+    world.nodes.storage.assign(volume("new", on={"zone": ["elsewhere"]}))
+    await world.tick()
+    reason = 'pv "new" node affinity doesn\'t match node "n": no matching NodeSelectorTerms'
+    assert await task == Status(Code.ERROR, (f"binding volumes: {reason}",))
+
+
+async def test_what_is_older_than_the_write_is_waited_over() -> None:
+    """A watch that lags shows the claim without its annotation; that is no failure."""
+    world = World(DYNAMIC, "made", timeout=5)
+    world.decide()
+    task = world.begin()
+    await world.tick(2)
+    assert not task.done()
+    world.show_written()
+    await world.tick()
+    assert await task == SUCCESS
