@@ -33,6 +33,7 @@ from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_index import PodIndex
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+from scheduler_core.snapshot.priority_counts import PriorityCounts
 from scheduler_core.snapshot.storage_index import StorageIndex
 from scheduler_core.snapshot.workload_index import WorkloadIndex
 
@@ -63,6 +64,7 @@ class NodeColumns:
         storage: Volumes, claims and what else storage is described by.
         disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
+        priorities: How many pods of each priority run on each row.
         pod_index: How many pods of each row queries select, and which affinity terms they carry.
         changes: Rows in the order of any change to them.
         version: Raised by every change of a Node object, a node's coming and its going.
@@ -93,6 +95,7 @@ class NodeColumns:
         self.storage = StorageIndex(self.row_of)
         self.disruption_budgets = DisruptionBudgets()
         self.workloads = WorkloadIndex()
+        self.priorities = PriorityCounts()
         self.pod_index = PodIndex(self.namespaces)
         self.changes = ChangeLog()
         self._rows: dict[str, int] = {}
@@ -248,6 +251,7 @@ class NodeColumns:
             self.host_ports.add(row, info.host_ports)
         if info.volumes is not NO_VOLUMES:
             self.storage.use.add_pod(row, info.volumes)
+        self.priorities.add(row, info.priority)
         self.pod_index.add(info, row)
         self.changes.append(row)
 
@@ -261,6 +265,7 @@ class NodeColumns:
             self.host_ports.remove(row, info.host_ports)
         if info.volumes is not NO_VOLUMES:
             self.storage.use.remove_pod(row, info.volumes)
+        self.priorities.remove(row, info.priority)
         self.pod_index.remove(info, row)
         self.changes.append(row)
 
@@ -299,6 +304,7 @@ class NodeColumns:
         self._name_hashes = grown("_name_hashes", (capacity,), np.uint64).view(np.uint64)
         self._alive = grown("_alive", (capacity,), np.bool_).view(np.bool_)
         self._unschedulable = grown("_unschedulable", (capacity,), np.bool_).view(np.bool_)
+        self.priorities.resize(capacity)
         self.pod_index.resize(capacity, self.pods)
         self._show()
 

@@ -29,7 +29,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
-from scheduler_core.plugins.default_preemption.dry_run import DryRun, Walk, dry_run
+from scheduler_core.plugins.default_preemption.dry_run import Walk, dry_run
 from scheduler_core.plugins.default_preemption.eligibility import rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
 from scheduler_core.plugins.default_preemption.victims import Trial, importance_at
@@ -100,10 +100,8 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
         if reason:
             return _Plan(PostFilterResult(_said(unschedulable(reason))))
         now = self.handle.clock.wall()
-        found = DryRun()
         walk = self._walk(pod, nodes, diagnosis)
-        if walk.rows:
-            found = dry_run(self.handle, state, Trial(pod, nodes, importance_at(now)), walk, diagnosis)
+        found = dry_run(self.handle, state, Trial(pod, nodes, importance_at(now)), walk, diagnosis)
         if not found.candidates:
             fault = found.error()
             if fault is not None:
@@ -115,15 +113,16 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
 
     def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> Walk:
         """Rows in an order that does not depend on the order in which nodes came, from a drawn one on."""
-        rows = rows_to_try(diagnosis, nodes)
-        count = len(rows)
-        if not count:
-            return Walk((), 0)
+        hopeful = rows_to_try(diagnosis, nodes)
+        rows = hopeful[nodes.priorities.below(pod.priority, hopeful)]
+        without_victims = len(hopeful) - len(rows)
+        if not len(rows):
+            return Walk((), 0, without_victims)
         ordered = rows[nodes.name_hashes[rows].argsort(kind="stable")].tolist()
         text = f"{self.handle.seed}/{pod.key}/{self._draws}"
-        offset = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % count
-        wanted = min(count, max(self._absolute, count * self._percentage // 100))
-        return Walk(ordered[offset:] + ordered[:offset], wanted)
+        offset = int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little") % len(rows)
+        wanted = min(len(hopeful), max(self._absolute, len(hopeful) * self._percentage // 100))
+        return Walk(ordered[offset:] + ordered[:offset], wanted, without_victims)
 
 
 def _said(status: Status) -> Status:

@@ -17,7 +17,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import Code, Status, error, unresolvable
-from scheduler_core.plugins.default_preemption.victims import NO_VICTIMS, RowOutcome, Trial
+from scheduler_core.plugins.default_preemption.victims import RowOutcome, Trial
 
 _NO_VICTIMS = unresolvable("No preemption victims found for incoming pod")
 _NOT_HELPFUL = "Preemption is not helpful for scheduling"
@@ -30,11 +30,15 @@ class DryRun:
 
     Attributes:
         candidates: Nodes where the pod would fit, those that violate no budget first.
-        failures: Why each other node that was tried is none.
+        failures: Why other nodes that were tried are none, and how many for that.
     """
 
     candidates: tuple[PreemptionCandidate, ...] = ()
-    failures: list[Status] = field(default_factory=list)
+    failures: dict[Status, int] = field(default_factory=dict)
+
+    def fail(self, status: Status, count: int = 1) -> None:
+        """Note that nodes are no candidates."""
+        self.failures[status] = self.failures.get(status, 0) + count
 
     def error(self) -> Status | None:
         """The errors among the failures in one, None if there are none."""
@@ -46,11 +50,13 @@ class DryRun:
     def why_no_candidate(self, node_count: int) -> str:
         """Why there is no candidate at all, over all nodes, in the words of a failed attempt."""
         counts: dict[str, int] = {}
-        for status in self.failures:
+        tried = 0
+        for status, count in self.failures.items():
+            tried += count
             for reason in status.reasons:
-                counts[reason] = counts.get(reason, 0) + 1
-        if len(self.failures) < node_count:
-            counts[_NOT_HELPFUL] = counts.get(_NOT_HELPFUL, 0) + node_count - len(self.failures)
+                counts[reason] = counts.get(reason, 0) + count
+        if tried < node_count:
+            counts[_NOT_HELPFUL] = counts.get(_NOT_HELPFUL, 0) + node_count - tried
         parts = sorted(f"{count} {reason}" for reason, count in counts.items())
         text = f"0/{node_count} nodes are available:"
         return f"{text} {', '.join(parts)}." if parts else text
@@ -61,12 +67,14 @@ class Walk:
     """Where candidates are looked for.
 
     Attributes:
-        rows: Rows in the order in which they are tried.
+        rows: Rows in the order in which they are tried, each with a pod that may be preempted.
         wanted: At how many candidates the walk may end; it goes on until one of them violates no budget.
+        without_victims: How many rows besides could be helped if there were pods to preempt.
     """
 
     rows: Sequence[int]
     wanted: int
+    without_victims: int = 0
 
 
 def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRun:
@@ -80,6 +88,10 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
         diagnosis: Explains verdicts.
     """
     found = DryRun()
+    if walk.without_victims:
+        found.fail(_NO_VICTIMS, walk.without_victims)
+    if not walk.rows:
+        return found
     unharmed: list[PreemptionCandidate] = []
     harmed: list[PreemptionCandidate] = []
     tried = 0
@@ -90,7 +102,7 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
         for row, outcome in _try(handle, state, trial, rows):
             candidate = _judged(outcome, trial.nodes.node_name(row), diagnosis)
             if isinstance(candidate, Status):
-                found.failures.append(candidate)
+                found.fail(candidate)
                 continue
             kept = harmed if candidate.pdb_violations else unharmed
             if len(kept) < walk.wanted:
@@ -123,8 +135,6 @@ def _try(
 def _judged(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
     if isinstance(found, PluginError):
         return error(str(found))
-    if found.verdict == NO_VICTIMS:
-        return _NO_VICTIMS
     if found.verdict:
         return diagnosis.decode(found.verdict)
     if not found.victims:

@@ -23,9 +23,6 @@ from scheduler_core.snapshot.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
-NO_VICTIMS = -(2**31)
-"""The verdict of a row where no pod has a lower priority."""
-
 Importance = tuple[int, datetime]
 ImportanceOf = Callable[[PodInfo], Importance]
 
@@ -69,7 +66,7 @@ class Trial:
 
         Args:
             what_if: The question; pods that it took off stay off.
-            rows: Rows, more than one only if the question is local to rows.
+            rows: Rows with at least one pod of lower priority; more than one only if the question is local to rows.
 
         Returns:
             The outcomes in the order of ``rows``.
@@ -77,12 +74,12 @@ class Trial:
         Raises:
             PluginError: A plugin raised, or answered what the point does not allow.
         """
-        outcomes = {row: RowOutcome(row, NO_VICTIMS) for row in rows}
+        outcomes = {row: RowOutcome(row) for row in rows}
         leaving = {row: list(lower_priority_pods(self.pod, self.nodes, row)) for row in rows}
         for pods in leaving.values():
             for info in pods:
                 what_if.remove(info)
-        _judge(what_if, [outcomes[row] for row in rows if leaving[row]])
+        _judge(what_if, outcomes.values())
         reprieves = [
             _Reprieve(outcomes[row], *self._by_budget(sorted(leaving[row], key=self.importance)))
             for row in rows
@@ -110,8 +107,6 @@ class _Reprieve:
 
 def _judge(what_if: WhatIf, outcomes: Iterable[RowOutcome]) -> None:
     asked = sorted(outcomes, key=lambda outcome: outcome.row)
-    if not asked:
-        return
     verdicts = what_if.judge(np.array([outcome.row for outcome in asked], dtype=np.intp))
     for outcome, verdict in zip(asked, verdicts.tolist(), strict=True):
         outcome.verdict = verdict
