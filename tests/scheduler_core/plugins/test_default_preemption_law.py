@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,6 +22,7 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
 from tests.support.preemption import PreemptionWorld, budget, started
@@ -233,7 +235,13 @@ def test_in_step_equals_one_after_another(cluster: Cluster, enough: int) -> None
 
 def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
     """All that can be read of the columns, the order of each row's pods included."""
+    placed = [info for pods in columns.pods for info in pods.values()]
+    terms = [counts for info in placed for counts in columns.pod_index.terms_about(TermKind.REQUIRED_ANTI, info)]
+    queries = [columns.pod_index.query(term.query) for info in placed for term in info.terms.required_anti]
     return (
+        [(counts.holders.tolist(), counts.sum) for counts in terms],
+        [(counts.total.tolist(), counts.ending.tolist()) for counts in queries],
+        columns.priorities.below(2, np.arange(columns.size)).tolist(),
         columns.requested.tolist(),
         columns.nonzero_requested.tolist(),
         columns.pod_count.tolist(),
