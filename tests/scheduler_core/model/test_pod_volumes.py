@@ -1,0 +1,81 @@
+"""What a pod's volumes ask for, read once."""
+
+import pytest
+
+from scheduler_core.model.pod import (
+    AwsElasticBlockStore,
+    AzureDisk,
+    GcePersistentDisk,
+    InlineCsi,
+    RbdVolume,
+    Volume,
+    VsphereVolume,
+)
+from scheduler_core.model.pod_volumes import NO_VOLUMES, ClaimReference, DiskUse, InlineVolume, PodVolumes, pod_volumes
+from tests.support.builders import pod
+from tests.support.storage import mounts, scratch
+
+GCE_HANDLE = "projects/UNSPECIFIED/zones/UNSPECIFIED/disks/d"
+
+
+@pytest.mark.parametrize(
+    ("volumes", "expected"),
+    [
+        pytest.param([], NO_VOLUMES, id="none"),
+        pytest.param([Volume(name="token"), Volume(csi=InlineCsi("x"))], NO_VOLUMES, id="of-no-matter"),
+        pytest.param(
+            [*mounts("data"), scratch()],
+            PodVolumes(
+                (
+                    ClaimReference("default/data", "data"),
+                    ClaimReference("default/pod-scratch", "pod-scratch", is_ephemeral=True),
+                )
+            ),
+            id="claims",
+        ),
+        pytest.param(
+            [Volume(name="g", gce=GcePersistentDisk("d", read_only=True))],
+            PodVolumes(
+                disks=(DiskUse((("gce", "d"),), read_only=True),),
+                inline=(InlineVolume("g", ("pd.csi.storage.gke.io", GCE_HANDLE)),),
+                drivers=("pd.csi.storage.gke.io",),
+            ),
+            id="disk-that-a-driver-took-over",
+        ),
+        pytest.param(
+            [Volume(name="a", aws=AwsElasticBlockStore("vol-1", read_only=True))],
+            PodVolumes(
+                disks=(DiskUse((("aws", "vol-1"),)),),
+                inline=(InlineVolume("a", ("ebs.csi.aws.com", "vol-1")),),
+                drivers=("ebs.csi.aws.com",),
+            ),
+            id="ebs-is-never-shared",
+        ),
+        pytest.param(
+            [Volume(rbd=RbdVolume(("m", "n", "m"), "i", "p"))],
+            PodVolumes(disks=(DiskUse((("rbd", "p", "i", "m"), ("rbd", "p", "i", "n"))),)),
+            id="one-identity-a-monitor",
+        ),
+        pytest.param(
+            [Volume(vsphere=VsphereVolume("v"))], PodVolumes(drivers=("csi.vsphere.vmware.com",)), id="not-counted"
+        ),
+        pytest.param(
+            [Volume(name="z", azure_disk=AzureDisk("d", "/d", "Shared"))],
+            PodVolumes(
+                inline=(
+                    InlineVolume("z", ("disk.csi.azure.com", ""), "kind(Shared) is not supported in csi migration"),
+                ),
+                drivers=("disk.csi.azure.com",),
+            ),
+            id="untranslatable",
+        ),
+    ],
+)
+def test_volumes_of_a_pod(volumes: list[Volume], expected: PodVolumes) -> None:
+    """Each kind goes where it is looked for."""
+    assert pod_volumes(pod(volumes=volumes)) == expected
+
+
+def test_pods_without_volumes_share_one_value() -> None:
+    """So that it costs a comparison by identity to know that there is nothing to do."""
+    assert pod_volumes(pod(volumes=[Volume(name="token")])) is NO_VOLUMES
