@@ -2,7 +2,7 @@
 
 Owns the order. It must not hold any rule of scheduling or reconciling.
 
-    connect ─▶ serve /livez ─▶ nodes, pods, profiles, kept revisions are read ─▶ first reconcile
+    connect ─▶ serve /livez ─▶ every kind, profiles, kept revisions are read ─▶ first reconcile
             ─▶ schedule, watch, /readyz
             ─▶ SIGTERM, SIGINT or a core task's fault ─▶ no more cycles ─▶ binds end ─▶ writes flushed ─▶ closed
 
@@ -21,14 +21,14 @@ from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
-from bayplan.cluster_sinks import NodeSink, PodSink
+from bayplan.cluster_informers import ClusterInformers
 from bayplan.handlers import watch_custom_resources
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.controller_revisions import ControllerRevisions
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube.informer import Informer, InformerOptions, Resource
+from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.profile_controller import ControllerPorts, ProfileController
@@ -39,20 +39,15 @@ from bayplan.serving.readiness import Readiness
 from bayplan.settings import Settings, revision_namespace, runs_in_cluster
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 log = logging.getLogger(__name__)
 
-_NODES = "nodes are being listed"
-_PODS = "pods are being listed"
 _PROFILES = "profiles are being read"
 _SCHEDULER = "the scheduler has not started"
 _BINDS_PER_CONNECTION = 3
 _FAULT_EXIT_CODE = 1
-# Two watches are no load, so that they need not wait half a minute as those of a thousand kubelets must.
-_INFORMER_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
 
 
 async def run_operator(settings: Settings, stopping: Callable[[float], None]) -> int:
@@ -97,13 +92,10 @@ class Operator:
         registry = in_tree_registry()
         registry.load_entry_points()
         self._scheduler = Scheduler(clock, self._writer, _scheduler_options(settings), registry)
-        self._readiness = Readiness((_NODES, _PODS, _PROFILES, _SCHEDULER))
-        self._nodes: Informer[Node] = Informer(
-            connection, Resource("/api/v1/nodes"), Node, NodeSink(self._scheduler.feed, self._nodes_synced), clock
-        ).configure(_INFORMER_OPTIONS)
-        self._pods: Informer[Pod] = Informer(
-            connection, Resource("/api/v1/pods"), Pod, PodSink(self._scheduler.feed, self._pods_synced), clock
-        ).configure(_INFORMER_OPTIONS)
+        self._scheduler.write_storage_with(StorageWrites(connection, options.request_seconds))
+        self._informers = ClusterInformers(connection, self._scheduler, clock)
+        self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
+        self._informers.report_to(self._readiness)
         resources = CustomResources(connection)
         revisions = ControllerRevisions(connection, revision_namespace(settings))
         self._controller = ProfileController(
@@ -112,7 +104,6 @@ class Operator:
             allow_default_scheduler=settings.allow_default_scheduler,
         )
         self._lists = ProfileLists(resources, self._controller, clock)
-        self._synced = asyncio.Event()
         self._stop_asked = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
@@ -139,14 +130,14 @@ class Operator:
     async def _start(self) -> None:
         log.info("Connecting to %s", self._access.base_url)
         await self._writer.start()
-        self._spawn("watch of nodes", self._nodes.run())
-        self._spawn("watch of pods", self._pods.run())
+        for resource, informer in self._informers:
+            self._spawn(_watch_task(resource), informer.run())
         self._spawn("start", self._start_scheduling())
 
     async def _start_scheduling(self) -> None:
         await self._read_profiles()
         self._readiness.fulfil(_PROFILES)
-        await self._synced.wait()
+        await self._informers.synced.wait()
         self._controller.reconcile()
         # What was listed stays for long: it need not be looked at by each collection.
         gc.collect()
@@ -157,7 +148,8 @@ class Operator:
         watch = watch_custom_resources(self._access, self._controller, self._clock, self._kopf_spawned)
         self._spawn("watch of custom resources", watch)
         self._readiness.fulfil(_SCHEDULER)
-        log.info("Scheduling: %d nodes, %d pods are known", len(self._nodes.known), len(self._pods.known))
+        nodes, pods = self._informers.nodes.known, self._informers.pods.known
+        log.info("Scheduling: %d nodes, %d pods are known", len(nodes), len(pods))
 
     async def _read_profiles(self) -> None:
         backoff = Backoff(0.5, 10.0)
@@ -193,23 +185,11 @@ class Operator:
         address = self._settings.serve_host_and_port
         if address is None:
             return None
-        informers: dict[str, Informer[Any]] = {"nodes": self._nodes, "pods": self._pods}
-        return HealthServer(address, self._readiness, metrics_registry(self._scheduler.context, informers))
-
-    def _nodes_synced(self) -> None:
-        self._readiness.fulfil(_NODES)
-        self._look_if_synced()
-
-    def _pods_synced(self) -> None:
-        self._readiness.fulfil(_PODS)
-        self._look_if_synced()
-
-    def _look_if_synced(self) -> None:
-        if self._nodes.synced and self._pods.synced:
-            self._synced.set()
+        metrics = metrics_registry(self._scheduler.context, self._informers.by_resource)
+        return HealthServer(address, self._readiness, metrics)
 
     def _known_pod(self, namespace: str, name: str) -> Pod | None:
-        return self._pods.known.get(f"{namespace}/{name}")
+        return self._informers.pods.known.get(f"{namespace}/{name}")
 
     # -- stopping -----------------------------------------------------------------------------------------------
 
@@ -236,7 +216,8 @@ class Operator:
         self._stopping(grace)
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
-        early = [name for name in self._tasks if name not in ("watch of nodes", "watch of pods")]
+        watches = {_watch_task(resource) for resource, _ in self._informers}
+        early = [name for name in self._tasks if name not in watches]
         await self._end(early, grace * 0.2)
         await self._scheduler.stop(grace * 0.4)
         await self._writer.stop(max(0.1, deadline - self._clock.now() - grace * 0.2))
@@ -260,6 +241,10 @@ class Operator:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 log.warning("The %s does not end and is left", task.get_name())
+
+
+def _watch_task(resource: str) -> str:
+    return f"watch of {resource}"
 
 
 def _connection_options(settings: Settings) -> ConnectionOptions:

@@ -23,6 +23,10 @@ class InvalidRequestError(ForbiddenError):
     """The API server understood the request and refuses its content (HTTP 400, 405, 406, 415, 422)."""
 
 
+class UnauthorizedError(ForbiddenError):
+    """The API server does not know who asks (HTTP 401)."""
+
+
 class ResourceExpiredError(ClusterWriteError):
     """The resourceVersion or the continue token is too old (HTTP 410): list again."""
 
@@ -46,7 +50,7 @@ class ApiStatus(msgspec.Struct, frozen=True, gc=False):
 _STATUS = msgspec.json.Decoder(ApiStatus)
 
 _BY_STATUS: dict[int, type[ClusterWriteError]] = {
-    401: ForbiddenError,
+    401: UnauthorizedError,
     403: ForbiddenError,
     404: NotFoundError,
     408: WriteTimeoutError,

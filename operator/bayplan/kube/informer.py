@@ -38,6 +38,7 @@ from bayplan.kube.watch_stream import (
     Undecodable,
     WatchEvent,
 )
+from bayplan.kube.watch_trouble import needs_a_person, watch_trouble
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
 
@@ -137,7 +138,7 @@ class Informer(Generic[T]):
         decode_errors: Objects that were skipped, and lines that were no JSON.
         sink_errors: Exceptions of the sink.
         last_event_time: ``clock.now()`` when the server was last heard, bookmarks included.
-        last_error: The last reason for a restart, empty after a success.
+        last_error: The last reason for a restart and its remedy, empty after a success.
     """
 
     def __init__(
@@ -201,11 +202,12 @@ class Informer(Generic[T]):
             if failed or not settled:
                 await self._clock.sleep(self._backoff.next_delay())
 
-    def _note_error(self, error: Exception) -> None:
-        text = str(error)
+    def _note_error(self, error: SchedulerCoreError) -> None:
+        text = watch_trouble(self._resource.path, error)
         # Once per reason: a server that is away for an hour is one line, not thousands.
         if text != self.last_error:
-            _logger.warning("Watch of %s is opened again: %s", self._resource.path, text)
+            level = logging.ERROR if needs_a_person(error) else logging.WARNING
+            _logger.log(level, "Watch of %s is opened again: %s", self._resource.path, text)
         self.last_error = text
 
     def _stream_refused(self, error: InvalidRequestError) -> None:

@@ -1,11 +1,12 @@
 """Whether the process is ready, and what it waits for.
 
-Owns the list of conditions. It must not know what they mean: each is named by whoever fulfils it.
+Owns the list of conditions. It must not know what they mean: each is named by whoever fulfils it, and what keeps it
+from being fulfilled is asked of them when somebody wants to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 
 class Readiness:
@@ -17,7 +18,12 @@ class Readiness:
 
     def __init__(self, conditions: Iterable[str]) -> None:
         self._fulfilled: dict[str, bool] = dict.fromkeys(conditions, False)
+        self._obstacles: dict[str, Callable[[], str]] = {}
         self._stopping = False
+
+    def explain(self, condition: str, obstacle: Callable[[], str]) -> None:
+        """Let ``obstacle`` say what keeps a condition from being fulfilled; empty when nothing is known to."""
+        self._obstacles[condition] = obstacle
 
     def fulfil(self, condition: str) -> None:
         """A condition holds from now on."""
@@ -32,4 +38,9 @@ class Readiness:
         """What is not fulfilled; empty when the process is ready."""
         if self._stopping:
             return ["the process is stopping"]
-        return [condition for condition, fulfilled in self._fulfilled.items() if not fulfilled]
+        return [self._described(condition) for condition, fulfilled in self._fulfilled.items() if not fulfilled]
+
+    def _described(self, condition: str) -> str:
+        obstacle = self._obstacles.get(condition)
+        text = obstacle() if obstacle is not None else ""
+        return f"{condition}: {text}" if text else condition

@@ -11,6 +11,7 @@ from bayplan.kube.api_errors import (
     InvalidRequestError,
     ResourceExpiredError,
     ServerFailedError,
+    UnauthorizedError,
     api_error,
 )
 from bayplan.kube.connection import JSON, ApiConnection, ApiRequest, ConnectionOptions, Lane
@@ -33,7 +34,7 @@ PATH = "/api/v1/things/a"
     ("status", "kind"),
     [
         pytest.param(400, InvalidRequestError, id="bad-request"),
-        pytest.param(401, ForbiddenError, id="unauthorized"),
+        pytest.param(401, UnauthorizedError, id="unauthorized"),
         pytest.param(403, ForbiddenError, id="forbidden"),
         pytest.param(404, NotFoundError, id="not-found"),
         pytest.param(409, ConflictError, id="conflict"),

@@ -1,0 +1,173 @@
+"""The informers of everything that the scheduler reads, each delivering to its feed.
+
+Owns the list: which collection of the API is which struct, and which feed takes it. It must not look into objects. All
+kinds that an in-tree plugin reads are watched whether a live profile enables it or not, so that an edited profile never
+waits for a list. For kind by kind it holds that
+
+    listing --first list complete--> synced
+
+and only when all are synced may the first cycle begin: a pod whose claim or whose namespace is not known yet would be
+decided wrongly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from bayplan.kube.connection import ApiConnection
+from bayplan.kube.informer import Informer, InformerOptions, Resource
+from bayplan.kube.watch_stream import KubeObject
+from bayplan.serving.readiness import Readiness
+from scheduler_core.cycle.cluster_feed import ClusterFeed
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+    VolumeAttachment,
+)
+from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+_NODES = "nodes"
+_PODS = "pods"
+# A dozen watches are no load, so that they need not wait half a minute as those of a thousand kubelets must.
+_OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
+
+SURROUNDINGS: Mapping[str, type[KubeObject]] = {
+    "/api/v1/namespaces": Namespace,
+    "/api/v1/services": Service,
+    "/api/v1/replicationcontrollers": ReplicationController,
+    "/apis/apps/v1/replicasets": ReplicaSet,
+    "/apis/apps/v1/statefulsets": StatefulSet,
+    "/apis/policy/v1/poddisruptionbudgets": PodDisruptionBudget,
+}
+"""Collections that the workload feed takes."""
+
+STORAGE: Mapping[str, type[KubeObject]] = {
+    "/api/v1/persistentvolumes": PersistentVolume,
+    "/api/v1/persistentvolumeclaims": PersistentVolumeClaim,
+    "/apis/storage.k8s.io/v1/storageclasses": StorageClass,
+    "/apis/storage.k8s.io/v1/csinodes": CsiNode,
+    "/apis/storage.k8s.io/v1/csidrivers": CsiDriver,
+    "/apis/storage.k8s.io/v1/csistoragecapacities": CsiStorageCapacity,
+    "/apis/storage.k8s.io/v1/volumeattachments": VolumeAttachment,
+}
+"""Collections that the storage feed takes."""
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class _Feed(Protocol):
+    """What the workload feed and the storage feed have in common."""
+
+    @property
+    def added(self) -> Callable[[Any], None]: ...
+
+    @property
+    def updated(self) -> Callable[[Any, Any], None]: ...
+
+    @property
+    def deleted(self) -> Callable[[Any], None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FeedSink(Generic[T]):
+    """One kind, delivered to the scheduler.
+
+    Attributes:
+        on_add: Takes what has come.
+        on_update: Takes what has changed, the old form first.
+        on_delete: Takes what is gone.
+        on_synced: Told when the first list is complete.
+    """
+
+    on_add: Callable[[T], None]
+    on_update: Callable[[T, T], None]
+    on_delete: Callable[[T], None]
+    on_synced: Callable[[], None]
+
+
+class ClusterInformers:
+    """All informers, by the plural of their resource.
+
+    Args:
+        connection: To the API server.
+        scheduler: Whose feeds take what comes.
+        clock: Time.
+
+    Attributes:
+        nodes: The informer of nodes.
+        pods: The informer of pods.
+        by_resource: Every informer, those two first.
+        synced: Set when every first list is complete.
+    """
+
+    def __init__(self, connection: ApiConnection, scheduler: Scheduler, clock: Clock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._readiness: Readiness | None = None
+        self.synced = asyncio.Event()
+        self.by_resource: dict[str, Informer[Any]] = {}
+        feed: ClusterFeed = scheduler.feed
+        nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._told(_NODES))
+        self.nodes: Informer[Node] = self._informer("/api/v1/nodes", Node, nodes)
+        pods = FeedSink(feed.pod_added, feed.pod_updated, feed.pod_deleted, self._told(_PODS))
+        self.pods: Informer[Pod] = self._informer("/api/v1/pods", Pod, pods)
+        self._watch(SURROUNDINGS, scheduler.workload_feed)
+        self._watch(STORAGE, scheduler.storage_feed)
+
+    def __iter__(self) -> Iterator[tuple[str, Informer[Any]]]:
+        return iter(self.by_resource.items())
+
+    @property
+    def conditions(self) -> tuple[str, ...]:
+        """What must be fulfilled before the first cycle, in the words of ``/readyz``."""
+        return tuple(_condition(resource) for resource in self.by_resource)
+
+    def report_to(self, readiness: Readiness) -> None:
+        """Fulfil the :attr:`conditions` of ``readiness``, and say there what keeps one from being fulfilled."""
+        self._readiness = readiness
+        for resource, informer in self:
+            readiness.explain(_condition(resource), _obstacle(informer))
+
+    def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
+        for path, kind in kinds.items():
+            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._told(_resource(path)))
+            self._informer(path, kind, sink)
+
+    def _informer(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
+        self.by_resource[_resource(path)] = informer.configure(_OPTIONS)
+        return informer
+
+    def _told(self, resource: str) -> Callable[[], None]:
+        return lambda: self._kind_synced(resource)
+
+    def _kind_synced(self, resource: str) -> None:
+        if self._readiness is not None:
+            self._readiness.fulfil(_condition(resource))
+        if all(informer.synced for informer in self.by_resource.values()):
+            self.synced.set()
+
+
+def _resource(path: str) -> str:
+    return path.rpartition("/")[2]
+
+
+def _condition(resource: str) -> str:
+    return f"{resource} are being listed"
+
+
+def _obstacle(informer: Informer[Any]) -> Callable[[], str]:
+    return lambda: informer.last_error
