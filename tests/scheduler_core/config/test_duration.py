@@ -1,0 +1,74 @@
+"""Durations: Go's notation, read and written back."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduler_core.config.duration import Duration, format_duration, parse_duration, seconds
+from scheduler_core.errors import ConfigError
+
+READABLE = [
+    pytest.param("0", 0, "0s", id="zero-needs-no-unit"),
+    pytest.param("15s", 15_000_000_000, "15s", id="seconds"),
+    pytest.param("1m30s", 90_000_000_000, "1m30s", id="minutes-and-seconds"),
+    pytest.param("90s", 90_000_000_000, "1m30s", id="seconds-become-minutes"),
+    pytest.param("1h", 3_600_000_000_000, "1h0m0s", id="hours-show-minutes"),
+    pytest.param("100ms", 100_000_000, "100ms", id="milliseconds"),
+    pytest.param("1.5s", 1_500_000_000, "1.5s", id="fraction"),
+    pytest.param("1500ms", 1_500_000_000, "1.5s", id="milliseconds-become-seconds"),
+    pytest.param(".5h", 1_800_000_000_000, "30m0s", id="fraction-without-a-whole"),
+    pytest.param("1.s", 1_000_000_000, "1s", id="point-without-a-fraction"),
+    pytest.param("2us", 2_000, "2µs", id="microseconds-in-letters"),
+    pytest.param("2µs", 2_000, "2µs", id="micro-sign"),
+    pytest.param("2μs", 2_000, "2µs", id="greek-mu"),
+    pytest.param("7ns", 7, "7ns", id="nanoseconds"),
+    pytest.param("0.3ns", 0, "0s", id="below-a-nanosecond-is-cut"),
+    pytest.param("-2s", -2_000_000_000, "-2s", id="negative"),
+    pytest.param("+2s", 2_000_000_000, "2s", id="plus"),
+    pytest.param("1s1h", 3_601_000_000_000, "1h0m1s", id="any-order"),
+    pytest.param("2562047h47m16.854775807s", 2**63 - 1, "2562047h47m16.854775807s", id="longest"),
+]
+
+
+@pytest.mark.parametrize(("text", "nanoseconds", "written"), READABLE)
+def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
+    """A duration is read to the nanosecond and written as Go writes it."""
+    duration = parse_duration(text)
+    assert (duration.nanoseconds, str(duration)) == (nanoseconds, written)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        pytest.param("", "write numbers with units", id="empty"),
+        pytest.param("15", "write numbers with units", id="no-unit"),
+        pytest.param("15 s", "write numbers with units", id="space"),
+        pytest.param("5sec", "write numbers with units", id="unknown-unit"),
+        pytest.param("s", "write numbers with units", id="no-number"),
+        pytest.param(".s", "write numbers with units", id="point-alone"),
+        pytest.param("--1s", "write numbers with units", id="two-signs"),
+        pytest.param("1s-1s", "write numbers with units", id="sign-inside"),
+        pytest.param("1d", "write numbers with units", id="days"),
+        pytest.param("٣s", "write numbers with units", id="digits-of-another-script"),
+        pytest.param("2562047h47m16.854775808s", "less than 292 years", id="too-long-a-time"),
+        pytest.param("9" * 5000 + "s", "at most 128 characters", id="too-long-a-text"),
+    ],
+)
+def test_what_is_no_duration(text: str, told: str) -> None:
+    """What is no duration is refused with what to write instead, and not repeated at length."""
+    with pytest.raises(ConfigError, match=told) as raised:
+        parse_duration(text)
+    assert len(str(raised.value)) < 200
+
+
+@given(st.integers(min_value=-(2**63) + 1, max_value=2**63 - 1))
+def test_what_is_written_is_read_back(nanoseconds: int) -> None:
+    """Every duration is written so that it is read back as it was."""
+    assert parse_duration(format_duration(Duration(nanoseconds))).nanoseconds == nanoseconds
+
+
+def test_seconds() -> None:
+    """Seconds go in and come out."""
+    assert (seconds(1.5), seconds(1.5).seconds) == (Duration(1_500_000_000), 1.5)

@@ -1,0 +1,87 @@
+"""Names: what Kubernetes takes as label key, label value and extended resource."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.config.kubernetes_names import (
+    extended_resource_problems,
+    label_value_problems,
+    qualified_name_problems,
+)
+
+LONG_PREFIX = ".".join(["a" * 49] * 5)  # 249 characters, a valid DNS name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("cpu", id="plain"),
+        pytest.param("A", id="one-letter"),
+        pytest.param("topology.kubernetes.io/zone", id="prefixed"),
+        pytest.param("a_b.c-d", id="inner-marks"),
+        pytest.param("a" * 63, id="longest-name"),
+        pytest.param(LONG_PREFIX + "/a", id="long-prefix"),
+    ],
+)
+def test_good_qualified_names(name: str) -> None:
+    """What the API server takes as a label key is taken."""
+    assert qualified_name_problems(name) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("", ["1 to 63 letters"], id="empty"),
+        pytest.param("a b", ["1 to 63 letters"], id="space"),
+        pytest.param("-a", ["1 to 63 letters"], id="mark-at-the-start"),
+        pytest.param("a.", ["1 to 63 letters"], id="mark-at-the-end"),
+        pytest.param("a\n", ["1 to 63 letters"], id="line-end"),
+        pytest.param("a" * 64, ["1 to 63 letters"], id="too-long"),
+        pytest.param("a/b/c", ["at most one slash"], id="two-slashes"),
+        pytest.param("Example.com/a", ["lower case"], id="upper-case-prefix"),
+        pytest.param("/a", ["lower case"], id="empty-prefix"),
+        pytest.param(LONG_PREFIX + ".abcd/a", ["at most 253"], id="prefix-too-long"),
+        pytest.param("A/", ["lower case", "1 to 63 letters"], id="both-parts"),
+    ],
+)
+def test_bad_qualified_names(name: str, told: list[str]) -> None:
+    """Each bad part of a name is told."""
+    problems = qualified_name_problems(name)
+    assert len(problems) == len(told)
+    assert all(words in problem for words, problem in zip(told, problems, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("value", "good"),
+    [
+        pytest.param("", True, id="empty"),
+        pytest.param("europe-west1_b.2", True, id="marks"),
+        pytest.param("a" * 63, True, id="longest"),
+        pytest.param("a" * 64, False, id="too-long"),
+        pytest.param("-5", False, id="begins-with-a-mark"),
+        pytest.param("a/b", False, id="slash"),
+        pytest.param("a\n", False, id="line-end"),
+    ],
+)
+def test_label_values(value: str, good: bool) -> None:
+    """A label value may be empty, else it has at most 63 characters and a letter or digit at both ends."""
+    assert (label_value_problems(value) == []) is good
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        pytest.param("example.com/gpu", "", id="good"),
+        pytest.param("cpu", "belongs to Kubernetes", id="native"),
+        pytest.param("kubernetes.io/gpu", "belongs to Kubernetes", id="kubernetes-domain"),
+        pytest.param("a.kubernetes.io/gpu", "belongs to Kubernetes", id="below-the-kubernetes-domain"),
+        pytest.param("requests.example.com/gpu", "must not begin with", id="quota-prefix"),
+        pytest.param("example.com/g pu", "1 to 63 letters", id="no-name"),
+        pytest.param(LONG_PREFIX + "/gpu", "too long", id="no-room-for-the-quota-prefix"),
+    ],
+)
+def test_extended_resources(name: str, told: str) -> None:
+    """An extended resource has a domain of its own and leaves room for a quota's prefix."""
+    problems = extended_resource_problems(name)
+    assert told in problems[0] if told else problems == []
