@@ -46,8 +46,10 @@ def test_prints_tables() -> None:
     assert result.stdout.splitlines() == [
         "POD            PROFILE            NODE  WHY NOT",
         "default/small  default-scheduler  n",
-        "shop/large     default-scheduler  -     0/1 nodes are available: 1 Insufficient cpu. no new claims to "
-        "deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling.",
+        (
+            "shop/large     default-scheduler  -     0/1 nodes are available: 1 Insufficient cpu. no new claims to "
+            "deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
+        ),
         "",
         "NODE  PODS    CPU       MEMORY",
         "n     1/10  0.5/4  12%   1/8Gi  12%",
