@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -15,41 +16,42 @@ from scheduler_core.model.storage import (
     CsiNodeSpec,
     StorageObject,
 )
-from scheduler_core.snapshot.storage_index import StorageIndex, object_key
+from scheduler_core.snapshot.storage_index import object_key
 from tests.support.scheduling import Rig, rig
 from tests.support.storage import attachment, capacity, claim, csi_driver, storage_class, volume
 
-KINDS = [
-    pytest.param(volume("v"), volume("v", size="9Gi"), "volumes", Resource.PERSISTENT_VOLUME, id="PersistentVolume"),
-    pytest.param(claim("c"), claim("c", volume="v"), "claims", Resource.PERSISTENT_VOLUME_CLAIM, id="claim"),
-    pytest.param(
-        storage_class("s"), storage_class("s", waits=False), "classes", Resource.STORAGE_CLASS, id="StorageClass"
-    ),
-    pytest.param(
-        CsiNode(AnnotatedMeta("n")),
-        CsiNode(AnnotatedMeta("n"), CsiNodeSpec((CsiNodeDriver("d"),))),
-        "csi_nodes",
-        Resource.CSI_NODE,
-        id="CSINode",
-    ),
-    pytest.param(
-        csi_driver("d"), csi_driver("d", reports_capacity=False), "drivers", Resource.CSI_DRIVER, id="CSIDriver"
-    ),
-    pytest.param(
-        capacity("r", "s", "1Gi", on={}),
-        capacity("r", "s", "2Gi", on={}),
-        "capacities",
-        Resource.CSI_STORAGE_CAPACITY,
-        id="CSIStorageCapacity",
-    ),
-    pytest.param(
-        attachment("a", "d", "n", "v"),
-        attachment("a", "d", "m", "v"),
-        "attachments",
-        Resource.VOLUME_ATTACHMENT,
-        id="VolumeAttachment",
-    ),
+
+@dataclass(frozen=True)
+class Kind:
+    """An object, another form of it, its table in the index and its name in events."""
+
+    first: StorageObject
+    other: StorageObject
+    table: str
+    resource: Resource
+
+    def known(self, made: Rig) -> object:
+        """What the index shows of the object."""
+        table = getattr(made.context.cache.columns.storage, self.table)
+        return table.get(object_key(self.first.metadata))
+
+
+_BARE_NODE = CsiNode(AnnotatedMeta("n"))
+_NODE = CsiNode(AnnotatedMeta("n"), CsiNodeSpec((CsiNodeDriver("d"),)))
+_WAITING, _AT_ONCE = storage_class("s"), storage_class("s", waits=False)
+_ROOM, _MORE_ROOM = capacity("r", "s", "1Gi", on={}), capacity("r", "s", "2Gi", on={})
+_REPORTS, _SILENT = csi_driver("d"), csi_driver("d", reports_capacity=False)
+_HERE, _THERE = attachment("a", "d", "n", "v"), attachment("a", "d", "m", "v")
+ROWS = [
+    Kind(volume("v"), volume("v", size="9Gi"), "volumes", Resource.PERSISTENT_VOLUME),
+    Kind(claim("c"), claim("c", volume="v"), "claims", Resource.PERSISTENT_VOLUME_CLAIM),
+    Kind(_WAITING, _AT_ONCE, "classes", Resource.STORAGE_CLASS),
+    Kind(_BARE_NODE, _NODE, "csi_nodes", Resource.CSI_NODE),
+    Kind(_REPORTS, _SILENT, "drivers", Resource.CSI_DRIVER),
+    Kind(_ROOM, _MORE_ROOM, "capacities", Resource.CSI_STORAGE_CAPACITY),
+    Kind(_HERE, _THERE, "attachments", Resource.VOLUME_ATTACHMENT),
 ]
+KINDS = [pytest.param(row, id=row.resource.value) for row in ROWS]
 
 Told = list[tuple[ClusterEvent, object | None, object | None]]
 
@@ -78,42 +80,32 @@ def of_version(shown: StorageObject, version: str) -> Any:
     return replace(shown, metadata=metadata)
 
 
-def known(storage: StorageIndex, table: str, shown: StorageObject) -> object:
-    """What a table of the index shows of an object."""
-    return getattr(storage, table).get(object_key(shown.metadata))
-
-
-@pytest.mark.parametrize(("first", "other", "table", "resource"), KINDS)
-def test_each_change_reaches_index_and_queue(
-    made: Rig, told: Told, first: StorageObject, other: StorageObject, table: str, resource: Resource
-) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_change_reaches_index_and_queue(made: Rig, told: Told, kind: Kind) -> None:
     """Coming, changing and going are told as such, with the object before and after."""
-    storage, feed = made.context.cache.columns.storage, made.scheduler.storage_feed
-    feed.added(first)
-    assert known(storage, table, first) is first
-    feed.updated(first, other)
-    assert known(storage, table, first) is other
-    feed.deleted(other)
-    assert known(storage, table, first) is None
+    feed = made.scheduler.storage_feed
+    feed.added(kind.first)
+    assert kind.known(made) is kind.first
+    feed.updated(kind.first, kind.other)
+    assert kind.known(made) is kind.other
+    feed.deleted(kind.other)
+    assert kind.known(made) is None
     assert told == [
-        (ClusterEvent(resource, Action.ADD), None, first),
-        (ClusterEvent(resource, Action.UPDATE_OTHER), first, other),
-        (ClusterEvent(resource, Action.DELETE), other, None),
+        (ClusterEvent(kind.resource, Action.ADD), None, kind.first),
+        (ClusterEvent(kind.resource, Action.UPDATE_OTHER), kind.first, kind.other),
+        (ClusterEvent(kind.resource, Action.DELETE), kind.other, None),
     ]
 
 
-@pytest.mark.parametrize(("first", "other", "table", "resource"), KINDS)
-def test_a_new_version_of_the_same_wakes_nobody(
-    made: Rig, told: Told, first: StorageObject, other: StorageObject, table: str, resource: Resource
-) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_version_of_the_same_wakes_nobody(made: Rig, told: Told, kind: Kind) -> None:
     """It is taken over, since writes are held against it, but there is nothing in it for a pod."""
-    del other, resource
     feed = made.scheduler.storage_feed
-    feed.added(first)
+    feed.added(kind.first)
     told.clear()
-    same = of_version(first, "7")
-    feed.updated(first, same)
-    assert known(made.context.cache.columns.storage, table, first) is same
+    same = of_version(kind.first, "7")
+    feed.updated(kind.first, same)
+    assert kind.known(made) is same
     assert told == []
 
 
