@@ -61,8 +61,16 @@ class ConfigModel(BaseModel):
         return {
             key: value
             for key, value in data.items()
-            if value is not None and not (key in cls.zero_is_unset and value in ("", 0, "0", "0s"))
+            if value is not None and not (key in cls.zero_is_unset and cls._is_zero(key, value))
         }
+
+    @classmethod
+    def _is_zero(cls, key: str, value: object) -> bool:
+        """Whether a value is the zero of its field's type; the text "0" is none for a number, nor is false."""
+        default = next(info.default for info in cls.model_fields.values() if info.alias == key)
+        if isinstance(default, (int, float)):
+            return isinstance(value, (int, float)) and not isinstance(value, bool) and value == 0
+        return value in ("", "0", "0s")
 
     @model_validator(mode="after")
     def _judge_rules(self) -> Self:

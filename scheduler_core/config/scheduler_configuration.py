@@ -118,7 +118,7 @@ class KubeSchedulerConfiguration(ConfigModel):
         """Add the default profile, name a single one, and profile contention as long as profiling is on."""
         if not isinstance(data, Mapping):
             return data
-        profiles = data.get("profiles") or [{}]
+        profiles = [{}] if data.get("profiles") in (None, [], ()) else data["profiles"]
         if isinstance(profiles, (list, tuple)) and len(profiles) == 1 and isinstance(profiles[0], Mapping):
             only = profiles[0]
             if only.get("schedulerName", only.get("scheduler_name")) is None:

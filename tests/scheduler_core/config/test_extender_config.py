@@ -1,0 +1,108 @@
+"""Extenders: defaults and every rule, of one and among several."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.config.duration import seconds
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import validate
+from tests.support.problems import problems_in
+
+
+def extender(**fields: Any) -> dict[str, Any]:
+    return {"urlPrefix": "http://extender", **fields}
+
+
+def managing(*names: str) -> dict[str, Any]:
+    return extender(managedResources=[{"name": name} for name in names])
+
+
+def problems(*extenders: dict[str, Any]) -> list[str]:
+    return problems_in(lambda: validate(ProfileConfig, {"schedulerName": "batch", "extenders": list(extenders)}))
+
+
+def test_defaults() -> None:
+    """A call may take five seconds, nothing is verified twice, and the extender is needed."""
+    made = validate(Extender, extender())
+    assert (made.http_timeout, made.weight, made.enable_https, made.ignorable) == (seconds(5), 0, False, False)
+
+
+def test_a_zero_timeout_is_unset() -> None:
+    """A timeout of zero takes the default, as in kube-scheduler."""
+    assert validate(Extender, extender(httpTimeout="0s")).http_timeout == seconds(5)
+
+
+@pytest.mark.parametrize(
+    "extenders",
+    [
+        pytest.param([extender()], id="only-an-address"),
+        pytest.param([extender(prioritizeVerb="p", weight=1)], id="scoring"),
+        pytest.param([extender(weight=0, filterVerb="f")], id="no-weight-without-scoring"),
+        pytest.param([extender(bindVerb="b"), extender()], id="one-binder"),
+        pytest.param([managing("example.com/a"), managing("example.com/b")], id="different-resources"),
+        pytest.param([extender(enableHTTPS=True, tlsConfig={"caFile": "/ca"})], id="authority"),
+        pytest.param([extender(tlsConfig={"certFile": "/c", "keyData": "aGVsbG8="})], id="client-certificate"),
+        pytest.param([extender(tlsConfig={"insecure": True, "caFile": ""})], id="empty-is-unset"),
+    ],
+)
+def test_good_extenders(extenders: list[dict[str, Any]]) -> None:
+    """What kube-scheduler takes is taken."""
+    assert problems(*extenders) == []
+
+
+BAD = [
+    pytest.param([extender(urlPrefix="")], ["extenders[0].urlPrefix: must not be empty"], id="empty-address"),
+    pytest.param([{"filterVerb": "f"}], ["extenders[0].urlPrefix: is required"], id="no-address"),
+    pytest.param([extender(prioritizeVerb="p")], ["extenders[0].weight: must be at least 1"], id="no-weight"),
+    pytest.param([extender(prioritizeVerb="p", weight=-1)], ["extenders[0].weight: must be at"], id="negative-weight"),
+    pytest.param(
+        [extender(bindVerb="b"), extender(bindVerb="b"), extender(bindVerb="b")],
+        ["extenders[1].bindVerb: only one", "extenders[2].bindVerb: only one"],
+        id="three-binders",
+    ),
+    pytest.param([managing("cpu")], ['extenders[0].managedResources[0].name: "cpu" belongs'], id="native-resource"),
+    pytest.param(
+        [managing("example.com/a", "example.com/a")],
+        ['extenders[0].managedResources[1].name: "example.com/a" is managed by an earlier'],
+        id="repeated-resource",
+    ),
+    pytest.param(
+        [managing("example.com/a"), managing("example.com/a")],
+        ['extenders[1].managedResources[0].name: "example.com/a" is managed by an earlier'],
+        id="resource-of-another-extender",
+    ),
+    pytest.param(
+        [extender(tlsConfig={"insecure": True, "caData": "aGVsbG8="})],
+        ["extenders[0].tlsConfig.insecure: cannot be true beside"],
+        id="insecure-with-authority",
+    ),
+    pytest.param(
+        [extender(tlsConfig={"certFile": "/c"})], ["extenders[0].tlsConfig: a client certificate needs"], id="no-key"
+    ),
+    pytest.param(
+        [extender(tlsConfig={"keyData": "aGVsbG8="})],
+        ["extenders[0].tlsConfig: a client certificate needs"],
+        id="no-certificate",
+    ),
+    pytest.param([extender(tlsConfig={"caData": "%"})], ["extenders[0].tlsConfig.caData: must be base64"], id="base64"),
+    pytest.param([extender(httpTimeout="5sec")], ['extenders[0].httpTimeout: "5sec" is not a duration'], id="timeout"),
+    pytest.param([extender(enableHttps=True)], ["extenders[0].enableHttps: unknown field"], id="spelling"),
+]
+
+
+@pytest.mark.parametrize(("extenders", "told"), BAD)
+def test_bad_extenders(extenders: list[dict[str, Any]], told: list[str]) -> None:
+    """Every broken rule is told at the extender that breaks it."""
+    found = problems(*extenders)
+    assert len(found) == len(told)
+    assert all(problem.startswith(words) for problem, words in zip(found, told, strict=True))
+
+
+def test_the_key_is_not_shown() -> None:
+    """The client's key does not appear where the model is printed."""
+    tls = {"certData": "aGVsbG8=", "keyData": "c2VjcmV0"}
+    assert "c2VjcmV0" not in repr(validate(Extender, extender(tlsConfig=tls)))

@@ -1,0 +1,213 @@
+"""KubeSchedulerConfiguration: its defaults, every rule of its top level, and the way to profiles."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from scheduler_core.config.duration import seconds
+from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration, parse_configuration
+from tests.support.problems import paths_in, problems_in
+
+
+def document(**fields: Any) -> dict[str, Any]:
+    return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **fields}
+
+
+def read(**fields: Any) -> KubeSchedulerConfiguration:
+    return parse_configuration(document(**fields))
+
+
+def sorted_by(name: str, plugin: str, args: dict[str, Any] | None = None) -> dict[str, Any]:
+    config = [] if args is None else [{"name": plugin, "args": args}]
+    plugins = {"queueSort": {"enabled": [{"name": plugin}], "disabled": [{"name": "*"}]}}
+    return {"schedulerName": name, "plugins": plugins, "pluginConfig": config}
+
+
+def test_defaults() -> None:
+    """An empty file is kube-scheduler's default."""
+    made = read()
+    assert [profile.scheduler_name for profile in made.profiles] == ["default-scheduler"]
+    assert (made.parallelism, made.percentage_of_nodes_to_score) == (16, 0)
+    assert (made.pod_initial_backoff_seconds, made.pod_max_backoff_seconds) == (1, 10)
+    assert (made.enable_profiling, made.enable_contention_profiling, made.delay_cache_until_active) == (
+        True,
+        True,
+        False,
+    )
+    assert (made.client_connection.qps, made.client_connection.burst) == (50.0, 100)
+    election = made.leader_election
+    assert (election.leader_elect, election.resource_lock) == (True, "leases")
+    assert (election.lease_duration, election.renew_deadline, election.retry_period) == tuple(map(seconds, (15, 10, 2)))
+    assert (election.resource_namespace, election.resource_name) == ("kube-system", "kube-scheduler")
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        pytest.param({}, True, id="with-profiling"),
+        pytest.param({"enableProfiling": False}, None, id="without-profiling"),
+        pytest.param({"enableContentionProfiling": False}, False, id="as-told"),
+    ],
+)
+def test_contention_profiling(fields: dict[str, Any], expected: bool | None) -> None:
+    """Contention is profiled as long as profiling is on and nothing else is said."""
+    assert read(**fields).enable_contention_profiling is expected
+
+
+def test_profile_configs() -> None:
+    """What the file says for all stands in each profile, but for a percentage of its own; 0 is the formula."""
+    made = read(
+        percentageOfNodesToScore=30,
+        podMaxBackoffSeconds=20,
+        extenders=[{"urlPrefix": "http://extender"}],
+        profiles=[{"schedulerName": "a"}, {"schedulerName": "b", "percentageOfNodesToScore": 50}],
+    )
+    one, other = made.profile_configs()
+    assert (one.scheduler_name, one.percentage_of_nodes_to_score, one.pod_max_backoff_seconds) == ("a", 30, 20)
+    assert (other.scheduler_name, other.percentage_of_nodes_to_score) == ("b", 50)
+    assert one.extenders == other.extenders == made.extenders
+    assert read().profile_configs()[0].percentage_of_nodes_to_score == 0
+
+
+GOOD = [
+    pytest.param({"profiles": []}, id="no-profiles"),
+    pytest.param({"profiles": [{"pluginConfig": []}]}, id="one-unnamed-profile"),
+    pytest.param({"podMaxBackoffSeconds": 1}, id="equal-backoffs"),
+    pytest.param({"leaderElection": {"leaderElect": False, "resourceLock": "endpoints"}}, id="no-election-no-rules"),
+    pytest.param({"leaderElection": {"leaseDuration": "0s"}}, id="zero-is-the-default"),
+    pytest.param({"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 1})]}, id="one-queue-sort"),
+    pytest.param({"profiles": [{"plugins": {"placementScore": {}, "placementGenerate": None}}]}, id="placement-empty"),
+    pytest.param({"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another"),
+    pytest.param({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "EBSLimits"}]}}}]}, id="legacy-plugin"),
+]
+
+
+@pytest.mark.parametrize("fields", GOOD)
+def test_good_configurations(fields: dict[str, Any]) -> None:
+    """What kube-scheduler takes, and the legacy plugins of older files, are taken."""
+    assert problems_in(lambda: read(**fields)) == []
+
+
+BAD = [
+    pytest.param({"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, ["apiVersion: must be"], id="version"),
+    pytest.param({"kind": "Scheduler"}, ['kind: must be "KubeSchedulerConfiguration", not "Scheduler"'], id="kind"),
+    pytest.param({"parallelism": 0}, ["parallelism: must be greater than 0, not 0"], id="parallelism"),
+    pytest.param({"percentageOfNodesToScore": 101}, ["percentageOfNodesToScore: must be at most 100"], id="percentage"),
+    pytest.param({"podInitialBackoffSeconds": 0}, ["podInitialBackoffSeconds: must be greater than 0"], id="initial"),
+    pytest.param({"podMaxBackoffSeconds": 0}, ["podMaxBackoffSeconds: must be at least podInitialB"], id="max-backoff"),
+    pytest.param(
+        {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
+        ['profiles[1].schedulerName: "a" is taken by an earlier profile'],
+        id="name-taken",
+    ),
+    pytest.param(
+        {"profiles": [{"schedulerName": "a"}, {}]}, ["profiles[1].schedulerName: is required with"], id="name-missing"
+    ),
+    pytest.param(
+        {"profiles": [{"schedulerName": ""}]}, ["profiles[0].schedulerName: is required with"], id="name-empty"
+    ),
+    pytest.param(
+        {"profiles": [{"schedulerName": "a", "percentageOfNodesToScore": -1}]},
+        ["profiles[0].percentageOfNodesToScore: must be at least 0"],
+        id="percentage-of-a-profile",
+    ),
+    pytest.param(
+        {"profiles": [{"pluginConfig": [{"name": "Own"}, {"name": "Own"}]}]},
+        ['profiles[0].pluginConfig[1].name: "Own" is configured by'],
+        id="configured-twice",
+    ),
+    pytest.param(
+        {"profiles": [{"pluginConfig": [{"name": "VolumeBinding", "args": {"bindTimeoutSeconds": -1}}]}]},
+        ["profiles[0].pluginConfig[0].args.bindTimeoutSeconds: must be at least 0"],
+        id="args",
+    ),
+    pytest.param(
+        {"profiles": [sorted_by("a", "S"), sorted_by("b", "T")]},
+        ["profiles[1].plugins.queueSort: must be the same in all profiles"],
+        id="two-queue-sorts",
+    ),
+    pytest.param(
+        {"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 2})]},
+        ["profiles[1].pluginConfig: the args of the queueSort plugin must be the same"],
+        id="queue-sort-args",
+    ),
+    pytest.param(
+        {"profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "A"}]}}}]},
+        ["profiles[0].plugins.placementScore: unknown field"],
+        id="placement",
+    ),
+    pytest.param(
+        {"leaderElection": {"leaseDuration": "10s"}},
+        ["leaderElection.leaseDuration: must be greater than renewDeadline (10s), not 10s"],
+        id="lease-no-longer-than-its-renewal",
+    ),
+    pytest.param(
+        {"leaderElection": {"retryPeriod": "-1s"}}, ["leaderElection.retryPeriod: must be greater than 0s"], id="retry"
+    ),
+    pytest.param(
+        {"leaderElection": {"resourceLock": "endpoints"}}, ['leaderElection.resourceLock: must be "leases"'], id="lock"
+    ),
+    pytest.param(
+        {"clientConnection": {"burst": -1}}, ["clientConnection.burst: must be at least 0, not -1"], id="burst"
+    ),
+    pytest.param(
+        {"extenders": [{"urlPrefix": "http://e", "prioritizeVerb": "p"}]},
+        ["extenders[0].weight: must be at least 1"],
+        id="extender",
+    ),
+    pytest.param({"paralelism": 4}, ["paralelism: unknown field"], id="typo"),
+    pytest.param({"profiles": {}}, ["profiles: must be a list, not a mapping"], id="empty-mapping-for-a-list"),
+]
+
+
+@pytest.mark.parametrize(("fields", "told"), BAD)
+def test_bad_configurations(fields: dict[str, Any], told: list[str]) -> None:
+    """What kube-scheduler refuses is refused, once, with the field's path."""
+    found = problems_in(lambda: read(**fields))
+    assert len(found) == len(told)
+    assert all(problem.startswith(words) for problem, words in zip(found, told, strict=True))
+
+
+def test_all_problems_at_once() -> None:
+    """A file with many faults is told all of them, args included, with the paths of the file as written."""
+    faults = {
+        "kind": "Scheduler",
+        "parallelism": 0,
+        "podMaxBackoffSeconds": 0,
+        "profiles": [
+            {"schedulerName": "a", "plugins": {"score": {"enabled": [{"name": "A", "weight": -1}, {"name": "*"}]}}},
+            {
+                "schedulerName": "a",
+                "pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 101}}],
+            },
+        ],
+        "extenders": [{"urlPrefix": "http://e", "bindVerb": "b"}, {"bindVerb": "b", "urlPrefix": "http://f"}],
+    }
+    assert sorted(paths_in(lambda: parse_configuration(document(**faults)))) == [
+        "extenders[1].bindVerb",
+        "kind",
+        "parallelism",
+        "podMaxBackoffSeconds",
+        "profiles[0].plugins.score.enabled[0].weight",
+        "profiles[0].plugins.score.enabled[1].name",
+        "profiles[1].pluginConfig[0].args.hardPodAffinityWeight",
+        "profiles[1].schedulerName",
+    ]
+
+
+@pytest.mark.parametrize(
+    "profiles",
+    [
+        pytest.param("a", id="text"),
+        pytest.param([None], id="null-entry"),
+        pytest.param([{"pluginConfig": "x"}], id="text-for-a-list"),
+        pytest.param([{"pluginConfig": [3]}], id="number-for-an-entry"),
+        pytest.param([{"pluginConfig": [{"name": 3, "args": []}]}], id="number-for-a-name"),
+        pytest.param([{"plugins": ["x"]}], id="list-for-plugins"),
+    ],
+)
+def test_shapes_that_make_no_sense(profiles: object) -> None:
+    """A document of another shape is refused like any other."""
+    assert problems_in(lambda: read(profiles=profiles))
