@@ -67,6 +67,7 @@ def test_simulate_and_run_place_alike(own_plane: ControlPlane, tmp_path: Path, s
     gated = {name for name in served if "scheduling gates" in told[name][1]}
 
     with OperatorProcess(own_plane.kubeconfig, tmp_path / "operator.log", [f"--seed={seed}"]) as operator:
+        operator.start()
         deadline = time.monotonic() + _WAIT_SECONDS
         while True:
             found = on_server(own_plane)
