@@ -23,6 +23,8 @@ from scheduler_core.snapshot.storage_index import KnownVolume
 NONE = -1
 
 _KEPT_AFFINITIES = 16_384
+_FEW_ROWS = 16
+_BATCH = 2048
 
 _Mask = NDArray[np.bool_]
 _RowNumbers = NDArray[np.intp]
@@ -83,7 +85,10 @@ def match_volumes(
 
 
 class _Choice:
-    """One claim's choice, with the choices of those before it."""
+    """One claim's choice, with the choices of those before it.
+
+    Volumes that few nodes reach are taken up together: a class may have one for every node.
+    """
 
     def __init__(
         self,
@@ -108,51 +113,52 @@ class _Choice:
         for known in storage.volumes_kept_for(claim):
             if _could_serve(known, claim, size):
                 # Where it cannot be reached the claim gets nothing else: the volume was promised to it.
-                self._close(known, self._where_free(known))
+                self._take([known], [np.flatnonzero(self._open)], promised=True)
+        batch: list[KnownVolume] = []
+        rows_of_batch: list[_RowNumbers] = []
         for known in storage.free_volumes(claim.class_name):
             if not self._left:
                 return
-            if _could_serve(known, claim, size) and _is_on_offer(known, claim, selector):
-                self._take(known)
+            if not (_could_serve(known, claim, size) and _is_on_offer(known, claim, selector)):
+                continue
+            rows = np.flatnonzero(self._open) if known.affinity is None else self._reach.rows(known.affinity)
+            batch.append(known)
+            rows_of_batch.append(rows)
+            if len(rows) > _FEW_ROWS or len(batch) == _BATCH:
+                self._take(batch, rows_of_batch)
+                batch, rows_of_batch = [], []
+        if batch:
+            self._take(batch, rows_of_batch)
 
-    def _take(self, known: KnownVolume) -> None:
-        rows = None if known.affinity is None else self._reach.rows(known.affinity)
-        taken = np.flatnonzero(self._open) if rows is None else rows[self._open[rows]]
-        self._assign(known, self._not_chosen_before(known, taken))
-
-    def _where_free(self, known: KnownVolume) -> _RowNumbers:
-        return self._not_chosen_before(known, np.flatnonzero(self._open))
-
-    def _close(self, known: KnownVolume, rows: _RowNumbers) -> None:
-        if known.affinity is None:
-            self._assign(known, rows)
-            return
-        reached = np.zeros(len(self._open), dtype=np.bool_)
-        reached[self._reach.rows(known.affinity)] = True
-        self._assign(known, rows[reached[rows]])
-        self._shut(rows[~reached[rows]])
-
-    def _not_chosen_before(self, known: KnownVolume, rows: _RowNumbers) -> _RowNumbers:
-        number = self._numbers.get(known.volume.metadata.name)
-        if number is not None:
+    def _take(self, batch: list[KnownVolume], rows_of_batch: list[_RowNumbers], *, promised: bool = False) -> None:
+        """Give open rows the first volume of a batch that they reach and that no earlier claim has there."""
+        rows = np.concatenate(rows_of_batch)
+        positions = np.repeat(np.arange(len(batch)), [len(each) for each in rows_of_batch])
+        free = self._open[rows]
+        if self._volumes:
+            unknown = len(self._volumes)
+            known_as = [self._numbers.get(known.volume.metadata.name, unknown) for known in batch]
+            numbers = np.array(known_as, dtype=np.int32)[positions]
             for choice in self._earlier:
-                rows = rows[choice[rows] != number]
-        return rows
-
-    def _assign(self, known: KnownVolume, rows: _RowNumbers) -> None:
-        if not len(rows):
-            return
-        name = known.volume.metadata.name
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._numbers[name] = len(self._volumes)
-            self._volumes.append(known)
-        self.result[rows] = number
-        self._shut(rows)
-
-    def _shut(self, rows: _RowNumbers) -> None:
+                free &= choice[rows] != numbers
+        rows, firsts = np.unique(rows[free], return_index=True)
+        positions = positions[free][firsts]
         self._open[rows] = False
         self._left -= len(rows)
+        affinity = batch[0].affinity
+        if promised and affinity is not None:
+            reached = np.isin(rows, self._reach.rows(affinity), assume_unique=True)
+            rows, positions = rows[reached], positions[reached]
+        numbered = np.empty(len(batch), dtype=np.int32)
+        for position in np.unique(positions).tolist():
+            numbered[position] = self._number(batch[position])
+        self.result[rows] = numbered[positions]
+
+    def _number(self, known: KnownVolume) -> int:
+        number = self._numbers.setdefault(known.volume.metadata.name, len(self._volumes))
+        if number == len(self._volumes):
+            self._volumes.append(known)
+        return number
 
 
 def _could_serve(known: KnownVolume, claim: PersistentVolumeClaim, size: int) -> bool:
