@@ -1,0 +1,137 @@
+"""Pods with claims from the queue to the bind: which storage events wake them, and how their claims are bound first."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.model.storage import SELECTED_NODE, StorageObject
+from tests.support.builders import node, pod
+from tests.support.scheduling import BARE, Rig, plugin_set, rig
+from tests.support.storage import (
+    RecordingStorageWriter,
+    attachment,
+    capacity,
+    claim,
+    csi_driver,
+    csi_node,
+    mounts,
+    storage_class,
+    volume,
+)
+
+STORAGE_PLUGINS = ("VolumeRestrictions", "NodeVolumeLimits", "VolumeBinding", "VolumeZone")
+WEB = pod("web", volumes=mounts("data"))
+DRIVER = "disk.example.com"
+WOKEN = ("backoff", "active")
+
+
+def world(*storage: StorageObject) -> Rig:
+    """A scheduler with the storage plugins, one node and one pod with a claim."""
+    made = rig(defaults=Plugins(multi_point=plugin_set(*STORAGE_PLUGINS, *BARE)))
+    for shown in storage:
+        made.scheduler.storage_feed.added(shown)
+    made.add(node("n0"), WEB)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("before", "event"),
+    [
+        pytest.param([], claim(volume="pv"), id="claim-comes"),
+        pytest.param([claim(volume="pv")], volume("pv"), id="volume-comes"),
+        pytest.param([claim(storage_class="late")], storage_class("late", DRIVER), id="class-comes"),
+        pytest.param(
+            [claim(), storage_class("local", DRIVER), csi_driver(DRIVER)],
+            capacity("c", "local", "9Gi", on={}),
+            id="room-comes",
+        ),
+    ],
+)
+def test_event_that_helps_wakes_the_pod(before: list[StorageObject], event: StorageObject) -> None:
+    """After which it is tried again."""
+    made = world(*before)
+    assert made.decide() is None
+    assert made.place(WEB) == "unschedulable"
+    made.scheduler.storage_feed.added(event)
+    assert made.place(WEB) in WOKEN
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(claim("other"), id="claim-of-another-pod"),
+        pytest.param(attachment("va", DRIVER, "n0", None), id="attachment"),
+        pytest.param(csi_driver(DRIVER), id="driver"),
+    ],
+)
+def test_event_that_does_not_help(event: StorageObject) -> None:
+    """The pod stays where it is."""
+    made = world()
+    assert made.decide() is None
+    made.scheduler.storage_feed.added(event)
+    assert made.place(WEB) == "unschedulable"
+
+
+def test_end_of_an_attachment_makes_room() -> None:
+    """It was the last that the node can attach."""
+    made = world(claim(volume="pv"), volume("pv", csi=(DRIVER, "h")), volume("old", csi=(DRIVER, "o")))
+    feed = made.scheduler.storage_feed
+    feed.added(csi_node("n0", {DRIVER: 1}))
+    feed.added(attachment("va", DRIVER, "n0", "old"))
+    assert made.decide() is None
+    assert made.condition.message == "0/1 nodes are available: 1 node(s) exceed max volume count."
+    feed.deleted(attachment("va", DRIVER, "n0", "old"))
+    assert made.place(WEB) in WOKEN
+
+
+async def test_pod_is_bound_after_its_claim() -> None:
+    """The node is selected, the provisioner makes the volume, and the pod follows."""
+    made = world(claim(), storage_class("local", DRIVER))
+    writer = made.context.storage_writer = RecordingStorageWriter()
+    attempt = asyncio.create_task(made.attempt())
+    await made.until(lambda: bool(writer.claims))
+    assert made.bound == {}
+    selected = writer.claims[0]
+    assert selected.metadata.annotations == {SELECTED_NODE: "n0"}
+    feed = made.scheduler.storage_feed
+    feed.added(volume("pv-1", kept_for=selected))
+    feed.updated(claim(), claim(volume="pv-1", annotations={SELECTED_NODE: "n0"}, version="9"))
+    await made.until(lambda: made.clock.pending > 0)
+    made.clock.advance(1)
+    assert await attempt == "n0"
+    assert made.bound == {"web": "n0"}
+
+
+async def test_pod_whose_volume_fails_is_tried_again() -> None:
+    """As after an error, and the node is free."""
+    made = world(claim(), storage_class("local", DRIVER))
+    writer = made.context.storage_writer = RecordingStorageWriter()
+    attempt = asyncio.create_task(made.attempt())
+    await made.until(lambda: bool(writer.claims))
+    made.scheduler.storage_feed.updated(claim(), claim(annotations={"x": "y"}, version="9"))
+    await made.until(lambda: made.clock.pending > 0)
+    made.clock.advance(1)
+    assert await attempt == ""
+    assert made.place(WEB) == "errorBackoff"
+    assert made.context.cache.columns.pod_count.tolist() == [0]
+
+
+async def test_two_pods_do_not_get_the_same_volume() -> None:
+    """The second is decided while the first still waits for its binding."""
+    made = world(claim(), claim("other"), storage_class(), volume("pv"))
+    writer = made.context.storage_writer = RecordingStorageWriter()
+    attempt = asyncio.create_task(made.attempt())
+    await made.until(lambda: bool(writer.volumes))
+    rival = pod("rival", volumes=mounts("other"))
+    made.add(rival)
+    assert made.decide() is None
+    assert made.place(rival) == "unschedulable"
+    feed = made.scheduler.storage_feed
+    feed.updated(volume("pv"), writer.volumes[0])
+    feed.updated(claim(), claim(volume="pv", version="9"))
+    await made.until(lambda: made.clock.pending > 0)
+    made.clock.advance(1)
+    assert await attempt == "n0"
