@@ -30,7 +30,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
-from scheduler_core.runtime.framework_instance import FrameworkInstance, build_instance
+from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -122,8 +122,16 @@ class Scheduler:
         Raises:
             ConfigError: With every problem of the profile.
         """
-        handle = PluginHandle(self.context, config.scheduler_name)
-        instance = build_instance(config, self.registry, self._defaults, lambda _: handle)
+        return self.build_planned(plan_profile(config, self.registry, self._defaults))
+
+    def build_planned(self, plan: ProfilePlan) -> FrameworkInstance:
+        """Make an instance of a profile that has been read, as :meth:`build` does.
+
+        Raises:
+            ConfigError: With every problem of the profile.
+        """
+        handle = PluginHandle(self.context, plan.config.scheduler_name)
+        instance = build_planned(plan, self.registry, lambda _: handle)
         handle.attach(instance)
         return instance
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -57,10 +58,10 @@ class FrameworkInstance:
         scores: Score plugins with their weights.
     """
 
-    def __init__(self, config: ProfileConfig, resolved: ResolvedPlugins, plugins: Mapping[str, Plugin]) -> None:
-        self.config = config
-        self.revision = config.revision()
-        self.resolved = resolved
+    def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
+        self.config = plan.config
+        self.revision = plan.revision
+        self.resolved = resolved = plan.resolved
         self.plugins = plugins
 
         def at(point: str, kind: type[T]) -> tuple[T, ...]:
@@ -131,6 +132,57 @@ HandleFactory = Callable[[str], Handle]
 """Makes the handle of a profile from its scheduler name."""
 
 
+@dataclass(frozen=True, slots=True)
+class ProfilePlan:
+    """What a profile asks for, read and judged, before anything is instantiated. Instances may share one.
+
+    Attributes:
+        config: The profile.
+        revision: The hash of it.
+        resolved: Plugin names and weights per point.
+        args: Each enabled plugin's args that could be read; None for a plugin that takes none.
+        problems: What is wrong with the profile; with any no instance comes of it.
+    """
+
+    config: ProfileConfig
+    revision: str
+    resolved: ResolvedPlugins
+    args: Mapping[str, BaseModel | None]
+    problems: tuple[Problem, ...]
+
+
+def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -> ProfilePlan:
+    """Resolve a profile's plugins and read their args.
+
+    Args:
+        config: The profile.
+        registry: The plugins that exist.
+        defaults: The default plugin set.
+
+    Returns:
+        The plan, with the problems: unknown plugins, bad args, no or several QueueSort plugins, no Bind plugin.
+    """
+    resolved, found = resolve(config.plugins, defaults, registry)
+    problems = list(found)
+    given = {entry.name: (index, entry.args) for index, entry in enumerate(config.plugin_config)}
+    for name, (index, _) in given.items():
+        message = unknown_config_problem(name, registry)
+        if message:
+            problems.append(Problem(f"pluginConfig[{index}].name", message))
+    enabled = dict.fromkeys(entry.name for entries in resolved.values() for entry in entries)
+    plugin_args: dict[str, BaseModel | None] = {}
+    for name in dict.fromkeys([*enabled, *(name for name in given if name in registry)]):
+        index, args = given.get(name, (-1, {}))
+        try:
+            read = _read(name, args, f"pluginConfig[{index}]", registry)
+        except ConfigError as error:
+            problems += error.problems
+            continue
+        if name in enabled:
+            plugin_args[name] = read
+    return ProfilePlan(config, config.revision(), resolved, plugin_args, tuple(problems))
+
+
 def build_instance(
     config: ProfileConfig, registry: Registry, defaults: Plugins, make_handle: HandleFactory
 ) -> FrameworkInstance:
@@ -146,34 +198,36 @@ def build_instance(
         The instance, not yet live.
 
     Raises:
-        ConfigError: With every problem: unknown plugins, bad args, no or several QueueSort plugins, no Bind plugin, a
-            plugin that cannot be made.
+        ConfigError: With every problem of the plan, and plugins that cannot be made.
     """
-    resolved, problems = resolve(config.plugins, defaults, registry)
-    problems = list(problems)
-    given = {entry.name: (index, entry.args) for index, entry in enumerate(config.plugin_config)}
-    for name, (index, _) in given.items():
-        message = unknown_config_problem(name, registry)
-        if message:
-            problems.append(Problem(f"pluginConfig[{index}].name", message))
-    enabled = dict.fromkeys(entry.name for entries in resolved.values() for entry in entries)
+    return build_planned(plan_profile(config, registry, defaults), registry, make_handle)
+
+
+def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFactory) -> FrameworkInstance:
+    """Instantiate a profile that has been read, whole or not at all.
+
+    Args:
+        plan: The profile; what is made of it does not change it.
+        registry: The plugins that exist.
+        make_handle: Makes the plugins' handle.
+
+    Raises:
+        ConfigError: With every problem of the plan, and plugins that cannot be made.
+    """
+    config, problems = plan.config, list(plan.problems)
+    paths = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(config.plugin_config)}
     handle = make_handle(config.scheduler_name)
     plugins: dict[str, Plugin] = {}
-    for name in dict.fromkeys([*enabled, *(name for name in given if name in registry)]):
-        index, args = given.get(name, (-1, {}))
+    for name, args in plan.args.items():
         try:
-            read = _read(name, args, f"pluginConfig[{index}]", registry)
-            if name in enabled:
-                plugins[name] = _make(
-                    name, read, f"pluginConfig[{index}]" if index >= 0 else "plugins", registry, handle
-                )
+            plugins[name] = _make(name, args, paths.get(name, "plugins"), registry, handle)
         except ConfigError as error:
             problems += error.problems
     if problems:
         _close_all(plugins)
         raise ConfigError(problems)
     try:
-        return FrameworkInstance(config, resolved, plugins)
+        return FrameworkInstance(plan, plugins)
     except Exception as error:
         _close_all(plugins)
         message = f"the plugins cannot be wired together: {error}; see the operator's log, or disable the faulty plugin"

@@ -5,15 +5,13 @@ Owns the command's options and streams. It must not decide or word anything itse
 
 from __future__ import annotations
 
+import os
 import sys
 
 import click
 
-from bayplan.conformance.attempt import attempt_case
-from bayplan.conformance.cases import STANDARD_INPUT, decode_case, read_lines
-from bayplan.conformance.results import result_line
-from scheduler_core.errors import ConfigError, SchedulerCoreError
-from scheduler_core.in_tree import default_plugins, in_tree_registry
+from bayplan.conformance.cases import STANDARD_INPUT
+from bayplan.conformance.run import run_cases
 
 
 @click.command(short_help="Show what every plugin says about a pod.")
@@ -24,40 +22,40 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
     metavar="FILE",
     help="Conformance cases, one JSON object a line, plain or gzip; - reads standard input.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    default=os.cpu_count() or 1,
+    show_default="cores",
+    help="Processes that work on cases; 1 answers line by line.",
+)
 @click.pass_context
-def explain(context: click.Context, source: str) -> None:
+def explain(context: click.Context, source: str, workers: int) -> None:
     """Show what every plugin says about a pod.
 
     With --cases, one attempt is made for the pod of each case and one JSON result a line is written in the conformance
     format, in the order of the cases. A case that cannot be run is reported on standard error and left out; the exit
     code is then 1.
     """
-    failed = _run_cases(source)
+    failed = _run_cases(source, workers)
     if failed:
         click.echo(f"{failed} cases could not be run", err=True)
         context.exit(1)
 
 
-def _run_cases(source: str) -> int:
-    registry, defaults = in_tree_registry(), default_plugins()
+def _run_cases(source: str, workers: int) -> int:
     output = sys.stdout.buffer
     noted: set[str] = set()
     failed = 0
-    for number, line in enumerate(read_lines(source), start=1):
-        name = ""
-        try:
-            case = decode_case(line)
-            name = case.name
-            outcome = attempt_case(case, registry, defaults)
-        except SchedulerCoreError as error:
+    for answers in run_cases(source, workers):
+        output.write(answers.output)
+        for number, name, problem in answers.problems:
             failed += 1
-            click.echo(f"{_place(source, number, name)}: {_flat(error)}", err=True)
-            continue
-        for plugin in outcome.left_out:
+            click.echo(f"{_place(source, number, name)}: {problem}", err=True)
+        for plugin in answers.left_out:
             if plugin not in noted:
                 noted.add(plugin)
                 click.echo(f"note: plugin {plugin} is not built yet and left out of the cases' profiles", err=True)
-        output.write(result_line(name, outcome.examination))
     output.flush()
     return failed
 
@@ -65,7 +63,3 @@ def _run_cases(source: str) -> int:
 def _place(source: str, number: int, name: str) -> str:
     file = "standard input" if source == STANDARD_INPUT else source
     return f"{file}, line {number}{f' ({name})' if name else ''}"
-
-
-def _flat(error: SchedulerCoreError) -> str:
-    return "; ".join(str(problem) for problem in error.problems) if isinstance(error, ConfigError) else str(error)

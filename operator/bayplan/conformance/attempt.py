@@ -7,14 +7,20 @@ very one that runs in a cluster, and nothing of one case can reach the next.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Generic, TypeVar
 
-from bayplan.conformance.cases import Case, profile_of
+from bayplan.conformance.cases import Case, CaseProfile, profile_of
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.examination import Examination, examine
 from scheduler_core.framework.registry import Registry
+from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler
+
+_T = TypeVar("_T")
+_PLANS = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +50,7 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     """
     profile = profile_of(case, registry)
     scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
-    instance = scheduler.build(profile.config)
+    instance = scheduler.build_planned(_plan(_ById(profile), _ById(registry), _ById(defaults)))
     feed = scheduler.feed
     columns = scheduler.context.cache.columns
     for surrounding in case.surroundings:
@@ -59,3 +65,24 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     examination = examine(scheduler.context, instance, info)
     instance.retire()
     return CaseOutcome(examination, profile.left_out)
+
+
+class _ById(Generic[_T]):
+    """A key that equals only itself: profiles of the same text are one object already, and hashing one is dear."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: _T) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _ById) and self.value is other.value
+
+
+@lru_cache(maxsize=_PLANS)
+def _plan(profile: _ById[CaseProfile], registry: _ById[Registry], defaults: _ById[Plugins]) -> ProfilePlan:
+    """Read a profile once for all its cases: plugins are made anew for each, what they are made from is the same."""
+    return plan_profile(profile.value.config, registry.value, defaults.value)

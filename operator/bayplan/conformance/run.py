@@ -1,0 +1,149 @@
+"""Runs many cases: line by line in this process, or in chunks over several.
+
+Owns the spreading of work and the order of answers, which is that of the lines. It must not know what an answer says.
+Why processes: an attempt is pure computation that shares nothing with the next, and one interpreter uses one core.
+
+A case that cannot be run never stops the others: it is a problem of its own line.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+from collections import deque
+from collections.abc import Iterable, Iterator
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from itertools import islice
+
+from bayplan.conformance.attempt import attempt_case
+from bayplan.conformance.cases import decode_case, read_lines
+from bayplan.conformance.results import result_line
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.errors import ConfigError, SchedulerCoreError
+from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+
+_CHUNK_LINES = 24
+"""Large enough that handing lines over costs little beside running them, small enough to keep all processes busy."""
+
+_CHUNKS_AHEAD_PER_WORKER = 3
+"""Bounds what is read ahead of the slowest answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """What came of some lines.
+
+    Attributes:
+        output: A result line for each case that could be run, in order.
+        problems: Line number, name ("" if unknown) and what is wrong, for each of the others.
+        left_out: Plugins that the cases' profiles enable and that do not exist here.
+    """
+
+    output: bytes
+    problems: tuple[tuple[int, str, str], ...]
+    left_out: tuple[str, ...]
+
+
+def run_cases(source: str, workers: int = 1) -> Iterator[Answers]:
+    """Run the cases of a file.
+
+    Args:
+        source: A path, plain or gzip, or ``-`` for standard input.
+        workers: Processes; 1 for this one alone, which then answers line by line.
+
+    Yields:
+        Answers, in the order of the lines.
+
+    Raises:
+        ConfigError: The file cannot be read.
+    """
+    lines = enumerate(read_lines(source), start=1)
+    if workers == 1:
+        for numbered in lines:
+            yield answer([numbered])
+        return
+    chunks = _chunked(lines)
+    first = next(chunks, None)
+    second = next(chunks, None)
+    if first is None:
+        return
+    if second is None:
+        yield answer(first)
+        return
+    yield from _spread(first, second, chunks, workers)
+
+
+def answer(lines: Iterable[tuple[int, bytes]]) -> Answers:
+    """Run some lines in this process.
+
+    Args:
+        lines: Their numbers and texts.
+    """
+    registry, defaults = _plugins()
+    output: list[bytes] = []
+    problems: list[tuple[int, str, str]] = []
+    left_out: dict[str, None] = {}
+    for number, line in lines:
+        name = ""
+        try:
+            case = decode_case(line)
+            name = case.name
+            outcome = attempt_case(case, registry, defaults)
+            output.append(result_line(name, outcome.examination))
+            left_out.update(dict.fromkeys(outcome.left_out))
+        except SchedulerCoreError as error:
+            problems.append((number, name, _flat(error)))
+        except Exception as error:  # noqa: BLE001 - our own fault in one case must not cost the answers to the others
+            message = f"{type(error).__name__}: {error}; this is a fault of Bayplan: please report it with the case"
+            problems.append((number, name, message))
+    return Answers(b"".join(output), tuple(problems), tuple(left_out))
+
+
+def _spread(
+    first: list[tuple[int, bytes]],
+    second: list[tuple[int, bytes]],
+    rest: Iterator[list[tuple[int, bytes]]],
+    workers: int,
+) -> Iterator[Answers]:
+    # Forked processes have every module imported already; where there is no fork, the platform's way will do.
+    methods = multiprocessing.get_all_start_methods()
+    context = multiprocessing.get_context("fork" if "fork" in methods else None)
+    _plugins()
+    with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
+        pending: deque[Future[Answers]] = deque(pool.submit(_answer_chunk, chunk) for chunk in (first, second))
+        for chunk in rest:
+            pending.append(pool.submit(_answer_chunk, chunk))
+            if len(pending) >= workers * _CHUNKS_AHEAD_PER_WORKER:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def _begin_worker() -> None:
+    # What was imported lives as long as the process: the collector need not look at it again and again.
+    gc.freeze()
+    gc.disable()
+
+
+def _answer_chunk(chunk: list[tuple[int, bytes]]) -> Answers:
+    answers = answer(chunk)
+    # The worlds of cases are cyclic; collecting them between chunks is cheaper than whenever the counters say so.
+    gc.collect()
+    return answers
+
+
+def _chunked(lines: Iterator[tuple[int, bytes]]) -> Iterator[list[tuple[int, bytes]]]:
+    while chunk := list(islice(lines, _CHUNK_LINES)):
+        yield chunk
+
+
+@cache
+def _plugins() -> tuple[Registry, Plugins]:
+    return in_tree_registry(), default_plugins()
+
+
+def _flat(error: SchedulerCoreError) -> str:
+    return "; ".join(str(problem) for problem in error.problems) if isinstance(error, ConfigError) else str(error)
