@@ -40,6 +40,7 @@ class Examination:
         pre_filter_nodes: The only nodes that PreFilter leaves, which may not exist; None for all.
         nominated_only: Whether the pod's nominated node fits, so that no other was looked at.
         rejected: Each node that does not fit, and why.
+        rejected_by: Plugins whose events may bring the pod back; empty if it fits.
         feasible: Nodes that fit, in the order of rows.
         scores: Each Score plugin's part, int64 per node of ``feasible``; plugins that were skipped are absent.
         totals: int64 per node of ``feasible``; empty where no Score plugin is enabled.
@@ -57,6 +58,7 @@ class Examination:
     pre_filter_nodes: frozenset[str] | None = None
     nominated_only: bool = False
     rejected: dict[str, Status] = field(default_factory=dict)
+    rejected_by: frozenset[str] = frozenset()
     feasible: tuple[str, ...] = ()
     scores: dict[str, PluginScores] = field(default_factory=dict)
     totals: NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
@@ -83,6 +85,7 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
     rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
     found.gate = rules.gate(queued)
     if not found.gate.is_success:
+        found.rejected_by = frozenset((found.gate.plugin,))
         return found
     attempt = Attempt(queued, pod, instance, context.clock.now())
     try:
@@ -107,6 +110,7 @@ def _note_nodes(context: CycleContext, feasible: Feasible, found: Examination) -
     found.feasible = tuple(columns.node_name(row) for row in feasible.rows.tolist())
     if not found.feasible:
         found.message = diagnosis.message()
+        found.rejected_by = frozenset(diagnosis.rejected_by)
     if not diagnosis.pre_filter.is_success or feasible.nominated_only:
         return
     statuses: dict[int, Status] = {}

@@ -147,6 +147,21 @@ class PreFilterExtensions(ABC):
         """``removed`` has been taken off ``row``, as seen by ``pod``."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """An amount of which a node has too little for a pod.
+
+    Attributes:
+        resource: The resource's name, such as ``cpu`` or ``pods``.
+        needed: What the pod needs; cpu in milli, everything else in whole units.
+        free: What is free, in the same unit; below 0 where the node is overcommitted.
+    """
+
+    resource: str
+    needed: int
+    free: int
+
+
 class FilterPlugin(Plugin):
     """Rules out nodes, all at once."""
 
@@ -169,6 +184,11 @@ class FilterPlugin(Plugin):
     @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """What ``code``, which this plugin answered in the same attempt, means."""
+
+    def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
+        """Of what a row that was rejected has too little; () (the default) where a reason says it all."""
+        del state, pod, nodes, row
+        return ()
 
 
 class NodeFilterPlugin(Plugin):

@@ -126,16 +126,25 @@ def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None)
     return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry))
 
 
-async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, registry: Registry) -> SimulationResult:
-    clock, world = SimulatedClock(), MemoryCluster()
-    settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
-    scheduler = Scheduler(clock, world, settings, registry)
+def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:
+    """Let a scheduler have the profiles and see the objects of a cluster; nothing is placed by this.
+
+    Raises:
+        ConfigError: A profile is not valid.
+    """
     activate_profiles(scheduler, cluster)
     world.watch(scheduler.feed)
     for node in cluster.nodes:
         scheduler.feed.node_added(node)
     for pod in cluster.pods:
         world.add_pod(pod)
+
+
+async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, registry: Registry) -> SimulationResult:
+    clock, world = SimulatedClock(), MemoryCluster()
+    settings = SchedulerOptions(seed=options.seed, percentage_of_nodes_to_score=options.percentage_of_nodes_to_score)
+    scheduler = Scheduler(clock, world, settings, registry)
+    populate(scheduler, world, cluster)
     waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.is_terminal]
     # The queue forgets a pod that was bound, so what it knows is looked up before.
     queued = {pod.metadata.uid: scheduler.context.queue.find(pod.metadata.uid) for pod in waiting}

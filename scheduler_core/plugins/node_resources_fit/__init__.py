@@ -23,6 +23,7 @@ from scheduler_core.framework.extension_points import (
     Reads,
     ScorePlugin,
     Scores,
+    Shortage,
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Status
@@ -88,6 +89,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         if demand is None:
             demand = self._fit_demand(pod, self.handle.nodes.resources)
         return demand.explain(code)
+
+    def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
+        """Every resource that is short on a row, and a place for the pod."""
+        del state
+        return self._fit_demand(pod, nodes.resources).shortages(nodes, row)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Note what the pod adds to a node; never skipped, since every pod adds something."""

@@ -16,8 +16,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.framework.extension_points import Codes
+from scheduler_core.framework.extension_points import Codes, Shortage
 from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.model.pod_requests import PODS
 from scheduler_core.snapshot.interning import Interner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 
@@ -91,6 +92,24 @@ class FitDemand:
         reasons = [_TOO_MANY_PODS_REASON] if too_many else []
         reasons += [f"Insufficient {name}" for name, short in zip(self.names, bits, strict=True) if short]
         return unresolvable(*reasons) if too_small else unschedulable(*reasons)
+
+    def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
+        """What is short on one row, places for pods first.
+
+        Args:
+            nodes: The columns.
+            row: The row.
+
+        Returns:
+            The amounts in the units of the columns.
+        """
+        places = int(nodes.allowed_pods[row] - nodes.pod_count[row])
+        found = [] if places > 0 else [Shortage(PODS, 1, places)]
+        for (column, amount), name in zip(self.amounts, self.names, strict=True):
+            free = int(nodes.allocatable[column, row] - nodes.requested[column, row])
+            if free < amount:
+                found.append(Shortage(name, amount, free))
+        return tuple(found)
 
     def _judge_in_bit_sets(self, nodes: NodeColumns, rows: Rows, bit_sets: Interner[bytes]) -> Codes | None:
         full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]

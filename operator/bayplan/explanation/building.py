@@ -1,0 +1,276 @@
+"""Builds an explanation: one examined attempt, the nearest nodes, the events that would help.
+
+Owns the choice of what is told, and the headline. It must not decide anything itself: each part is asked of the
+scheduler that would schedule the pod. Nothing in that scheduler is different afterwards.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from msgspec.structs import replace
+
+from bayplan.explanation.model import (
+    Amount,
+    Explanation,
+    Lack,
+    NodeCounts,
+    NodeLacks,
+    NodeScore,
+    PluginRejections,
+    Preemption,
+    ReasonCount,
+    ScorePart,
+    Unblocking,
+    Verdict,
+    Victim,
+)
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.examination import Examination, examine
+from scheduler_core.cycle.near_misses import NearMiss, near_misses
+from scheduler_core.cycle.node_selection import find_feasible, select_node
+from scheduler_core.cycle.unblocking import unblocking_events, without_pod
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod import Pod
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_AS_IF_NEW = "the pod has its node; what is said of nodes and scores is how it would be if it were placed anew now"
+
+
+@dataclass(frozen=True, slots=True)
+class ExplanationOptions:
+    """How much is told.
+
+    Attributes:
+        nearest: Nodes of which it is told what they lack.
+        scored: Nodes of which scores are told.
+    """
+
+    nearest: int = 5
+    scored: int = 5
+
+
+def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
+    """Explain one pod.
+
+    Args:
+        context: A scheduler's, between two cycles; it holds the cluster and the live profiles.
+        pod: The pod as the API server shows it; it may be known to the scheduler or not.
+        options: How much is told.
+
+    Returns:
+        The explanation; a plugin's fault is told in it.
+
+    Raises:
+        QuantityError: A quantity of the pod cannot be read.
+    """
+    told = options or ExplanationOptions()
+    if pod.is_terminal or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
+        headline = "has ended" if pod.is_terminal else "is being deleted"
+        return _bare(pod, Verdict.ENDED, f"pod {pod.key} {headline}: it is not scheduled")
+    instance = context.profiles.get(pod.spec.scheduler_name)
+    placed = context.cache.get(pod.metadata.uid)
+    node = pod.spec.node_name or ("" if placed is None else placed.info.node_name)
+    if instance is None:
+        return _without_profile(context, pod, node)
+    with without_pod(context.cache.columns, None if placed is None else placed.info):
+        waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
+        built = _examined(context, instance, waiting, told)
+    return _as_placed(context, built, pod, node) if node else built
+
+
+def _bare(pod: Pod, verdict: Verdict, headline: str, node: str = "") -> Explanation:
+    meta = pod.metadata
+    return Explanation(
+        namespace=meta.namespace,
+        name=meta.name,
+        scheduler_name=pod.spec.scheduler_name,
+        verdict=verdict,
+        headline=headline,
+        node=node or None,
+    )
+
+
+def _without_profile(context: CycleContext, pod: Pod, node: str) -> Explanation:
+    name = pod.spec.scheduler_name
+    if node:
+        return _bare(pod, Verdict.PLACED, f'pod {pod.key} is on node {node}; no profile serves "{name}" here', node)
+    names = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
+    headline = f'no profile serves schedulerName "{name}" of pod {pod.key}; there are: {names}'
+    return _bare(pod, Verdict.NO_PROFILE, headline)
+
+
+def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -> Explanation:
+    headline = f"pod {pod.key} is on node {node} already"
+    waiting = context.waiting.get(pod.metadata.uid)
+    if waiting is not None:
+        plugins = ", ".join(waiting.pending_plugins())
+        headline = f"pod {pod.key} holds node {node} and waits at Permit for {plugins}"
+    elif not pod.spec.node_name:
+        headline = f"pod {pod.key} is being bound to node {node}"
+    notices = (_AS_IF_NEW, *built.notices)
+    return replace(
+        built, verdict=Verdict.PLACED, headline=headline, node=node, preemption=None, unblocking=(), notices=notices
+    )
+
+
+def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told: ExplanationOptions) -> Explanation:
+    info = context.cache.columns.compile_pod(pod)
+    found = examine(context, instance, info)
+    notices: list[str] = []
+    misses: tuple[NearMiss, ...] = ()
+    node = ""
+    if found.feasible and not found.error:
+        node = _destination(context, instance, info)
+    elif not found.error:
+        try:
+            misses = near_misses(context, instance, found, told.nearest)
+        except SchedulerCoreError as error:
+            notices.append(f"the nearest nodes cannot be told: {error}")
+    if found.nominated_only:
+        notices.append(f"node {pod.status.nominated_node_name} is promised to the pod, so no other was looked at")
+    verdict = _verdict(found)
+    return Explanation(
+        namespace=pod.metadata.namespace,
+        name=pod.metadata.name,
+        scheduler_name=instance.name,
+        verdict=verdict,
+        headline=_headline(verdict, found, context.cache.columns.count, node),
+        node=node or None,
+        tied=found.best if node else (),
+        message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
+        nodes=NodeCounts(context.cache.columns.count, len(found.feasible)),
+        rejections=_rejections(found),
+        nearest=tuple(_node_lacks(miss) for miss in misses),
+        scores=_scores(found, told.scored),
+        preemption=_preemption(found),
+        unblocking=_unblocking(context, instance, found, misses),
+        notices=tuple(notices),
+    )
+
+
+def _destination(context: CycleContext, instance: FrameworkInstance, info: PodInfo) -> str:
+    """The node that the pod's next attempt would choose, ties settled as that attempt would."""
+    known = context.queue.find(info.uid)
+    queued = QueuedPod(info, context.clock.now(), 0)
+    queued.attempts = 1 if known is None else known.attempts + 1
+    attempt = Attempt(queued, info, instance, queued.timestamp)
+    return select_node(context, attempt, find_feasible(context, attempt, everywhere=True))
+
+
+def _verdict(found: Examination) -> Verdict:
+    if found.error or (not found.gate.is_success and not found.gate.is_rejected):
+        return Verdict.ERROR
+    if not found.gate.is_success:
+        return Verdict.GATED
+    return Verdict.FITS if found.feasible else Verdict.UNSCHEDULABLE
+
+
+def _headline(verdict: Verdict, found: Examination, count: int, node: str) -> str:
+    name = f"pod {found.pod.key}"
+    match verdict:
+        case Verdict.ERROR:
+            return f"{name} cannot be decided: {found.error or found.gate.message}"
+        case Verdict.GATED:
+            return f"{name} is gated by {found.gate.plugin}: {found.gate.message}"
+        case Verdict.FITS:
+            ties = len(found.best)
+            tied = f", one of {ties} equally good ones" if ties > 1 else ""
+            return f"{name} would go to node {node}{tied}; it fits on {len(found.feasible)} of {_nodes(count)}"
+        case _:
+            if not count:
+                return f"{name} fits nowhere: there are no nodes"
+            plan = found.preemption
+            acts = plan is not None and plan.result.status.is_success and plan.result.nominated_node
+            if plan is not None and acts:
+                room = f"; preemption would make room on node {plan.result.nominated_node}"
+                return f"{name} fits nowhere as things are: 0 of {_nodes(count)}{room}"
+            return f"{name} fits nowhere: 0 of {_nodes(count)}"
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _rejections(found: Examination) -> tuple[PluginRejections, ...]:
+    for whole in (found.gate, found.pre_filter):
+        if not whole.is_success:
+            reasons = tuple(ReasonCount(reason, 0) for reason in whole.reasons)
+            return (PluginRejections(whole.plugin, 0, reasons),)
+    nodes: dict[str, int] = {}
+    reasons_of: dict[str, dict[str, int]] = {}
+    for status in found.rejected.values():
+        plugin = status.plugin or "preFilter"
+        nodes[plugin] = nodes.get(plugin, 0) + 1
+        counts = reasons_of.setdefault(plugin, {})
+        for reason in status.reasons:
+            counts[reason] = counts.get(reason, 0) + 1
+    return tuple(
+        PluginRejections(plugin, count, tuple(ReasonCount(*pair) for pair in _most_first(reasons_of[plugin])))
+        for plugin, count in _most_first(nodes)
+    )
+
+
+def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
+
+
+def _node_lacks(miss: NearMiss) -> NodeLacks:
+    lacks = tuple(
+        Lack(
+            lack.plugin,
+            lack.reasons,
+            lack.is_resolvable,
+            tuple(Amount(each.resource, each.needed, each.free) for each in lack.shortages),
+        )
+        for lack in miss.lacks
+    )
+    return NodeLacks(miss.node_name, lacks)
+
+
+def _scores(found: Examination, limit: int) -> tuple[NodeScore, ...]:
+    if not len(found.totals):
+        return ()
+    names = np.array(found.feasible)
+    order = np.lexsort((names, -found.totals))[:limit].tolist()
+    return tuple(
+        NodeScore(
+            found.feasible[position],
+            int(found.totals[position]),
+            {
+                plugin: ScorePart(int(part.raw[position]), int(part.normalized[position]), int(part.weighted[position]))
+                for plugin, part in found.scores.items()
+            },
+        )
+        for position in order
+    )
+
+
+def _preemption(found: Examination) -> Preemption | None:
+    outcome, plan = found.post_filter, found.preemption
+    if outcome is None:
+        return None
+    node = outcome.nominated_node if outcome.status.is_success else None
+    if plan is None or not node:
+        message = outcome.status.message or "no plugin of the profile preempts"
+        return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
+    chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
+    victims = tuple(
+        Victim(info.pod.metadata.namespace, info.pod.metadata.name, info.priority)
+        for info in sorted(plan.evicted, key=lambda info: (info.priority, info.key))
+    )
+    return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
+
+
+def _unblocking(
+    context: CycleContext, instance: FrameworkInstance, found: Examination, misses: tuple[NearMiss, ...]
+) -> tuple[Unblocking, ...]:
+    if found.error:
+        return ()
+    return tuple(
+        Unblocking(one.what, one.event.name, one.plugins, one.fits_on or None)
+        for one in unblocking_events(context, instance, found, misses)
+    )

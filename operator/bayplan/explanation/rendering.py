@@ -1,0 +1,168 @@
+"""An explanation as text for people, as JSON and as YAML.
+
+Owns the layout, and units as people write them. It must not know where the explanation came from.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+
+import msgspec
+import yaml
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.explanation.model import Explanation, Lack, NodeLacks, Preemption, Verdict
+from scheduler_core.cycle.candidate_events import amount_text
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.framework.cluster_events import NODE_ADD
+
+_PIPED_WIDTH = 4096
+"""Characters to a line where nobody looks: a file or grep wants one row on one line."""
+
+_STYLES = {
+    Verdict.FITS: "green",
+    Verdict.PLACED: "green",
+    Verdict.UNSCHEDULABLE: "yellow",
+    Verdict.GATED: "cyan",
+    Verdict.NO_PROFILE: "magenta",
+    Verdict.ENDED: "dim",
+    Verdict.ERROR: "red",
+}
+
+
+def as_bytes(explanation: Explanation) -> bytes:
+    """Give an explanation as compact JSON, as the operator's endpoint answers."""
+    return msgspec.json.encode(explanation)
+
+
+def read_explanation(answer: bytes) -> Explanation:
+    """Read what :func:`as_bytes` wrote.
+
+    Raises:
+        ServerUnavailableError: It is something else.
+    """
+    try:
+        return msgspec.json.decode(answer, type=Explanation)
+    except msgspec.DecodeError as error:
+        message = f"the answer is no explanation ({error}); is --server a Bayplan of this version?"
+        raise ServerUnavailableError(message) from error
+
+
+def as_json(explanation: Explanation) -> str:
+    """Give an explanation as indented JSON."""
+    return msgspec.json.format(as_bytes(explanation), indent=2).decode()
+
+
+def as_yaml(explanation: Explanation) -> str:
+    """Give an explanation as YAML."""
+    document = msgspec.to_builtins(explanation)
+    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=_PIPED_WIDTH)
+
+
+def as_text(explanation: Explanation) -> str:
+    """Give an explanation as a headline and tables.
+
+    Returns:
+        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+    """
+    terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, width=None if terminal else _PIPED_WIDTH, highlight=False)
+    with console.capture() as capture:
+        for number, section in enumerate(_sections(explanation)):
+            if number:
+                console.print()
+            console.print(section)
+    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+def _sections(told: Explanation) -> Iterator[RenderableType]:
+    headline = told.headline[:1].upper() + told.headline[1:]
+    yield Text(headline, style=f"bold {_STYLES[told.verdict]}")
+    if told.rejections:
+        yield Group(Text("Rejected by", style="bold"), _rejections(told))
+    if told.nearest:
+        yield Group(Text("Nearest misses", style="bold"), _nearest(told.nearest))
+    if told.scores:
+        yield from _scores(told)
+    if told.preemption is not None:
+        yield Text.assemble(("Preemption  ", "bold"), _preemption(told.preemption))
+    if told.unblocking:
+        yield Group(Text("What would bring it back", style="bold"), _unblocking(told))
+    for notice in told.notices:
+        yield Text(f"Note: {notice}", style="dim")
+
+
+def _rejections(told: Explanation) -> Table:
+    table = _table("PLUGIN", "NODES", "WHY")
+    for entry in told.rejections:
+        words = "; ".join(
+            f"{reason.nodes} {reason.reason}" if len(entry.reasons) > 1 and reason.nodes else reason.reason
+            for reason in entry.reasons
+        )
+        table.add_row(Text(entry.plugin), str(entry.nodes) if entry.nodes else "all", Text(words))
+    return table
+
+
+def _nearest(nearest: tuple[NodeLacks, ...]) -> Table:
+    table = _table("NODE", "PLUGIN", "LACKS")
+    for miss in nearest:
+        name = miss.node
+        for lack in miss.lacks:
+            table.add_row(Text(name), Text(lack.plugin), Text(lack_text(lack)))
+            name = ""
+    return table
+
+
+def lack_text(lack: Lack) -> str:
+    """What a node lacks in words, amounts where there are any: ``needs 500m cpu, 320m free``."""
+    if not lack.amounts:
+        return "; ".join(lack.reasons)
+    return "; ".join(
+        f"needs {amount_text(amount.resource, amount.needed)} {amount.resource}, "
+        f"{amount_text(amount.resource, max(0, amount.free))} free"
+        for amount in lack.amounts
+    )
+
+
+def _scores(told: Explanation) -> Iterator[RenderableType]:
+    plugins = list(told.scores[0].plugins)
+    table = _table("PLUGIN", *(score.node for score in told.scores))
+    for plugin in plugins:
+        cells = []
+        for score in told.scores:
+            part = score.plugins[plugin]
+            cells.append(f"{part.raw} → {part.normalized} → {part.weighted}")
+        table.add_row(Text(plugin), *cells)
+    table.add_row(Text("total", style="bold"), *(Text(str(score.total), style="bold") for score in told.scores))
+    shown = f"{len(told.scores)} best of {told.nodes.feasible}" if told.nodes.feasible > len(told.scores) else "all"
+    yield Group(Text(f"Scores of nodes that fit ({shown}): raw → normalised → weighted", style="bold"), table)
+
+
+def _preemption(plan: Preemption) -> str:
+    if plan.node is None:
+        return (plan.message or "would not help").rpartition("preemption: ")[2]
+    victims = ", ".join(f"{victim.namespace}/{victim.name} (priority {victim.priority})" for victim in plan.victims)
+    text = f"would evict {victims or 'nobody'} from node {plan.node}"
+    if plan.pdb_violations:
+        text += f", against {plan.pdb_violations} PodDisruptionBudget protection{'s' * (plan.pdb_violations > 1)}"
+    others = plan.candidates - 1
+    return text + (f"; {others} other node{'s' * (others > 1)} would do, too" if others > 0 else "")
+
+
+def _unblocking(told: Explanation) -> Table:
+    table = _table("EVENT", "THEN", "BY THE HINT OF")
+    for entry in told.unblocking:
+        place = "it" if entry.event == NODE_ADD.name else entry.fits_on
+        then = f"fits on {place}" if entry.fits_on else "is tried again"
+        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins)))
+    return table
+
+
+def _table(*headings: str) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
