@@ -7,7 +7,7 @@ BIN := .venv/bin
 UV := $(shell command -v uv || echo .uv/bin/uv)
 STAMP := .venv/.installed
 SOURCES := scheduler_core operator hack tests examples benchmarks
-PRESENT := $(wildcard $(SOURCES))
+PRESENT := $(shell for d in $(SOURCES); do [ -n "$$(find $$d -name '*.py' -print -quit 2>/dev/null)" ] && echo $$d; done)
 PYTEST_ARGS ?=
 
 export UV_PYTHON_DOWNLOADS := never
