@@ -1,0 +1,39 @@
+"""What the API server refuses and what the models refuse: one text."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.resources.admission import OVERLAYS, matches
+from bayplan.resources.crd_generation import RESOURCES
+from pydantic import BaseModel
+
+from scheduler_core.config import embedded, extender_config, plugins_config
+from tests.support.problems import paths_in
+from tests.support.refused_manifests import REFUSED, Refused
+
+KINDS = {resource.definition.kind: resource for resource in RESOURCES}
+MODELS: dict[str, type[BaseModel]] = {
+    name: model
+    for module in (plugins_config, extender_config, embedded)
+    for name, model in vars(module).items()
+    if isinstance(model, type) and issubclass(model, BaseModel)
+}
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_models_refuse_it_too(refused: Refused) -> None:
+    """A file that never meets the API server is told the same, with the path of the very entry."""
+    found = paths_in(lambda: KINDS[refused.kind].from_object(refused.manifest()))
+    assert found == list(refused.model or ())
+
+
+@pytest.mark.parametrize("name", OVERLAYS)
+def test_overlays_lie_over_fields_that_exist(name: str) -> None:
+    """A bound for a field that was renamed would be lost without a word."""
+    fields = {info.alias for info in MODELS[name].model_fields.values()}
+    assert set(OVERLAYS[name].get("properties", {})) <= fields
+
+
+def test_matches() -> None:
+    """A pattern becomes a rule in CEL's raw text, so that its backslashes stay."""
+    assert matches(r"^\d$", "must be a digit") == {"rule": r"self.matches(r'^\d$')", "message": "must be a digit"}

@@ -1,0 +1,93 @@
+"""Conditions: when their time changes, and what stays of the others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from bayplan.resources.conditions import (
+    MAX_MESSAGE_LENGTH,
+    Condition,
+    ConditionStatus,
+    ConditionUpdate,
+    find_condition,
+    set_condition,
+)
+
+THEN = datetime(2026, 1, 1, 12, tzinfo=UTC)
+NOW = THEN + timedelta(hours=1)
+
+
+def condition(kind: str = "Ready", status: ConditionStatus = "True") -> Condition:
+    return Condition(
+        type=kind, status=status, reason="Live", message="is live", last_transition_time=THEN, observed_generation=1
+    )
+
+
+@pytest.mark.parametrize(
+    ("update", "time"),
+    [
+        pytest.param(ConditionUpdate("Ready", "True", "Live", "is live"), THEN, id="nothing-new"),
+        pytest.param(ConditionUpdate("Ready", "True", "LastGoodRevision", "is live"), THEN, id="another-reason"),
+        pytest.param(ConditionUpdate("Ready", "True", "Live", "is still live"), THEN, id="another-message"),
+        pytest.param(ConditionUpdate("Ready", "False", "Live", "is live"), NOW, id="another-status"),
+        pytest.param(ConditionUpdate("Ready", "Unknown", "Live", "is live"), NOW, id="unknown"),
+    ],
+)
+def test_transition_time(update: ConditionUpdate, time: datetime) -> None:
+    """The time says since when the status is what it is; reason and message are always the new ones."""
+    (changed,) = set_condition([condition()], update, 2, NOW)
+    assert changed.last_transition_time == time
+    assert (changed.status, changed.reason, changed.message) == (update.status, update.reason, update.message)
+    assert changed.observed_generation == 2
+
+
+def test_the_same_answer_changes_nothing() -> None:
+    """A reconcile that finds the same again gives an equal list, so that nothing is written."""
+    before = [condition("Accepted"), condition()]
+    assert set_condition(before, ConditionUpdate("Ready", "True", "Live", "is live"), 1, NOW) == before
+
+
+def test_a_new_condition_goes_to_the_end() -> None:
+    """A type that the list has not is added with the present time, in whole seconds."""
+    before = [condition("Accepted")]
+    after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 1, NOW.replace(microsecond=999_999))
+    assert [each.type for each in after] == ["Accepted", "Ready"]
+    assert after[1].last_transition_time == NOW
+    assert [each.type for each in before] == ["Accepted"]
+
+
+def test_places_are_kept() -> None:
+    """A condition that changes stays where it is, and the others stay as they are."""
+    before = [condition("Accepted"), condition(), condition("Other")]
+    after = set_condition(before, ConditionUpdate("Ready", "False", "NotLive", ""), 2, NOW)
+    assert (after[0], after[2]) == (before[0], before[2])
+    assert after[1].status == "False"
+
+
+@pytest.mark.parametrize(
+    ("length", "ends"),
+    [
+        pytest.param(MAX_MESSAGE_LENGTH, "xxxx", id="as-long-as-allowed"),
+        pytest.param(MAX_MESSAGE_LENGTH + 1, " ...", id="longer"),
+    ],
+)
+def test_long_messages_are_cut(length: int, ends: str) -> None:
+    """A message longer than the API server takes is cut, visibly."""
+    (made,) = set_condition([], ConditionUpdate("Ready", "False", "NotLive", "x" * length), 1, NOW)
+    assert len(made.message) == MAX_MESSAGE_LENGTH
+    assert made.message.endswith(ends)
+
+
+def test_find_condition() -> None:
+    """A condition is found by its type; None when there is none."""
+    conditions = [condition("Accepted"), condition()]
+    assert find_condition(conditions, "Ready") is conditions[1]
+    assert find_condition(conditions, "Valid") is None
+
+
+def test_times_are_written_in_utc() -> None:
+    """Whatever zone a time has, the API server is sent UTC in whole seconds."""
+    time = datetime(2026, 1, 1, 14, 30, 5, 123, tzinfo=timezone(timedelta(hours=2)))
+    made = Condition(type="Ready", status="True", reason="Live", last_transition_time=time)
+    assert made.model_dump(mode="json", by_alias=True)["lastTransitionTime"] == "2026-01-01T12:30:05Z"

@@ -1,0 +1,216 @@
+"""The generated definitions: structural, described, bounded, and the same as the committed files."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+from bayplan.resources.crd_generation import RESOURCES, definition_of, main, rendered, structural_schema
+from bayplan.resources.resource_model import CustomResource
+from pydantic import BaseModel, Field
+
+CRDS = Path(__file__).resolve().parents[3] / "crds"
+
+Schema = dict[str, Any]
+
+each_resource = pytest.mark.parametrize("resource", RESOURCES, ids=lambda resource: resource.definition.plural)
+
+
+def root_of(resource: type[CustomResource]) -> Schema:
+    (version,) = definition_of(resource)["spec"]["versions"]
+    schema: Schema = version["schema"]["openAPIV3Schema"]
+    return schema
+
+
+def walk(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema]]:
+    """Every schema within one, with its path; ``metadata`` is the API server's own."""
+    yield path, schema
+    for name, inner in schema.get("properties", {}).items():
+        if (path, name) != ("", "metadata"):
+            yield from walk(inner, f"{path}.{name}")
+    if "items" in schema:
+        yield from walk(schema["items"], f"{path}[]")
+    if isinstance(schema.get("additionalProperties"), dict):
+        yield from walk(schema["additionalProperties"], f"{path}{{}}")
+
+
+@each_resource
+def test_every_field_is_described(resource: type[CustomResource]) -> None:
+    """``kubectl explain`` has a sentence for every field."""
+    lacking = [
+        f"{path}.{name}"
+        for path, schema in walk(root_of(resource))
+        for name, inner in schema.get("properties", {}).items()
+        if (path, name) != ("", "metadata") and not inner.get("description", "").endswith(".")
+    ]
+    assert lacking == []
+
+
+@each_resource
+def test_descriptions_are_not_python(resource: type[CustomResource]) -> None:
+    """What users read names fields as documents spell them and holds no markup of docstrings."""
+    python = [
+        path
+        for path, schema in walk(root_of(resource))
+        if "``" in schema.get("description", "") or "_" in schema.get("description", "")
+    ]
+    assert python == []
+
+
+@each_resource
+def test_structural(resource: type[CustomResource]) -> None:
+    """Every schema has a type, and none has a keyword that structural schemas do not allow."""
+    forbidden = {"$ref", "$defs", "definitions", "anyOf", "allOf", "oneOf", "const", "title", "exclusiveMinimum"}
+    wrong = [
+        path
+        for path, schema in walk(root_of(resource))
+        if ("type" not in schema and not schema.get("x-kubernetes-int-or-string")) or forbidden & schema.keys()
+    ]
+    assert wrong == []
+
+
+@each_resource
+def test_everything_is_bounded(resource: type[CustomResource]) -> None:
+    """Every text, list and map has a bound, so that no object costs much and the cost of rules can be estimated."""
+    unbounded = []
+    for path, schema in walk(root_of(resource)):
+        match schema.get("type"):
+            case "string":
+                bounded = "maxLength" in schema or "enum" in schema or schema.get("format") == "date-time"
+                bounded = bounded or path in (".apiVersion", ".kind")
+            case "array":
+                bounded = "maxItems" in schema
+            case "object" if "properties" not in schema:
+                bounded = "maxProperties" in schema
+            case "integer":
+                bounded = "minimum" in schema or path.endswith(".extenders[].weight")
+            case _:
+                bounded = True
+        if not bounded:
+            unbounded.append(path)
+    assert unbounded == []
+
+
+@each_resource
+def test_lists_say_how_they_merge(resource: type[CustomResource]) -> None:
+    """Server-side apply knows of each list how it merges; the keys of a map are required fields of its entries."""
+    for path, schema in walk(root_of(resource)):
+        if schema.get("type") != "array":
+            continue
+        kind = schema.get("x-kubernetes-list-type")
+        assert kind in {"atomic", "set", "map"}, path
+        if kind == "map":
+            assert set(schema["x-kubernetes-list-map-keys"]) <= set(schema["items"]["required"]), path
+
+
+@each_resource
+def test_rules_have_a_message(resource: type[CustomResource]) -> None:
+    """Whatever a CEL rule refuses, it says so in words."""
+    rules = [rule for _, schema in walk(root_of(resource)) for rule in schema.get("x-kubernetes-validations", ())]
+    assert all(rule["message"] for rule in rules)
+
+
+@each_resource
+def test_presentation(resource: type[CustomResource]) -> None:
+    """Each kind has a short name, a status of its own, described columns, and the age among the narrow ones."""
+    definition = definition_of(resource)
+    (version,) = definition["spec"]["versions"]
+    columns = version["additionalPrinterColumns"]
+    assert definition["metadata"]["name"] == f"{resource.definition.plural}.bayplan.dev"
+    assert definition["spec"]["names"]["shortNames"] == [resource.definition.short_name]
+    assert version["subresources"] == {"status": {}}
+    assert all(column["description"].endswith(".") for column in columns)
+    assert [column["name"] for column in columns if "priority" not in column][-1] == "Age"
+
+
+@each_resource
+def test_columns_show_fields_that_exist(resource: type[CustomResource]) -> None:
+    """A column's path leads to a field of the schema, so that no column stays empty for ever."""
+    known = {path for path, _ in walk(root_of(resource))} | {".metadata.creationTimestamp"}
+    paths = [column.json_path for column in resource.definition.columns]
+    fields = [path if "[?" not in path else ".status.conditions[]." + path.rpartition(".")[2] for path in paths]
+    assert [field for field in fields if field not in known] == []
+
+
+@each_resource
+def test_the_committed_file(resource: type[CustomResource]) -> None:
+    """The file in crds/ is what the model says, and reads without YAML's anchors."""
+    text = (CRDS / f"{resource.definition.plural}.yaml").read_text(encoding="utf-8")
+    assert text == rendered(resource)
+    assert not any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text))
+    assert yaml.safe_load(text) == definition_of(resource)
+
+
+def test_check_finds_nothing_after_writing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was just written is up to date."""
+    output = ["--output", str(tmp_path / "new")]
+    assert main(output) == 0
+    assert main([*output, "--check"]) == 0
+    assert capsys.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("absent", [False, True], ids=["edited", "absent"])
+def test_check_shows_a_drift(absent: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file that differs is shown as a diff, is left alone, and fails the check with what to do."""
+    main(["--output", str(tmp_path)])
+    file = tmp_path / "podgroups.yaml"
+    edited = file.read_text(encoding="utf-8").replace("- bpg", "- pgr")
+    if absent:
+        file.unlink()
+    else:
+        file.write_text(edited, encoding="utf-8")
+    assert main(["--output", str(tmp_path), "--check"]) == 1
+    shown = capsys.readouterr()
+    assert "\n+    - bpg\n" in shown.out
+    assert ("\n-    - pgr\n" in shown.out) is not absent
+    assert "make crds" in shown.err
+    assert file.exists() is not absent
+    assert absent or file.read_text(encoding="utf-8") == edited
+
+
+class Part(BaseModel):
+    """A part."""
+
+    size: int = Field(default=3, ge=0, le=2**31 - 1, description="Its  size,\n in metres.")
+
+
+class Whole(BaseModel):
+    """The whole."""
+
+    part: Part = Field(default=Part(), description="The part that counts.")
+    other: Part | None = None
+    kind: Literal["a", "b"] = Field(default="a", json_schema_extra={"x-keep-default": True})
+    count: int = Field(default=0, ge=-(2**63), le=2**63 - 1)
+    few: int = Field(default=0, ge=0, le=9)
+    amounts: dict[str, Part] = Field(default_factory=dict)
+
+
+def test_structural_schema() -> None:
+    """References, titles, nulls and defaults go; sizes of integers are named; a field's own description stays."""
+    size = {"type": "integer", "format": "int32", "minimum": 0, "description": "Its size, in metres."}
+    part = {"type": "object", "description": "A part.", "properties": {"size": size}}
+    assert structural_schema(Whole) == {
+        "type": "object",
+        "description": "The whole.",
+        "properties": {
+            "part": {**part, "description": "The part that counts."},
+            "other": part,
+            "kind": {"type": "string", "enum": ["a", "b"], "default": "a"},
+            "count": {"type": "integer", "format": "int64"},
+            "few": {"type": "integer", "format": "int32", "minimum": 0, "maximum": 9},
+            "amounts": {"type": "object", "additionalProperties": part},
+        },
+    }
+
+
+class Torn(BaseModel):
+    value: int | str
+
+
+def test_a_union_needs_a_schema_of_its_own() -> None:
+    """A type that structural schemas cannot say is refused when the files are made."""
+    with pytest.raises(TypeError, match="explicit schema"):
+        structural_schema(Torn)
