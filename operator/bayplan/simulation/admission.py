@@ -11,7 +11,6 @@ Priority and DefaultTolerationSeconds.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -20,13 +19,25 @@ from msgspec.structs import replace
 
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
 from bayplan.simulation.label_keys import merge_label_keys
+from bayplan.simulation.storage_admission import (
+    DEFAULT_NAMESPACE,
+    admitted_storage,
+    admitted_surrounding,
+    default_class,
+    implied_namespaces,
+    uid_of,
+)
+from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem, QuantityError
+from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
+from scheduler_core.model.storage import StorageClass, StorageObject
 from scheduler_core.model.taints import NO_EXECUTE, Toleration
+from scheduler_core.snapshot.storage_index import object_key
 
 SYSTEM_PRIORITIES: Mapping[str, int] = {
     "system-cluster-critical": 2_000_000_000,
@@ -34,21 +45,21 @@ SYSTEM_PRIORITIES: Mapping[str, int] = {
 }
 """The classes that every cluster has."""
 
-_DEFAULT_NAMESPACE = "default"
 _PREEMPT = "PreemptLowerPriority"
 _EVICTED_AFTER_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-_UID_SPACE = uuid.UUID("6f1a1b0e-3f0a-5b7e-9f0c-0d6e0b6d5c11")
 
-K = TypeVar("K", Node, Pod)
+K = TypeVar("K", bound=Node | Pod | StorageObject | PodSurrounding)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCluster:
-    """A cluster as the API server would hold it.
+    """A cluster as the API server would hold it; a namespace that holds a pod is there even if no file tells.
 
     Attributes:
         nodes: In the API server's order, by name.
         pods: In the API server's order, by namespace and name.
+        storage: Volumes, claims and what else storage is described by.
+        surroundings: Namespaces, budgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects likewise.
         configurations: KubeSchedulerConfiguration documents likewise.
@@ -57,6 +68,8 @@ class AdmittedCluster:
 
     nodes: tuple[Node, ...] = ()
     pods: tuple[Pod, ...] = ()
+    storage: tuple[StorageObject, ...] = ()
+    surroundings: tuple[PodSurrounding, ...] = ()
     profiles: tuple[Placed[dict[str, Any]], ...] = ()
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
     configurations: tuple[Placed[dict[str, Any]], ...] = ()
@@ -73,20 +86,27 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     classes = _priority_classes(files.priority_classes, problems)
     nodes = [_admitted(placed, _node, problems) for placed in files.nodes]
     pods = [_admitted(placed, lambda pod: _pod(pod, classes), problems) for placed in files.pods]
-    problems += _repetitions("Node", _named(nodes))
-    problems += _repetitions("Pod", _named(pods))
+    class_name = default_class(each.object for each in files.storage if isinstance(each.object, StorageClass))
+    storage = [
+        _admitted(placed, lambda given: admitted_storage(given, class_name), problems) for placed in files.storage
+    ]
+    surroundings = [_admitted(placed, admitted_surrounding, problems) for placed in files.surroundings]
+    for admitted in (nodes, pods, storage, surroundings):
+        problems += _repetitions((_described(each.object), each.place) for each in admitted)
     problems += _repeated_uids(pods)
     for kind, objects in (
         ("SchedulerProfile", files.profiles),
         ("PluginConfig", files.plugin_configs),
         ("PodGroup", files.pod_groups),
     ):
-        problems += _repetitions(kind, [(_raw_key(each.object), each.place) for each in objects])
+        problems += _repetitions([(f"{kind} {_raw_key(each.object)}", each.place) for each in objects])
     if problems:
         raise ConfigError(problems)
     return AdmittedCluster(
         nodes=tuple(sorted((each.object for each in nodes), key=lambda node: node.metadata.name)),
         pods=tuple(sorted((each.object for each in pods), key=lambda pod: (pod.metadata.namespace, pod.metadata.name))),
+        storage=tuple(each.object for each in storage),
+        surroundings=_with_namespaces([each.object for each in surroundings], [each.object for each in pods]),
         profiles=tuple(files.profiles),
         plugin_configs=tuple(files.plugin_configs),
         configurations=tuple(files.configurations),
@@ -98,9 +118,7 @@ def _admitted(placed: Placed[K], change: Callable[[K], K], problems: list[Proble
     try:
         return Placed(change(placed.object), placed.place)
     except ConfigError as error:
-        meta = placed.object.metadata
-        name = "/".join(part for part in (meta.namespace, meta.name) if part)
-        where = f"{placed.place} ({type(placed.object).__name__} {name})"
+        where = f"{placed.place} ({_described(placed.object)})"
         problems += [Problem(f"{where}: {each.path}", each.message) for each in error.problems]
         return placed
 
@@ -114,7 +132,7 @@ def _node(node: Node) -> Node:
     if not node.status.allocatable and node.status.capacity:
         node = replace(node, status=replace(node.status, allocatable=node.status.capacity))
     if not node.metadata.uid:
-        node = replace(node, metadata=replace(node.metadata, uid=_uid("Node", "", node.metadata.name)))
+        node = replace(node, metadata=replace(node.metadata, uid=uid_of("Node", "", node.metadata.name)))
     return node
 
 
@@ -132,8 +150,8 @@ def _check_quantities(path: str, quantities: Quantities) -> None:
 def _pod(pod: Pod, classes: _PriorityClasses) -> Pod:
     meta, spec = pod.metadata, pod.spec
     _check_pod_quantities(spec)
-    namespace = meta.namespace or _DEFAULT_NAMESPACE
-    meta = replace(meta, namespace=namespace, uid=meta.uid or _uid("Pod", namespace, meta.name))
+    namespace = meta.namespace or DEFAULT_NAMESPACE
+    meta = replace(meta, namespace=namespace, uid=meta.uid or uid_of("Pod", namespace, meta.name))
     spec = replace(
         spec,
         containers=tuple(_container(each, spec.host_network) for each in spec.containers),
@@ -240,7 +258,7 @@ class _PriorityClasses:
 
 
 def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Problem]) -> _PriorityClasses:
-    problems += _repetitions("PriorityClass", [(each.object.metadata.name, each.place) for each in placed])
+    problems += _repetitions([(f"PriorityClass {each.object.metadata.name}", each.place) for each in placed])
     defaults = [each for each in placed if each.object.global_default]
     for other in defaults[1:]:
         message = f"is true in {defaults[0].place} already; only one PriorityClass can be the default"
@@ -252,17 +270,16 @@ def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Pr
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
-def _uid(kind: str, namespace: str, name: str) -> str:
-    """A UID that follows from the name, so that the same files give the same result."""
-    return str(uuid.uuid5(_UID_SPACE, f"{kind}/{namespace}/{name}"))
+def _described(admitted: Node | Pod | StorageObject | PodSurrounding) -> str:
+    """Kind and name, such as ``Pod shop/web-0``."""
+    kind = type(admitted).__name__.removeprefix("Written").replace("Csi", "CSI")
+    return f"{kind} {object_key(admitted.metadata)}"
 
 
-def _named(placed: Iterable[Placed[K]]) -> list[tuple[str, Place]]:
-    names = []
-    for each in placed:
-        meta = each.object.metadata
-        names.append((f"{meta.namespace}/{meta.name}" if meta.namespace else meta.name, each.place))
-    return names
+def _with_namespaces(surroundings: Sequence[PodSurrounding], pods: Sequence[Pod]) -> tuple[PodSurrounding, ...]:
+    """Add the namespaces that no file holds: they exist, since pods are in them."""
+    known = [each.metadata.name for each in surroundings if isinstance(each, Namespace)]
+    return (*surroundings, *implied_namespaces((pod.metadata.namespace for pod in pods), known))
 
 
 def _raw_key(body: Mapping[str, Any]) -> str:
@@ -270,13 +287,13 @@ def _raw_key(body: Mapping[str, Any]) -> str:
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
-def _repetitions(kind: str, names: Iterable[tuple[str, Place]]) -> list[Problem]:
+def _repetitions(described: Iterable[tuple[str, Place]]) -> list[Problem]:
     first: dict[str, Place] = {}
     problems = []
-    for name, place in names:
+    for name, place in described:
         if name in first:
             message = f"stands in {first[name]} already; remove one or give it another name"
-            problems.append(Problem(f"{place} ({kind} {name})", message))
+            problems.append(Problem(f"{place} ({name})", message))
         first.setdefault(name, place)
     return problems
 

@@ -19,11 +19,25 @@ import yaml
 
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding import decoding_problem
+from bayplan.simulation.storage_admission import WrittenStorageClass
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
+from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.disruption import PodDisruptionBudget
+from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.priority_class import PriorityClass
+from scheduler_core.model.storage import (
+    CsiDriver,
+    CsiNode,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageObject,
+    VolumeAttachment,
+)
+from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet
 
 STANDARD_INPUT = "-"
 
@@ -56,6 +70,8 @@ class ClusterFiles:
     """What the files hold.
 
     Attributes:
+        storage: Volumes, claims and what else storage is described by.
+        surroundings: Namespaces, budgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written.
         plugin_configs: PluginConfig objects as written.
         configurations: KubeSchedulerConfiguration documents as written.
@@ -66,6 +82,8 @@ class ClusterFiles:
     nodes: list[Placed[Node]] = field(default_factory=list)
     pods: list[Placed[Pod]] = field(default_factory=list)
     priority_classes: list[Placed[PriorityClass]] = field(default_factory=list)
+    storage: list[Placed[StorageObject]] = field(default_factory=list)
+    surroundings: list[Placed[PodSurrounding]] = field(default_factory=list)
     profiles: list[Placed[dict[str, Any]]] = field(default_factory=list)
     plugin_configs: list[Placed[dict[str, Any]]] = field(default_factory=list)
     configurations: list[Placed[dict[str, Any]]] = field(default_factory=list)
@@ -77,6 +95,19 @@ _DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
     ("v1", "Node"): ("nodes", Node),
     ("v1", "Pod"): ("pods", Pod),
     ("scheduling.k8s.io/v1", "PriorityClass"): ("priority_classes", PriorityClass),
+    ("v1", "PersistentVolume"): ("storage", PersistentVolume),
+    ("v1", "PersistentVolumeClaim"): ("storage", PersistentVolumeClaim),
+    ("storage.k8s.io/v1", "StorageClass"): ("storage", WrittenStorageClass),
+    ("storage.k8s.io/v1", "CSINode"): ("storage", CsiNode),
+    ("storage.k8s.io/v1", "CSIDriver"): ("storage", CsiDriver),
+    ("storage.k8s.io/v1", "CSIStorageCapacity"): ("storage", CsiStorageCapacity),
+    ("storage.k8s.io/v1", "VolumeAttachment"): ("storage", VolumeAttachment),
+    ("v1", "Namespace"): ("surroundings", Namespace),
+    ("v1", "Service"): ("surroundings", Service),
+    ("v1", "ReplicationController"): ("surroundings", ReplicationController),
+    ("apps/v1", "ReplicaSet"): ("surroundings", ReplicaSet),
+    ("apps/v1", "StatefulSet"): ("surroundings", StatefulSet),
+    ("policy/v1", "PodDisruptionBudget"): ("surroundings", PodDisruptionBudget),
 }
 _RAW: Mapping[tuple[str, str], str] = {
     (BAYPLAN_API, "SchedulerProfile"): "profiles",
@@ -123,10 +154,20 @@ def read_cluster_files(sources: Sequence[str]) -> ClusterFiles:
         raise ConfigError(problems)
     for kind, count in sorted(passed_over.items()):
         files.notices.append(f"{_counted(count, kind)} passed over: simulate reads nodes, pods and what schedules them")
+    podless = Counter(type(each.object).__name__ for each in files.surroundings if _brings_no_pods(each.object))
+    for kind, count in sorted(podless.items()):
+        told = "read for what selects its pods" if count == 1 else "read for what selects their pods"
+        files.notices.append(f"{_counted(count, kind)} {told}; write the pods themselves into the files too")
     if files.pod_groups:
         counted = _counted(len(files.pod_groups), "PodGroup")
         files.notices.append(f"{counted} read, but gangs are not simulated yet: their pods are placed one by one")
     return files
+
+
+def _brings_no_pods(surrounding: PodSurrounding) -> bool:
+    """Whether it is hand-written, so that no controller has made its pods."""
+    owners = (ReplicationController, ReplicaSet, StatefulSet)
+    return isinstance(surrounding, owners) and not surrounding.metadata.uid
 
 
 def _counted(count: int, kind: str) -> str:

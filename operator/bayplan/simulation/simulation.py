@@ -3,7 +3,9 @@
 Owns one run: the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until nothing more can be
 placed. It must not know files or output.
 
-Nodes are fed first and pods after them in the order in which an API server lists them, so that the same objects give
+Claims are bound by a volume controller and provisioners that are part of the simulated cluster (``memory_storage``); a
+budget allows as many disruptions as its status says, none where it has no status. What a pod is decided by is fed
+first, nodes then, and pods after them in the order in which an API server lists them, so that the same objects give
 the same placements in a cluster whose nodes were there before the pods, for the same seed.
 """
 
@@ -15,6 +17,7 @@ from enum import Enum
 
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
+from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.profiles import activate_profiles
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -111,7 +114,7 @@ def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None)
     """Place the pods of a cluster.
 
     Args:
-        cluster: Nodes, pods and profiles.
+        cluster: Nodes, pods, what they are decided by, and profiles.
         options: Settings.
 
     Returns:
@@ -134,6 +137,9 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
     """
     activate_profiles(scheduler, cluster)
     world.watch(scheduler.feed)
+    for surrounding in cluster.surroundings:
+        scheduler.workload_feed.added(surrounding)
+    scheduler.write_storage_with(MemoryStorage(cluster.storage, scheduler.storage_feed))
     for node in cluster.nodes:
         scheduler.feed.node_added(node)
     for pod in cluster.pods:
@@ -152,9 +158,8 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
     placements = [_placement(scheduler, world, pod, queued[pod.metadata.uid]) for pod in waiting]
     await scheduler.stop(0)
-    return SimulationResult(
-        tuple(placements), _usage(scheduler), len(running), (*cluster.notices, *_homeless(cluster, running))
-    )
+    notices = (*cluster.notices, *_homeless(cluster, running), *_preempted(world, running))
+    return SimulationResult(tuple(placements), _usage(scheduler), len(running), notices)
 
 
 async def _run_until_idle(
@@ -249,3 +254,12 @@ def _homeless(cluster: AdmittedCluster, running: list[Pod]) -> list[str]:
     first = lost[0]
     counted = "1 pod is" if len(lost) == 1 else f"{len(lost)} pods are"
     return [f"{counted} on nodes that are not in the files, such as {first.key} on {first.spec.node_name}"]
+
+
+def _preempted(world: MemoryCluster, running: list[Pod]) -> list[str]:
+    gone = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
+    if not gone:
+        return []
+    counted = "1 running pod gives" if len(gone) == 1 else f"{len(gone)} running pods give"
+    first = gone[0]
+    return [f"{counted} way to more important ones, such as {first.key} on {first.spec.node_name}"]

@@ -1,0 +1,264 @@
+"""Simulations of what stands around pods and nodes: volumes, budgets, services, namespaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.simulation import SimulationResult, simulate
+
+from scheduler_core.errors import ConfigError
+
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+
+
+def node(name: str, zone: str = "a", cpu: str = "4") -> str:
+    return (
+        f"apiVersion: v1\nkind: Node\nmetadata: {{name: {name}, labels: {{{HOST}: {name}, {ZONE}: {zone}}}}}\n"
+        f'status: {{allocatable: {{cpu: "{cpu}", memory: 8Gi, pods: "110"}}}}\n'
+    )
+
+
+def pod(name: str, spec: str = "", labels: str = "", cpu: str = "1") -> str:
+    return (
+        f"apiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, labels: {{{labels}}}}}\n"
+        f'spec:\n  containers: [{{name: c, resources: {{requests: {{cpu: "{cpu}"}}}}}}]\n{spec}'
+    )
+
+
+def mounting(name: str, claim: str = "data") -> str:
+    return pod(name, f"  volumes: [{{name: v, persistentVolumeClaim: {{claimName: {claim}}}}}]\n")
+
+
+def claim(name: str = "data", fields: str = "storageClassName: local, ") -> str:
+    return (
+        f"apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {{name: {name}}}\n"
+        f"spec: {{{fields}accessModes: [ReadWriteOnce], resources: {{requests: {{storage: 5Gi}}}}}}\n"
+    )
+
+
+def volume(name: str, on: str, fields: str = "storageClassName: local, ", size: str = "5Gi") -> str:
+    terms = f"[{{matchExpressions: [{{key: {HOST}, operator: In, values: [{on}]}}]}}]"
+    return (
+        f"apiVersion: v1\nkind: PersistentVolume\nmetadata: {{name: {name}}}\n"
+        f"spec: {{{fields}accessModes: [ReadWriteOnce], capacity: {{storage: {size}}}, "
+        f"nodeAffinity: {{required: {{nodeSelectorTerms: {terms}}}}}}}\n"
+    )
+
+
+def storage_class(fields: str, name: str = "local", annotations: str = "") -> str:
+    return (
+        "apiVersion: storage.k8s.io/v1\nkind: StorageClass\n"
+        f"metadata: {{name: {name}, annotations: {{{annotations}}}}}\n{fields}\n"
+    )
+
+
+NO_PROVISIONER = "provisioner: kubernetes.io/no-provisioner"
+WAITS = f"{NO_PROVISIONER}\nvolumeBindingMode: WaitForFirstConsumer"
+CSI = "provisioner: csi.example.com"
+CSI_WAITS = f"{CSI}\nvolumeBindingMode: WaitForFirstConsumer"
+IN_ZONE_B = f"allowedTopologies: [{{matchLabelExpressions: [{{key: {ZONE}, values: [b]}}]}}]"
+UNBOUND = "pod has unbound immediate PersistentVolumeClaims"
+
+
+def placed(path: Path, *documents: str) -> SimulationResult:
+    """Simulate documents."""
+    file = path / "cluster.yaml"
+    file.write_text("---\n".join(documents), encoding="utf-8")
+    return simulate(admit(read_cluster_files([str(file)])))
+
+
+def nodes_of(result: SimulationResult) -> dict[str, str]:
+    return {placement.name: placement.node for placement in result.pods}
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        pytest.param((storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="waits, the volume's node"),
+        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="waits, a new volume"),
+        pytest.param((storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()), "n2", id="waits, a new one in its zone"),
+        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="at once, a new volume"),
+        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="at once, a volume"),
+        pytest.param(
+            (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2", id="no such class, the smallest volume"
+        ),
+        pytest.param((claim(fields="volumeName: pv, "), volume("pv", "n2", "")), "n2", id="names its volume"),
+        pytest.param(
+            (
+                storage_class(WAITS),
+                claim(),
+                volume("pv", "n2", "storageClassName: local, claimRef: {namespace: default, name: data}, "),
+                volume("free", "n1"),
+            ),
+            "n2",
+            id="a volume is kept for it",
+        ),
+        pytest.param(
+            (
+                storage_class(
+                    f"{CSI_WAITS}\n{IN_ZONE_B}", annotations="storageclass.kubernetes.io/is-default-class: 'true'"
+                ),
+                storage_class(WAITS, "other"),
+                claim(fields=""),
+            ),
+            "n2",
+            id="the default class",
+        ),
+    ],
+)
+def test_a_claim_leads_its_pod(tmp_path: Path, documents: tuple[str, ...], expected: str) -> None:
+    """A claim is bound as the controllers of a cluster would, and its pod goes where the volume can be reached."""
+    result = placed(tmp_path, node("n1", "a"), node("n2", "b"), mounting("p"), *documents)
+    (placement,) = result.pods
+    assert placement.reason == ""
+    assert placement.node in ({"n1", "n2"} if expected == "any" else {expected})
+
+
+@pytest.mark.parametrize(
+    ("documents", "reason"),
+    [
+        pytest.param((), 'persistentvolumeclaim "data" not found', id="no claim"),
+        pytest.param((claim(),), UNBOUND, id="no class and no volume"),
+        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n1", size="4Gi")), UNBOUND, id="too small"),
+        pytest.param((claim(fields="volumeName: gone, "),), UNBOUND, id="names a volume that is not there"),
+        pytest.param(
+            (storage_class(WAITS), claim()),
+            "didn't find available persistent volumes to bind",
+            id="nothing to wait for",
+        ),
+        pytest.param((storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available", id="out of reach"),
+    ],
+)
+def test_a_claim_that_cannot_be_bound_holds_its_pod(tmp_path: Path, documents: tuple[str, ...], reason: str) -> None:
+    """The pod is told so in the scheduler's words."""
+    (placement,) = placed(tmp_path, node("n1"), mounting("p"), *documents).pods
+    assert placement.node == ""
+    assert reason in placement.reason
+
+
+def test_a_volume_serves_one_claim(tmp_path: Path) -> None:
+    """Of two claims that wait for one volume the second pod's finds none, also while the first is being bound."""
+    documents = (claim("a"), claim("b"), mounting("pa", "a"), mounting("pb", "b"))
+    result = placed(tmp_path, node("n1"), storage_class(WAITS), volume("pv", "n1"), *documents)
+    assert sorted(nodes_of(result).values()) == ["", "n1"]
+
+
+BUDGET = (
+    "apiVersion: policy/v1\nkind: PodDisruptionBudget\nmetadata: {name: keep}\n"
+    "spec: {selector: {matchLabels: {app: kept}}}\nstatus: {disruptionsAllowed: 0}\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("documents", "node_name"),
+    [
+        pytest.param((BUDGET,), "n2", id="budget"),
+        pytest.param((BUDGET.replace("Allowed: 0", "Allowed: 1"),), "n1", id="room"),
+        pytest.param((), "n1", id="none"),
+    ],
+)
+def test_a_budget_turns_preemption_elsewhere(tmp_path: Path, documents: tuple[str, ...], node_name: str) -> None:
+    """Victims of a budget that allows none are spared where others will do, however much less important they are."""
+    kept = pod("kept", "  nodeName: n1\n  priority: 1\n", "app: kept", cpu="4")
+    other = pod("other", "  nodeName: n2\n  priority: 2\n", "app: other", cpu="4")
+    wants = pod("wants", "  priority: 9\n", cpu="3")
+    result = placed(tmp_path, node("n1"), node("n2"), kept, other, wants, *documents)
+    assert nodes_of(result) == {"wants": node_name}
+    victim = {"n1": "kept", "n2": "other"}[node_name]
+    assert result.notices == (
+        f"1 running pod gives way to more important ones, such as default/{victim} on {node_name}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("selector", "zones"),
+    [
+        pytest.param("app: web", {"a": 2, "b": 2}, id="selected"),
+        pytest.param("app: other", {"a": 0, "b": 4}, id="another service"),
+    ],
+)
+def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[str, int]) -> None:
+    """Pods without spread constraints of their own are spread if a service selects them, also onto a fuller node."""
+    service = f"apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{{selector}}}}}\n"
+    profile = (
+        "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: default-scheduler}\n"
+        "spec:\n  pluginConfig:\n  - name: NodeResourcesFit\n"
+        "    args: {scoringStrategy: {type: LeastAllocated, resources: [{name: cpu, weight: 1}]}}\n"
+        "  plugins: {score: {disabled: [{name: NodeResourcesBalancedAllocation}]}}\n"
+    )
+    pods = [pod(f"p{number}", labels="app: web", cpu="100m") for number in range(4)]
+    result = placed(tmp_path, node("n1", "a"), node("n2", "b", cpu="400"), service, profile, *pods)
+    names = list(nodes_of(result).values())
+    assert {"a": names.count("n1"), "b": names.count("n2")} == zones
+
+
+@pytest.mark.parametrize(
+    ("selector", "node_name"),
+    [
+        pytest.param("{}", "n1", id="every namespace"),
+        pytest.param("{matchLabels: {kubernetes.io/metadata.name: default}}", "n1", id="by its name"),
+        pytest.param("{matchLabels: {team: a}}", "n1", id="by a label of its own"),
+        pytest.param("{matchLabels: {team: b}}", "", id="none"),
+    ],
+)
+def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) -> None:
+    """A namespace has its labels and its name as one; one that no file holds has its name."""
+    namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {team: a}}\n"
+    term = f"{{topologyKey: {HOST}, labelSelector: {{matchLabels: {{app: db}}}}, namespaceSelector: {selector}}}"
+    required = f"  affinity: {{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}\n"
+    near = pod("near", required).replace("name: near", "name: near, namespace: shop")
+    database = pod("db", "  nodeName: n1\n", "app: db")
+    result = placed(tmp_path, node("n1"), node("n2"), namespace, database, near)
+    assert nodes_of(result) == {"near": node_name}
+
+
+def test_tells_that_owners_bring_no_pods(tmp_path: Path) -> None:
+    """A hand-written owner gives its selector only; one from a cluster has its pods beside it."""
+    kind = "apiVersion: apps/v1\nkind: StatefulSet\n"
+    written = f"{kind}metadata: {{name: a}}\n"
+    from_cluster = f"{kind}metadata: {{name: b, uid: b}}\n"
+    assert placed(tmp_path, written, from_cluster).notices == (
+        "1 StatefulSet is read for what selects its pods; write the pods themselves into the files too",
+    )
+
+
+@pytest.mark.parametrize(
+    ("documents", "problem"),
+    [
+        pytest.param(
+            (volume("pv", "n", size="plenty"),),
+            "cluster.yaml, document 1 (PersistentVolume pv): spec.capacity[storage]: ",
+            id="a volume's size",
+        ),
+        pytest.param(
+            (claim().replace("5Gi", "plenty"),),
+            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.resources.requests[storage]: ",
+            id="a claim's size",
+        ),
+        pytest.param(
+            (claim(), claim().replace("{name: data}", "{name: data, namespace: default}")),
+            ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): stands in "),
+            id="twice",
+        ),
+        pytest.param(
+            (storage_class(CSI), storage_class(WAITS)),
+            "cluster.yaml, document 2 (StorageClass local): stands in ",
+            id="a class twice",
+        ),
+        pytest.param(
+            (claim(fields="selector: {matchExpressions: [{key: a, operator: Near}]}, "),),
+            "cluster.yaml, document 1 (PersistentVolumeClaim data): spec.selector: ",
+            id="a claim's selector",
+        ),
+    ],
+)
+def test_what_the_api_server_would_refuse_is_refused(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
+    """With the place where it stands."""
+    with pytest.raises(ConfigError) as caught:
+        placed(tmp_path, *documents)
+    (found,) = caught.value.problems
+    assert str(found).replace(f"{tmp_path}/", "").startswith(problem)
