@@ -2,9 +2,10 @@
 
 Owns the order. It must not hold any rule of scheduling or reconciling.
 
-    connect ─▶ serve /livez ─▶ every kind, profiles, kept revisions are read ─▶ first reconcile
-            ─▶ schedule, watch, /readyz
-            ─▶ SIGTERM, SIGINT or a core task's fault ─▶ no more cycles ─▶ binds end ─▶ writes flushed ─▶ closed
+    connect ─▶ serve /livez ─▶ every kind, profiles, kept revisions are read ─▶ (standby, /readyz ─▶ the Lease is ours)
+            ─▶ first reconcile ─▶ schedule, watch, /readyz
+            ─▶ SIGTERM, SIGINT, a core task's fault or a lost Lease ─▶ no more cycles
+            ─▶ binds end ─▶ writes flushed ─▶ Lease released ─▶ closed
 
 Why the profiles are listed here and not by kopf: kopf says that it is ready before its first list, and a first cycle
 without the profiles, or a profile without its kept revision, would schedule by the wrong rules.
@@ -22,22 +23,18 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.cluster_informers import ClusterInformers
-from bayplan.handlers import watch_custom_resources
-from bayplan.kube.backoff import Backoff
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
-from bayplan.kube.controller_revisions import ControllerRevisions
-from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
 from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
-from bayplan.profile_controller import ControllerPorts, ProfileController
-from bayplan.profile_lists import ProfileLists
+from bayplan.kube_configuration import RunConfiguration
+from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
 from bayplan.settings import Settings, revision_namespace, runs_in_cluster
-from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
@@ -46,22 +43,26 @@ log = logging.getLogger(__name__)
 
 _PROFILES = "profiles are being read"
 _SCHEDULER = "the scheduler has not started"
+_ELECTION = "leader election"
 _BINDS_PER_CONNECTION = 3
 _FAULT_EXIT_CODE = 1
 
 
-async def run_operator(settings: Settings, stopping: Callable[[float], None]) -> int:
+async def run_operator(
+    settings: Settings, stopping: Callable[[float], None], configuration: RunConfiguration | None = None
+) -> int:
     """Run the operator until it is told to stop.
 
     Args:
         settings: Everything that is not a profile's.
         stopping: Told, when the end begins, within how many seconds it should be over.
+        configuration: Run its profiles, and no custom resources.
 
     Returns:
-        The exit code: 0 after SIGTERM or SIGINT, else 1.
+        The exit code: 0 after SIGTERM or SIGINT, 1 after a fault or when the lease was lost.
 
     Raises:
-        ConfigError: The credentials or the address to serve cannot be used.
+        ConfigError: The credentials, the address to serve or the configuration cannot be used.
         RegistryError: A plugin that is installed cannot be loaded.
     """
     if runs_in_cluster(settings):
@@ -69,7 +70,7 @@ async def run_operator(settings: Settings, stopping: Callable[[float], None]) ->
     else:
         path = None if settings.kubeconfig is None else Path(settings.kubeconfig)
         access = await from_kubeconfig(path, settings.context)
-    return await Operator(settings, access, stopping).run()
+    return await Operator(settings, access, stopping, configuration).run()
 
 
 class Operator:
@@ -79,9 +80,16 @@ class Operator:
         settings: Everything that is not a profile's.
         access: Credentials.
         stopping: Told, when the end begins, within how many seconds it should be over.
+        configuration: Run its profiles, and no custom resources.
     """
 
-    def __init__(self, settings: Settings, access: ConfiguredAccess, stopping: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        access: ConfiguredAccess,
+        stopping: Callable[[float], None],
+        configuration: RunConfiguration | None = None,
+    ) -> None:
         self._settings = settings
         self._stopping = stopping
         self._access = access
@@ -96,14 +104,12 @@ class Operator:
         self._informers = ClusterInformers(connection, self._scheduler, clock)
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
         self._informers.report_to(self._readiness)
-        resources = CustomResources(connection)
-        revisions = ControllerRevisions(connection, revision_namespace(settings))
-        self._controller = ProfileController(
-            self._scheduler,
-            ControllerPorts(revisions, resources, clock),
-            allow_default_scheduler=settings.allow_default_scheduler,
+        self._profiles: ProfileSource = (
+            CustomResourceProfiles(self._scheduler, connection, access, settings, clock)
+            if configuration is None
+            else ConfiguredProfiles(self._scheduler, configuration)
         )
-        self._lists = ProfileLists(resources, self._controller, clock)
+        self._election = self._candidate()
         self._stop_asked = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
@@ -130,38 +136,57 @@ class Operator:
     async def _start(self) -> None:
         log.info("Connecting to %s", self._access.base_url)
         await self._writer.start()
-        for resource, informer in self._informers:
-            self._spawn(_watch_task(resource), informer.run())
+        if self._election is not None:
+            self._spawn(_ELECTION, self._election.run())
+        if not self._delays_caches:
+            self._watch_cluster()
         self._spawn("start", self._start_scheduling())
 
+    def _watch_cluster(self) -> None:
+        for resource, informer in self._informers:
+            self._spawn(_watch_task(resource), informer.run())
+
     async def _start_scheduling(self) -> None:
-        await self._read_profiles()
+        await self._profiles.read()
         self._readiness.fulfil(_PROFILES)
+        if not self._delays_caches:
+            await self._informers.synced.wait()
+        if self._election is not None:
+            await self._stand_by(self._election)
         await self._informers.synced.wait()
-        self._controller.reconcile()
+        self._profiles.activate()
         # What was listed stays for long: it need not be looked at by each collection.
         gc.collect()
         gc.freeze()
         self._spawn("scheduler", self._scheduler.run())
-        self._spawn("controller of profiles", self._controller.run())
-        self._spawn("lists of profiles", self._lists.run())
-        watch = watch_custom_resources(self._access, self._controller, self._clock, self._kopf_spawned)
-        self._spawn("watch of custom resources", watch)
+        for name, work in self._profiles.tasks(self._take_signals).items():
+            self._spawn(name, work)
         self._readiness.fulfil(_SCHEDULER)
         nodes, pods = self._informers.nodes.known, self._informers.pods.known
         log.info("Scheduling: %d nodes, %d pods are known", len(nodes), len(pods))
 
-    async def _read_profiles(self) -> None:
-        backoff = Backoff(0.5, 10.0)
-        while True:
-            try:
-                await self._lists.take()
-                await self._controller.history.load()
-            except ClusterWriteError as error:
-                self._lists.tell(error)
-                await self._clock.sleep(backoff.next_delay())
-            else:
-                return
+    async def _stand_by(self, election: LeaderElection) -> None:
+        """Wait for the Lease, with everything ready; then take up what has changed while nobody told."""
+        self._readiness.stand_by(lambda: f"standby, {election.holder or 'nobody'} leads")
+        await election.leading.wait()
+        self._readiness.lead()
+        if self._delays_caches:
+            self._watch_cluster()
+        await self._profiles.read()
+
+    @property
+    def _delays_caches(self) -> bool:
+        return self._election is not None and self._settings.delay_cache_until_active
+
+    def _candidate(self) -> LeaderElection | None:
+        """Of the election, when there is one; nothing is written then by who does not hold the Lease."""
+        settings = self._settings.leader_election
+        if not settings.leader_elect:
+            return None
+        options = settings.options(revision_namespace(self._settings))
+        election = LeaderElection(self._connection, options, self._clock)
+        self._connection.write_fence = election.check
+        return election
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = self._tasks[name] = asyncio.create_task(work, name=name)
@@ -173,13 +198,19 @@ class Operator:
         fault = task.exception()
         if fault is None and task.get_name() == "start":
             return
+        if isinstance(fault, LeadershipLostError):
+            log.critical("%s", fault)
+        else:
+            self._tell_fault(task, fault)
+        self._fault.set()
+        self._stop_asked.set()
+
+    def _tell_fault(self, task: asyncio.Task[None], fault: BaseException | None) -> None:
         log.critical(
             "The %s ended by a fault of its own; the process ends, so that it is started anew. Please report it.",
             task.get_name(),
             exc_info=fault,
         )
-        self._fault.set()
-        self._stop_asked.set()
 
     def _health_server(self) -> HealthServer | None:
         address = self._settings.serve_host_and_port
@@ -192,10 +223,6 @@ class Operator:
         return self._informers.pods.known.get(f"{namespace}/{name}")
 
     # -- stopping -----------------------------------------------------------------------------------------------
-
-    def _kopf_spawned(self) -> None:
-        self._take_signals()
-        self._lists.ask()
 
     def _take_signals(self) -> None:
         loop = asyncio.get_running_loop()
@@ -217,21 +244,18 @@ class Operator:
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
         watches = {_watch_task(resource) for resource, _ in self._informers}
-        early = [name for name in self._tasks if name not in watches]
+        early = [name for name in self._tasks if name not in watches and name != _ELECTION]
         await self._end(early, grace * 0.2)
         await self._scheduler.stop(grace * 0.4)
         await self._writer.stop(max(0.1, deadline - self._clock.now() - grace * 0.2))
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(max(0.1, deadline - self._clock.now())):
-                await self._last_statuses()
+                await self._profiles.finish()
         await self._end(list(self._tasks), max(0.1, deadline - self._clock.now()))
+        if self._election is not None:
+            # Only now that nothing of ours is on its way any more.
+            await self._election.release(max(0.5, deadline - self._clock.now()))
         log.info("Stopped")
-
-    async def _last_statuses(self) -> None:
-        try:
-            await self._controller.publish(counts_too=True)
-        except ClusterWriteError as error:
-            log.warning("The last statuses could not be written; the next process writes them: %s", error)
 
     async def _end(self, names: list[str], seconds: float) -> None:
         tasks = [self._tasks.pop(name) for name in names]

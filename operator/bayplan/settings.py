@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field
 
+from bayplan.kube.leader_election import ElectionOptions
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
 from scheduler_core.config.profile_config import backoff_problems
@@ -43,6 +44,43 @@ def _seconds(value: object) -> object:
 
 
 Seconds = Annotated[float, BeforeValidator(_seconds)]
+
+
+class LeaderElectionSettings(ConfigModel):
+    """How several processes agree on the one that schedules."""
+
+    leader_elect: bool = Field(default=False, description="Schedule only while this process holds the Lease.")
+    lease_duration: Seconds = Field(
+        default=15.0, gt=0, description="So long after its last renewal a Lease is taken by a standby."
+    )
+    renew_deadline: Seconds = Field(
+        default=10.0, gt=0, description="So long after its last renewal a leader stops; less than leaseDuration."
+    )
+    retry_period: Seconds = Field(default=2.0, gt=0, description="Between two tries to get or renew the Lease.")
+    resource_name: str = Field(default="bayplan", min_length=1, description="Name of the Lease.")
+    resource_namespace: str | None = Field(
+        default=None, min_length=1, description="Namespace of the Lease; that of the revisions when left out."
+    )
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """The times go together."""
+        if self.leader_elect:
+            for problem in self.options("").problems(""):
+                yield RuleProblem((problem.path.lstrip("."),), problem.message)
+
+    def options(self, namespace: str) -> ElectionOptions:
+        """Give the Lease and its times.
+
+        Args:
+            namespace: Of the Lease, where the settings name none.
+        """
+        return ElectionOptions(
+            self.resource_namespace or namespace,
+            self.resource_name,
+            self.lease_duration,
+            self.renew_deadline,
+            self.retry_period,
+        )
 
 
 class Settings(ConfigModel):
@@ -92,6 +130,13 @@ class Settings(ConfigModel):
         default=False,
         description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
     )
+    leader_election: LeaderElectionSettings = Field(
+        default=LeaderElectionSettings(), description="How several processes agree on the one that schedules."
+    )
+    delay_cache_until_active: bool = Field(
+        default=False,
+        description="A standby reads nothing of the cluster before it leads: cheap, and slow to take over.",
+    )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
     graceful_stop_seconds: Seconds = Field(
@@ -119,12 +164,13 @@ class Settings(ConfigModel):
         return host.strip("[]"), int(port)
 
 
-def load_settings(flags: Mapping[str, Any], path: Path | None = None) -> Settings:
+def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_elect: bool | None = None) -> Settings:
     """Join flags with a settings file; flags win.
 
     Args:
         flags: Values by field name in snake_case; None is not given.
         path: A YAML file whose fields are those of :class:`Settings` in camelCase; None reads none.
+        leader_elect: ``leaderElection.leaderElect``, of which a flag says nothing when it is None.
 
     Returns:
         The settings with their defaults.
@@ -135,6 +181,9 @@ def load_settings(flags: Mapping[str, Any], path: Path | None = None) -> Setting
     names = {name: info.alias or name for name, info in Settings.model_fields.items()}
     given = {names[name]: value for name, value in flags.items() if value is not None}
     document = _read_file(path) if path is not None else {}
+    if leader_elect is not None:
+        election = document.get("leaderElection")
+        document["leaderElection"] = {**(election if isinstance(election, dict) else {}), "leaderElect": leader_elect}
     by_alias = {alias: name for name, alias in names.items()}
     try:
         return validate(Settings, {**document, **given})

@@ -54,8 +54,7 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
     problems = _unknown_plugins(custom, registry)
     if problems:
         return {}, problems
-    default_sets, custom_sets = defaults.points(), custom.points()
-    merged = {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
+    merged = merged_sets(custom, defaults)
     multi_point = [entry for entry in merged[MULTI_POINT].enabled if entry.name in registry]
     resolved: ResolvedPlugins = {}
     for point in POINT_CLASSES:
@@ -65,6 +64,20 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
         resolved[point] = tuple(ResolvedPlugin(name, weights.get(name, 0)) for name in order)
     problems += _cardinality_problems(resolved)
     return resolved, problems
+
+
+def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:
+    """Merge a profile's plugins with the defaults, point by point; multiPoint is not spread yet.
+
+    Args:
+        custom: What the profile says.
+        defaults: The default set, under multiPoint.
+
+    Returns:
+        Extension point, ``multiPoint`` among them, to its merged set.
+    """
+    default_sets, custom_sets = defaults.points(), custom.points()
+    return {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
 
 
 def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:

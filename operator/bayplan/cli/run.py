@@ -18,8 +18,11 @@ from typing import Any, TypeVar
 import click
 
 from bayplan.app import run_operator
+from bayplan.completed_configuration import completed_configuration
+from bayplan.kube_configuration import RunConfiguration, configured_settings, read_configuration
 from bayplan.log_output import set_up_logging
-from bayplan.settings import Settings, load_settings
+from bayplan.settings import LeaderElectionSettings, Settings, load_settings
+from scheduler_core.errors import ConfigError, Problem
 
 log = logging.getLogger(__name__)
 
@@ -43,6 +46,20 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     default=None,
     help="YAML file of the settings below, their names in camelCase; flags win over it.",
 )
+@click.option(
+    "--config",
+    "config_file",
+    type=click.Path(path_type=Path),
+    default=None,
+    help="KubeSchedulerConfiguration v1 to run as it is, without custom resources: its profiles, leader election, "
+    "client connection and percentage. A flag that says something else is refused.",
+)
+@click.option(
+    "--write-config-to",
+    type=click.Path(path_type=Path, allow_dash=True),
+    default=None,
+    help="Write the file of --config there, completed with its defaults, and exit; - is standard output.",
+)
 @_flag("kubeconfig", str, metavar="FILE")
 @_flag("context", str)
 @_flag("namespace", str)
@@ -56,19 +73,54 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("bind-concurrency", int)
 @_flag("serve-address", str, metavar="HOST:PORT")
 @_flag("allow-default-scheduler", bool)
+@click.option(
+    "--leader-elect/--no-leader-elect",
+    default=None,
+    help=f"{LeaderElectionSettings.model_fields['leader_elect'].description}  [leaderElection.leaderElect]",
+)
+@_flag("delay-cache-until-active", bool)
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
 @_flag("log-format", click.Choice(["text", "json"]))
 @_flag("graceful-stop-seconds", str, metavar="SECONDS")
-def run(settings_file: Path | None, **flags: Any) -> None:
+def run(
+    settings_file: Path | None,
+    config_file: Path | None,
+    write_config_to: Path | None,
+    leader_elect: bool | None,
+    **flags: Any,
+) -> None:
     """Run the operator until SIGTERM or SIGINT.
 
     It reads SchedulerProfiles and PluginConfigs, schedules the pods whose spec.schedulerName a profile serves, and
-    writes what happened into events, conditions and statuses.
+    writes what happened into events, conditions and statuses. With --config it serves the profiles of that file
+    instead, as kube-scheduler does.
     """
-    settings = load_settings(flags, settings_file)
+    settings = load_settings(flags, settings_file, leader_elect=leader_elect)
+    configuration = None
+    if config_file is not None:
+        configuration = read_configuration(config_file)
+        settings = configured_settings(configuration, settings, {**flags, "leader_elect": leader_elect})
+    if write_config_to is not None:
+        _write_configuration(configuration, write_config_to)
+        return
     set_up_logging(settings.log_level, settings.log_format)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        sys.exit(runner.run(run_operator(settings, _end_by_force_after)))
+        sys.exit(runner.run(run_operator(settings, _end_by_force_after, configuration)))
+
+
+def _write_configuration(configuration: RunConfiguration | None, target: Path) -> None:
+    if configuration is None:
+        raise ConfigError([Problem("--write-config-to", "completes the file of --config; give that too")])
+    text = completed_configuration(configuration)
+    if str(target) == "-":
+        click.echo(text, nl=False)
+        return
+    try:
+        target.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(
+            [Problem("--write-config-to", f"{target} cannot be written ({error}); choose another")]
+        ) from error
 
 
 def _end_by_force_after(seconds: float) -> None:

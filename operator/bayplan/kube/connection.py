@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from enum import Enum
@@ -125,6 +125,10 @@ class ApiConnection:
     """Requests and watches against one API server.
 
     Use as an asynchronous context manager, or call :meth:`close`.
+
+    Attributes:
+        write_fence: Called before each send, repetitions too, of what changes the cluster; raises when this process
+            must not change it. Leases are not asked for. None lets all pass.
     """
 
     def __init__(self, access: ClusterAccess, options: ConnectionOptions, clock: Clock) -> None:
@@ -143,6 +147,7 @@ class ApiConnection:
         self._renew_at = float("-inf")
         self._renewing = asyncio.Lock()
         self._closed = False
+        self.write_fence: Callable[[], None] | None = None
         self.requests = 0
         self.throttled = 0
 
@@ -175,6 +180,7 @@ class ApiConnection:
             ServerUnavailableError: No connection, HTTP 429 for longer than the timeout, or 5xx.
             WriteTimeoutError: No answer; whether it was carried out is unknown.
             ResourceExpiredError: HTTP 410.
+            ClusterWriteError: What the fence raises.
         """
         if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
             await self._bucket.take()
@@ -205,6 +211,8 @@ class ApiConnection:
             headers["Authorization"] = self._authorization
         if request.body is not None:
             headers["Content-Type"] = request.content_type
+        if self.write_fence is not None and request.method != "GET" and request.lane is not Lane.LEASES:
+            self.write_fence()
         self.requests += 1
         try:
             async with self._session(request.lane).request(

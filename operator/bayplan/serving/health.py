@@ -63,7 +63,8 @@ class HealthServer:
         missing = self._readiness.missing
         if missing:
             return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
-        return web.Response(text="ok\n")
+        role = self._readiness.role
+        return web.Response(text=f"ok: {role}\n" if role else "ok\n")
 
     async def _scrape(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))

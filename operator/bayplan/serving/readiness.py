@@ -20,6 +20,7 @@ class Readiness:
         self._fulfilled: dict[str, bool] = dict.fromkeys(conditions, False)
         self._obstacles: dict[str, Callable[[], str]] = {}
         self._stopping = False
+        self._standby: Callable[[], str] | None = None
 
     def explain(self, condition: str, obstacle: Callable[[], str]) -> None:
         """Let ``obstacle`` say what keeps a condition from being fulfilled; empty when nothing is known to."""
@@ -28,6 +29,19 @@ class Readiness:
     def fulfil(self, condition: str) -> None:
         """A condition holds from now on."""
         self._fulfilled[condition] = True
+
+    def stand_by(self, role: Callable[[], str]) -> None:
+        """The process is ready to take over, and waits; ``role`` says for whom."""
+        self._standby = role
+
+    def lead(self) -> None:
+        """The process takes over: what it has not done so far is missing now."""
+        self._standby = None
+
+    @property
+    def role(self) -> str:
+        """What a standby says of itself; empty for a process that works."""
+        return self._standby() if self._standby is not None else ""
 
     def stop(self) -> None:
         """The process stops: it is not ready any more."""
@@ -38,6 +52,8 @@ class Readiness:
         """What is not fulfilled; empty when the process is ready."""
         if self._stopping:
             return ["the process is stopping"]
+        if self._standby is not None:
+            return []
         return [self._described(condition) for condition, fulfilled in self._fulfilled.items() if not fulfilled]
 
     def _described(self, condition: str) -> str:

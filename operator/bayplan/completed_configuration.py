@@ -1,0 +1,177 @@
+"""A KubeSchedulerConfiguration with its defaults filled in, as ``kube-scheduler --write-config-to`` prints it.
+
+Owns the printed form. It must not know the defaults: those are the models' own. Why the same form to the letter: the
+two outputs can be compared, which shows whether a file means the same to both schedulers.
+
+Follows kube-scheduler v1.36.3, cmd/kube-scheduler/app/options/configfile.go: plugins merged with the default set but
+multiPoint not spread, args of the plugins that are enabled, in the order of their names, and resources that extenders
+have ignored in the place of NodeResourcesFit's own ``ignoredResources``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+
+from bayplan.kube_configuration import RunConfiguration, build_profiles
+from bayplan.simulation.memory_cluster import MemoryCluster
+from bayplan.simulation.simulated_clock import SimulatedClock
+from scheduler_core.config.config_model import ConfigModel
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.plugin_args import (
+    API_VERSION,
+    IN_TREE_ARGS,
+    NodeResourcesFitArgs,
+    read_args,
+)
+from scheduler_core.config.plugins_config import PluginSet
+from scheduler_core.config.scheduler_configuration import (
+    KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
+)
+from scheduler_core.framework.plugin_sets import merged_sets
+from scheduler_core.framework.registry import Registry
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.scheduler import Scheduler
+
+_WIDTH = 1 << 20
+_GATED_POINTS = ("placementGenerate", "placementScore")
+_DEFAULT_RESOURCES = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight": 1})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes as Go's printer does: everything in full, an empty text in double quotes."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        """Whether to write in full what stands elsewhere already."""
+        del data
+        return True
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        """A text."""
+        return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data else '"')
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
+
+
+def offline_scheduler() -> Scheduler:
+    """A scheduler without a cluster, with all plugins that are installed, to build profiles on.
+
+    Raises:
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    return Scheduler(SimulatedClock(), MemoryCluster(), registry=registry)
+
+
+def completed_configuration(configuration: RunConfiguration) -> str:
+    """Print a configuration with its defaults.
+
+    Args:
+        configuration: The file.
+
+    Returns:
+        YAML, keys in alphabetical order.
+
+    Raises:
+        ConfigError: A profile cannot be built; with every problem.
+        RegistryError: An installed plugin cannot be loaded.
+    """
+    scheduler = offline_scheduler()
+    for instance in build_profiles(scheduler, configuration):
+        instance.retire()
+    document = _completed(configuration.configuration, scheduler.registry)
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=_WIDTH)
+
+
+def _completed(configuration: KubeSchedulerConfiguration, registry: Registry) -> dict[str, Any]:
+    whole = configuration.model_dump(mode="json", by_alias=True)
+    client = whole["clientConnection"]
+    client["qps"] = int(client["qps"]) if float(client["qps"]).is_integer() else client["qps"]
+    whole["enableContentionProfiling"] = bool(whole["enableContentionProfiling"])
+    whole["extenders"] = [_extender(extender) for extender in configuration.extenders]
+    ignored = _ignored_resources(configuration)
+    whole["profiles"] = [_profile(profile, registry, ignored) for profile in configuration.profiles]
+    omitted = [name for name in ("extenders", "delayCacheUntilActive") if not whole[name]]
+    return {name: value for name, value in whole.items() if name not in omitted}
+
+
+def _ignored_resources(configuration: KubeSchedulerConfiguration) -> list[str]:
+    resources = [resource for extender in configuration.extenders for resource in extender.managed_resources]
+    return [resource.name for resource in resources if resource.ignored_by_scheduler]
+
+
+def _profile(profile: KubeSchedulerProfile, registry: Registry, ignored: list[str]) -> dict[str, Any]:
+    merged = merged_sets(profile.plugins, default_plugins())
+    document: dict[str, Any] = {"schedulerName": profile.scheduler_name}
+    if profile.percentage_of_nodes_to_score is not None:
+        document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
+    document["plugins"] = {point: _plugin_set(found) for point, found in merged.items()}
+    document["plugins"] |= {point: {} for point in _GATED_POINTS}
+    enabled = {entry.name for found in merged.values() for entry in found.enabled}
+    given = {entry.name: entry.args for entry in profile.plugin_config}
+    entries = []
+    for name in sorted(enabled):
+        if name in IN_TREE_ARGS:
+            args = _args(name, given.get(name, {}))
+            if name == "NodeResourcesFit" and ignored:
+                args["ignoredResources"] = ignored
+            entries.append({"name": name, "args": args})
+        elif name in registry and given.get(name):
+            entries.append({"name": name, "args": given[name]})
+    if entries:
+        document["pluginConfig"] = entries
+    return document
+
+
+def _plugin_set(found: PluginSet) -> dict[str, Any]:
+    document = {
+        "enabled": [{"name": entry.name, "weight": entry.weight or 0} for entry in found.enabled],
+        # Only the name of what is disabled counts.
+        "disabled": [{"name": entry.name, "weight": 0} for entry in found.disabled],
+    }
+    return {name: entries for name, entries in document.items() if entries}
+
+
+def _args(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    model = read_args(name, IN_TREE_ARGS[name], given)
+    document: dict[str, Any] = _without_unset(model.model_dump(mode="json", by_alias=True))
+    complete = _COMPLETIONS.get(name)
+    if complete is not None:
+        complete(model, document)
+    return {"apiVersion": API_VERSION, "kind": f"{name}Args", **document}
+
+
+def _complete_fit(model: ConfigModel, document: dict[str, Any]) -> None:
+    assert isinstance(model, NodeResourcesFitArgs)
+    resources = model.scoring_strategy.scored_resources()
+    document["scoringStrategy"]["resources"] = [resource.model_dump() for resource in resources]
+
+
+def _complete_balance(_: ConfigModel, document: dict[str, Any]) -> None:
+    document.setdefault("resources", [dict(resource) for resource in _DEFAULT_RESOURCES])
+
+
+_COMPLETIONS: Mapping[str, Callable[[ConfigModel, dict[str, Any]], None]] = MappingProxyType(
+    {"NodeResourcesFit": _complete_fit, "NodeResourcesBalancedAllocation": _complete_balance}
+)
+"""Defaults that the models leave to the plugin."""
+
+
+def _extender(extender: Extender) -> dict[str, Any]:
+    document = extender.document()
+    if extender.tls_config is not None:
+        document["tlsConfig"] = extender.tls_config.document()
+    return {**document, "urlPrefix": extender.url_prefix, "httpTimeout": str(extender.http_timeout)}
+
+
+def _without_unset(node: Any) -> Any:
+    """Leave out what is null or an empty list, as Go's ``omitempty`` does."""
+    if isinstance(node, dict):
+        return {name: _without_unset(value) for name, value in node.items() if value is not None and value != []}
+    return [_without_unset(value) for value in node] if isinstance(node, list) else node

@@ -1,0 +1,186 @@
+"""A KubeSchedulerConfiguration that is run as it is: its file, its profiles, and the settings that it implies.
+
+Owns what each field of the file means for this process, and which flags and settings say something else. It must not
+know how the process is put together. Why a contradiction is refused, where kube-scheduler lets the file win without a
+word: whoever gives a flag expects it to count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from bayplan.settings import LeaderElectionSettings, Settings
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.scheduler_configuration import (
+    DEFAULT_SCHEDULER_NAME,
+    KubeSchedulerConfiguration,
+    parse_configuration,
+)
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import Scheduler
+
+_ELECTION = "leaderElection"
+
+
+@dataclass(frozen=True, slots=True)
+class RunConfiguration:
+    """A configuration and where it stood.
+
+    Attributes:
+        path: The file, for messages.
+        configuration: What it says, completed.
+    """
+
+    path: str
+    configuration: KubeSchedulerConfiguration
+
+
+def read_configuration(path: Path) -> RunConfiguration:
+    """Read a file.
+
+    Args:
+        path: YAML or JSON with one KubeSchedulerConfiguration v1.
+
+    Returns:
+        The configuration with its defaults.
+
+    Raises:
+        ConfigError: It cannot be read or is not valid; with every problem and its field path.
+    """
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError([Problem(str(path), f"cannot be read: {error}; correct the path or the file")]) from error
+    if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
+        raise ConfigError([Problem(str(path), "must be one KubeSchedulerConfiguration, a mapping of fields to values")])
+    try:
+        return RunConfiguration(str(path), parse_configuration(document))
+    except ConfigError as error:
+        problems = [Problem(f"{path}: {problem.path}", problem.message) for problem in error.problems]
+        raise ConfigError(problems) from error
+
+
+def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
+    """Make an instance of each profile, not yet live.
+
+    Args:
+        scheduler: Makes them.
+        configuration: The file.
+
+    Returns:
+        The instances, in the order of the file.
+
+    Raises:
+        ConfigError: With every problem of every profile, paths from the file's root.
+    """
+    problems: list[Problem] = []
+    instances = []
+    for index, config in enumerate(configuration.configuration.profile_configs()):
+        try:
+            instances.append(scheduler.build(config))
+        except ConfigError as error:
+            where = f"{configuration.path}: profiles[{index}]"
+            problems += [Problem(f"{where}.{problem.path}", problem.message) for problem in error.problems]
+    if problems:
+        for instance in instances:
+            instance.retire()
+        raise ConfigError(problems)
+    return instances
+
+
+def configured_settings(configuration: RunConfiguration, settings: Settings, flags: Mapping[str, Any]) -> Settings:
+    """Join the file with the settings of the operator.
+
+    Args:
+        configuration: The file.
+        settings: Flags and settings file, joined.
+        flags: The flags that were given, by field name; ``leader_elect`` among them. None is not given.
+
+    Returns:
+        The settings to run with: what the file has a field for is as the file says, defaults included.
+
+    Raises:
+        ConfigError: A flag or setting says something else than the file; both are named.
+    """
+    document = configuration.configuration
+    asked = {name for name, value in flags.items() if value is not None}
+    problems = []
+    implied = dict(_implied(document))
+    for name, (field, value) in implied.items():
+        said = getattr(settings, name)
+        if (name in asked or name in settings.model_fields_set) and said != value:
+            problems.append(
+                _contradiction(name, said, name in asked, f"{configuration.path}: {field} is {_shown(value)}")
+            )
+    if "leader_elect" in asked and flags["leader_elect"] != document.leader_election.leader_elect:
+        told = f"{configuration.path}: {_ELECTION}.leaderElect is {_shown(document.leader_election.leader_elect)}"
+        problems.append(_contradiction("leader_elect", flags["leader_elect"], True, told))
+    if asked & {"allow_default_scheduler"} and not settings.allow_default_scheduler and _default_name(document):
+        told = f'{configuration.path}: a profile is named "{DEFAULT_SCHEDULER_NAME}"'
+        problems.append(_contradiction("allow_default_scheduler", False, True, told))
+    if "namespace" in asked:
+        message = f"is where revisions of SchedulerProfiles are kept, which --config {configuration.path} does without"
+        problems.append(Problem("--namespace", f"{message}; remove one of the two"))
+    election = document.leader_election
+    if election.leader_elect:
+        times = _election(document).options("").problems(_ELECTION)
+        problems += [Problem(f"{configuration.path}: {each.path}", each.message) for each in times]
+    if problems:
+        raise ConfigError(problems)
+    update = {name: value for name, (_, value) in implied.items()}
+    return settings.model_copy(update={**update, "leader_election": _election(document)})
+
+
+def extender_notice(extenders: Sequence[Extender]) -> str:
+    """What must be told as long as extenders are only validated; empty without any."""
+    if not extenders:
+        return ""
+    urls = ", ".join(extender.url_prefix for extender in extenders)
+    return f"extenders are not called yet, so that pods are placed without them: {urls}"
+
+
+def _implied(document: KubeSchedulerConfiguration) -> Iterator[tuple[str, tuple[str, Any]]]:
+    """From a setting to the file's field for it and the value that this has."""
+    client = document.client_connection
+    if client.kubeconfig:
+        yield "kubeconfig", ("clientConnection.kubeconfig", client.kubeconfig)
+    yield "client_qps", ("clientConnection.qps", client.qps if client.qps > 0 else None)
+    yield "client_burst", ("clientConnection.burst", client.burst)
+    yield "percentage_of_nodes_to_score", ("percentageOfNodesToScore", document.percentage_of_nodes_to_score)
+    yield "pod_initial_backoff_seconds", ("podInitialBackoffSeconds", document.pod_initial_backoff_seconds)
+    yield "pod_max_backoff_seconds", ("podMaxBackoffSeconds", document.pod_max_backoff_seconds)
+    yield "delay_cache_until_active", ("delayCacheUntilActive", document.delay_cache_until_active)
+
+
+def _election(document: KubeSchedulerConfiguration) -> LeaderElectionSettings:
+    election = document.leader_election
+    return LeaderElectionSettings.model_construct(
+        leader_elect=election.leader_elect,
+        lease_duration=election.lease_duration.seconds,
+        renew_deadline=election.renew_deadline.seconds,
+        retry_period=election.retry_period.seconds,
+        resource_name=election.resource_name,
+        resource_namespace=election.resource_namespace,
+    )
+
+
+def _default_name(document: KubeSchedulerConfiguration) -> bool:
+    return any(profile.scheduler_name == DEFAULT_SCHEDULER_NAME for profile in document.profiles)
+
+
+def _contradiction(name: str, said: object, is_flag: bool, told: str) -> Problem:
+    info = Settings.model_fields.get(name)
+    where = f"--{name.replace('_', '-')}" if is_flag else f"--settings: {info.alias if info else name}"
+    return Problem(where, f"is {_shown(said)}, while {told}; with --config the file counts, so remove one of the two")
+
+
+def _shown(value: object) -> str:
+    if value is None:
+        return "unlimited"
+    return str(value).lower() if isinstance(value, bool) else f"{value:g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,148 @@
+"""Where the profiles come from: custom resources, or one KubeSchedulerConfiguration.
+
+Owns what differs between the two ways to run: what is read before the first cycle, what goes on beside the cycles, what
+is written at the end. It must not know when: the composition root calls in order.
+
+    read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ finish()
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
+
+from bayplan.handlers import watch_custom_resources
+from bayplan.kube.backoff import Backoff
+from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.kube.connection import ApiConnection
+from bayplan.kube.controller_revisions import ControllerRevisions
+from bayplan.kube.custom_resources import CustomResources
+from bayplan.kube_configuration import RunConfiguration, build_profiles, extender_notice
+from bayplan.profile_controller import ControllerPorts, ProfileController
+from bayplan.profile_lists import ProfileLists
+from bayplan.settings import Settings, revision_namespace
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.ports import Clock
+from scheduler_core.scheduler import Scheduler
+
+log = logging.getLogger(__name__)
+
+
+class ProfileSource(Protocol):
+    """What the operator needs of either."""
+
+    async def read(self) -> None:
+        """Read what the first cycle needs, however long it takes; may be called again before it."""
+
+    def activate(self) -> None:
+        """Make the profiles live."""
+
+    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """What runs beside the cycles until cancelled; ``taken`` is told when signal handlers were replaced."""
+
+    async def finish(self) -> None:
+        """Write what is left to be told."""
+
+
+class CustomResourceProfiles:
+    """SchedulerProfiles and PluginConfigs, as they change.
+
+    Args:
+        scheduler: Makes and runs the profiles.
+        connection: To the API server.
+        access: Credentials, for kopf's own connection.
+        settings: Of the operator.
+        clock: The time.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        connection: ApiConnection,
+        access: ConfiguredAccess,
+        settings: Settings,
+        clock: Clock,
+    ) -> None:
+        resources = CustomResources(connection)
+        revisions = ControllerRevisions(connection, revision_namespace(settings))
+        self._access = access
+        self._clock = clock
+        self._controller = ProfileController(
+            scheduler,
+            ControllerPorts(revisions, resources, clock),
+            allow_default_scheduler=settings.allow_default_scheduler,
+        )
+        self._lists = ProfileLists(resources, self._controller, clock)
+
+    async def read(self) -> None:
+        """List the objects and the kept revisions."""
+        backoff = Backoff(0.5, 10.0)
+        while True:
+            try:
+                await self._lists.take()
+                await self._controller.history.load()
+            except ClusterWriteError as error:
+                self._lists.tell(error)
+                await self._clock.sleep(backoff.next_delay())
+            else:
+                return
+
+    def activate(self) -> None:
+        """Reconcile for the first time."""
+        self._controller.reconcile()
+
+    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """Reconcile and tell, list now and then, and watch."""
+
+        def spawned() -> None:
+            taken()
+            self._lists.ask()
+
+        return {
+            "controller of profiles": self._controller.run(),
+            "lists of profiles": self._lists.run(),
+            "watch of custom resources": watch_custom_resources(self._access, self._controller, self._clock, spawned),
+        }
+
+    async def finish(self) -> None:
+        """Write the last statuses."""
+        try:
+            await self._controller.publish(counts_too=True)
+        except ClusterWriteError as error:
+            log.warning("The last statuses could not be written; the next process writes them: %s", error)
+
+
+class ConfiguredProfiles:
+    """The profiles of one KubeSchedulerConfiguration, which never change.
+
+    Args:
+        scheduler: Makes and runs the profiles.
+        configuration: The file.
+
+    Raises:
+        ConfigError: With every problem of every profile.
+    """
+
+    def __init__(self, scheduler: Scheduler, configuration: RunConfiguration) -> None:
+        self._scheduler = scheduler
+        self._instances = build_profiles(scheduler, configuration)
+        notice = extender_notice(configuration.configuration.extenders)
+        if notice:
+            log.warning("%s: %s", configuration.path, notice)
+
+    async def read(self) -> None:
+        """Nothing: the file was read before."""
+
+    def activate(self) -> None:
+        """Make the profiles live."""
+        self._scheduler.activate(self._instances)
+        log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
+
+    def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
+        """None: nothing changes."""
+        del taken
+        return {}
+
+    async def finish(self) -> None:
+        """Nothing: no object carries a status."""

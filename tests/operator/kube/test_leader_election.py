@@ -1,0 +1,280 @@
+"""Leader election on a scripted API server, by a clock that stands still."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions, Lane
+from bayplan.kube.leader_election import (
+    ElectionOptions,
+    LeaderElection,
+    LeadershipLostError,
+    NotLeadingError,
+)
+
+from scheduler_core.errors import ConfigError
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.virtual_clock import VirtualClock
+
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/ns/leases"
+LEASE = f"{LEASES}/bayplan"
+OPTIONS = ElectionOptions("ns", "bayplan")
+
+
+def lease(holder: str, version: str = "1", transitions: int = 3) -> Answer:
+    """The Lease as a server tells it."""
+    metadata = {"name": "bayplan", "namespace": "ns", "resourceVersion": version, "labels": {"kept": "yes"}}
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "A", "leaseTransitions": transitions}
+    return Answer(body={"metadata": metadata, "spec": spec})
+
+
+class NapClock(VirtualClock):
+    """A clock that knows its only sleeper.
+
+    Attributes:
+        naps: How often it went to sleep.
+        wakes_at: When it wakes.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.naps = 0
+        self.wakes_at = float("inf")
+        self.changed = asyncio.Event()
+
+    async def sleep(self, seconds: float) -> None:
+        """Note it, and sleep."""
+        self.naps += 1
+        self.wakes_at = self.now() + seconds
+        self.changed.set()
+        await super().sleep(seconds)
+
+
+class Candidate:
+    """A candidate "me", its server and its time."""
+
+    def __init__(self, api: FakeApi) -> None:
+        self.clock = NapClock()
+        self.connection = ApiConnection(api, ConnectionOptions(), self.clock)
+        self.election = LeaderElection(self.connection, OPTIONS, self.clock, identity="me")
+        self.run = asyncio.ensure_future(self.election.run())
+        self.run.add_done_callback(lambda _: self.clock.changed.set())
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds, looking whenever the candidate goes to sleep or ends."""
+        async with asyncio.timeout(20):
+            while not condition():
+                self.clock.changed.clear()
+                await self.clock.changed.wait()
+
+    async def next_nap(self, naps: int) -> None:
+        """Until it sleeps again, or has ended."""
+        await self.until(lambda: self.run.done() or self.clock.naps > naps)
+
+    async def stands_by(self) -> None:
+        """Until its first try is over."""
+        await self.until(lambda: self.clock.naps > 0)
+
+    async def leads(self) -> None:
+        """Until it leads and waits for its next renewal."""
+        await self.until(lambda: self.election.leading.is_set() and self.clock.wakes_at > self.clock.now())
+
+    async def advance(self, seconds: float) -> None:
+        """Let time pass from wake to wake, each seen to its end."""
+        until = self.clock.now() + seconds
+        while not self.run.done() and self.clock.wakes_at <= until:
+            naps = self.clock.naps
+            self.clock.advance(self.clock.wakes_at - self.clock.now())
+            await self.next_nap(naps)
+        if not self.run.done():
+            self.clock.advance(max(until - self.clock.now(), 0))
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    async with FakeApi() as api:
+        yield api
+
+
+@pytest.fixture
+async def me(api: FakeApi) -> AsyncIterator[Candidate]:
+    candidate = Candidate(api)
+    yield candidate
+    candidate.run.cancel()
+    await asyncio.wait([candidate.run])
+    await candidate.connection.close()
+
+
+def spec(api: FakeApi, method: str) -> dict[str, Any]:
+    """The spec that was written last."""
+    found: dict[str, Any] = api.requests(method)[-1].json["spec"]
+    return found
+
+
+async def test_a_missing_lease_is_created(api: FakeApi, me: Candidate) -> None:
+    """The first candidate makes the Lease, with no transition."""
+    api.on("POST", LEASES, lease("me", transitions=0))
+    api.on("PUT", LEASE, lease("me"))
+    await me.leads()
+    written = spec(api, "POST")
+    assert (written["holderIdentity"], written["leaseDurationSeconds"], written["leaseTransitions"]) == ("me", 15, 0)
+    assert me.election.is_leading_until == me.clock.now() + 10
+
+
+@pytest.mark.parametrize(
+    ("holder", "transitions"), [pytest.param("", 4, id="released"), pytest.param("me", 3, id="ours already")]
+)
+async def test_a_free_lease_is_taken(api: FakeApi, me: Candidate, holder: str, transitions: int) -> None:
+    """The version that was read goes along, what others wrote stays, and a change of holder is counted."""
+    api.on("GET", LEASE, lease(holder))
+    api.on("PUT", LEASE, lease("me", "2"))
+    await me.leads()
+    put = api.requests("PUT")[0].json
+    assert put["metadata"]["resourceVersion"] == "1"
+    assert put["metadata"]["labels"] == {"kept": "yes"}
+    assert put["spec"]["leaseTransitions"] == transitions
+
+
+async def test_a_held_lease_is_waited_for(api: FakeApi, me: Candidate) -> None:
+    """It is taken when its version has not changed for its whole duration, as this process's own clock tells."""
+    api.on("GET", LEASE, lease("other"))
+    api.on("PUT", LEASE, lease("me", "2", 4))
+    await me.stands_by()
+    await me.advance(14.9)
+    assert not api.requests("PUT")
+    assert me.election.holder == "other"
+    await me.advance(5)
+    await me.leads()
+    assert spec(api, "PUT")["leaseTransitions"] == 4
+
+
+async def test_a_renewed_lease_is_not_taken(api: FakeApi, me: Candidate) -> None:
+    """Each new version starts its duration anew."""
+    api.on("GET", LEASE, *(lease("other", str(version)) for version in range(100)))
+    await me.stands_by()
+    await me.advance(60)
+    assert not api.requests("PUT")
+    with pytest.raises(NotLeadingError):
+        me.election.check()
+
+
+async def leading(api: FakeApi, me: Candidate) -> None:
+    api.on("GET", LEASE, lease(""))
+    api.on("PUT", LEASE, *(lease("me", str(version)) for version in range(2, 100)))
+    await me.leads()
+
+
+async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
+    """Each renewal moves the end on, and keeps when the Lease was acquired."""
+    await leading(api, me)
+    await me.advance(60)
+    assert not me.run.done()
+    assert me.election.is_leading_until == me.clock.now() + 10
+    assert spec(api, "PUT")["acquireTime"] == "A"
+    assert spec(api, "PUT")["leaseTransitions"] == 3
+
+
+@pytest.mark.parametrize(
+    "answer", [pytest.param(refusal(500, "etcd is away"), id="error"), pytest.param(refusal(429, "slow"), id="busy")]
+)
+async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Answer) -> None:
+    """It goes on for the renew deadline, and ends before anyone else may take the Lease."""
+    await leading(api, me)
+    began = me.clock.now()
+    api.on("PUT", LEASE, answer)
+    await me.advance(30)
+    with pytest.raises(LeadershipLostError, match="not renewed within 10 s"):
+        me.run.result()
+    assert me.clock.now() - began <= 12
+    with pytest.raises(NotLeadingError):
+        me.election.check()
+
+
+async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidate) -> None:
+    """A request without an answer is given up in time for another one, and at the deadline."""
+    await leading(api, me)
+    before = len(api.requests("PUT"))
+    api.on("PUT", LEASE, Answer(gate=asyncio.Event()))
+    naps = me.clock.naps
+    me.clock.advance(2)
+    await api.until(lambda: len(api.requests("PUT")) == before + 1)
+    me.clock.advance(5)
+    await me.next_nap(naps)
+    me.clock.advance(2)
+    await api.until(lambda: len(api.requests("PUT")) == before + 2)
+    me.clock.advance(1)
+    await me.until(me.run.done)
+    with pytest.raises(LeadershipLostError):
+        me.run.result()
+
+
+async def test_a_renewal_whose_answer_was_lost_is_repeated(api: FakeApi, me: Candidate) -> None:
+    """A conflict with ourselves is no loss: the Lease is read and written again."""
+    await leading(api, me)
+    api.on("PUT", LEASE, refusal(409, "changed"), lease("me", "8"))
+    api.on("GET", LEASE, lease("me", "7"))
+    await me.advance(2)
+    assert api.requests("PUT")[-1].json["metadata"]["resourceVersion"] == "7"
+    assert me.election.is_leading_until == me.clock.now() + 10
+
+
+async def test_another_holder_ends_a_leader_at_once(api: FakeApi, me: Candidate) -> None:
+    """Whoever wrote over the Lease leads now."""
+    await leading(api, me)
+    api.on("PUT", LEASE, refusal(409, "changed"))
+    api.on("GET", LEASE, lease("other", "7"))
+    await me.advance(2)
+    with pytest.raises(LeadershipLostError, match='"other" holds it now'):
+        me.run.result()
+
+
+async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
+    """The next leader need not wait, and this process does not lead again."""
+    await leading(api, me)
+    api.on("GET", LEASE, lease("me", "2"))
+    await me.election.release(1)
+    written = spec(api, "PUT")
+    assert (written["holderIdentity"], written["leaseTransitions"]) == ("", 3)
+    with pytest.raises(NotLeadingError):
+        me.election.check()
+    me.clock.advance(5)
+    await me.until(me.run.done)
+    assert me.run.result() is None
+
+
+async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
+    """The Lease of another is not touched."""
+    api.on("GET", LEASE, lease("other"))
+    await me.stands_by()
+    await me.election.release(1)
+    assert not api.requests("PUT")
+
+
+async def test_what_changes_the_cluster_is_fenced(api: FakeApi, me: Candidate) -> None:
+    """Without the Lease a bind is not sent; reads and the Lease itself are."""
+    api.on("GET", LEASE, lease("other"))
+    me.connection.write_fence = me.election.check
+    await me.stands_by()
+    with pytest.raises(NotLeadingError):
+        await me.connection.request(ApiRequest("POST", "/binding", b"{}", lane=Lane.BINDS))
+    assert not api.requests("POST")
+    await me.connection.request(ApiRequest("GET", LEASE, lane=Lane.READS))
+
+
+@pytest.mark.parametrize(
+    ("options", "path"),
+    [
+        pytest.param(ElectionOptions("n", "l", 10, 10, 2), "leaseDuration", id="lease not above renew"),
+        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="no second try"),
+        pytest.param(ElectionOptions("n", "l", 0.5, 0.2, 0.1), "leaseDuration", id="below a second"),
+        pytest.param(ElectionOptions("n", "l", 15, 10, 0), "retryPeriod", id="no pause"),
+    ],
+)
+async def test_times_must_go_together(api: FakeApi, options: ElectionOptions, path: str) -> None:
+    """A Lease that could not work is refused with the field that is wrong."""
+    clock = VirtualClock()
+    with pytest.raises(ConfigError, match=f"leaderElection.{path}"):
+        LeaderElection(ApiConnection(api, ConnectionOptions(), clock), options, clock)
