@@ -34,6 +34,7 @@ MAX_LABEL_VALUE_LENGTH = 63
 _MAX_RESOURCES = 64
 _MAX_VICTIMS = 256
 _SHOWN = 64
+_MAX_AMOUNT_LENGTH = 64
 _NAME_MESSAGE = (
     f"the name must be at most {MAX_LABEL_VALUE_LENGTH} characters, since pods join by a label and no label's "
     "value can be longer; shorten it"
@@ -48,7 +49,7 @@ Quantity = Annotated[
     WithJsonSchema(
         {
             "x-kubernetes-int-or-string": True,
-            "maxLength": 64,
+            "maxLength": _MAX_AMOUNT_LENGTH,
             "x-kubernetes-validations": [
                 {
                     "rule": "type(self) == int ? self >= 0 : isQuantity(self) && "
@@ -138,14 +139,21 @@ class PodGroupSpec(ConfigModel):
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Amounts can be read and are not negative, and the class has a name that exists."""
         for name, amount in (self.min_resources or {}).items():
-            try:
-                readable = nano(amount) >= 0
-            except QuantityError:
-                readable = False
-            if not readable:
-                yield RuleProblem(("minResources", name), f'{_AMOUNT_MESSAGE}, not "{str(amount)[:_SHOWN]}"')
+            if not _is_amount(amount):
+                shown = amount[:_SHOWN] if isinstance(amount, str) else min(max(amount, -INT64_MAX), INT64_MAX)
+                yield RuleProblem(("minResources", name), f'{_AMOUNT_MESSAGE}, not "{shown}"')
         if self.priority_class_name and not re.fullmatch(DNS_NAME_PATTERN, self.priority_class_name):
             yield RuleProblem(("priorityClassName",), f'{_CLASS_MESSAGE}, not "{self.priority_class_name[:_SHOWN]}"')
+
+
+def _is_amount(amount: str | int) -> bool:
+    """Whether the API server takes it; texts are bounded first, since Python reads no number of thousands of digits."""
+    if isinstance(amount, int):
+        return 0 <= amount <= INT64_MAX
+    try:
+        return len(amount) <= _MAX_AMOUNT_LENGTH and nano(amount) >= 0
+    except QuantityError:
+        return False
 
 
 class PodReference(StatusModel):

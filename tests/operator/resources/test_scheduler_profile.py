@@ -1,0 +1,98 @@
+"""SchedulerProfile: its name, and what it becomes with the PluginConfigs that it refers to."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bayplan.resources.scheduler_profile import SchedulerProfile
+
+from scheduler_core.config.plugins_config import PluginConfig
+from tests.support.manifests import most_allocated, profile_manifest
+from tests.support.problems import problems_in
+
+
+def profile(**spec: Any) -> SchedulerProfile:
+    return SchedulerProfile.from_object(profile_manifest("batch", spec))
+
+
+@pytest.mark.parametrize(
+    ("spec", "name"),
+    [
+        pytest.param({}, "batch", id="its-own"),
+        pytest.param({"schedulerName": "training"}, "training", id="as-told"),
+        pytest.param({"schedulerName": None}, "batch", id="null"),
+    ],
+)
+def test_scheduler_name(spec: dict[str, Any], name: str) -> None:
+    """A profile that names no schedulerName schedules the pods of its own name."""
+    assert profile(**spec).scheduler_name == profile(**spec).profile_config().scheduler_name == name
+
+
+def test_profile_config_is_whole() -> None:
+    """All that the spec says goes into the profile; the references are replaced by what they refer to, in order."""
+    spec = {
+        "percentageOfNodesToScore": 30,
+        "podInitialBackoffSeconds": 2,
+        "podMaxBackoffSeconds": 20,
+        "plugins": {"score": {"enabled": [{"name": "ImageLocality", "weight": 7}]}},
+        "pluginConfig": [{"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 5}}],
+        "pluginConfigRefs": [{"name": "pack"}],
+        "extenders": [{"urlPrefix": "http://extender", "filterVerb": "f"}],
+    }
+    made = profile(**spec).profile_config([PluginConfig(name="NodeResourcesFit", args=most_allocated())])
+    assert made.document() == {
+        "schedulerName": "batch",
+        **{name: value for name, value in spec.items() if name != "pluginConfigRefs"},
+        "pluginConfig": [
+            {"name": "InterPodAffinity", "args": {"hardPodAffinityWeight": 5}},
+            {"name": "NodeResourcesFit", "args": most_allocated()},
+        ],
+    }
+
+
+def test_inline_or_referred_to_is_one_revision() -> None:
+    """Where args stand makes no difference to what is live."""
+    inline = profile(pluginConfig=[{"name": "NodeResourcesFit", "args": most_allocated()}])
+    referring = profile(pluginConfigRefs=[{"name": "pack"}])
+    entry = PluginConfig(name="NodeResourcesFit", args=most_allocated())
+    assert inline.profile_config().revision() == referring.profile_config([entry]).revision()
+
+
+@pytest.mark.parametrize(
+    ("inline", "referenced"),
+    [
+        pytest.param(["A"], ["A"], id="inline-and-referred-to"),
+        pytest.param([], ["A", "A"], id="referred-to-twice"),
+    ],
+)
+def test_a_plugin_configured_twice(inline: list[str], referenced: list[str]) -> None:
+    """A plugin whose args come from two places is an error, not a choice."""
+    made = profile(pluginConfig=[{"name": name} for name in inline])
+    entries = [PluginConfig(name=name) for name in referenced]
+    (told,) = problems_in(lambda: made.profile_config(entries))
+    assert told.startswith('spec.pluginConfig[1].name: "A" is configured by an earlier entry')
+
+
+def test_all_problems_of_a_spec_at_once() -> None:
+    """A spec with many faults is told all of them, each with its path."""
+    faults = {
+        "percentageOfNodesToScore": 101,
+        "podInitialBackoffSeconds": 9,
+        "podMaxBackoffSeconds": 1,
+        "plugin": {},
+        "plugins": {"score": {"enabled": [{"name": "*"}, {"name": "A", "weight": "x"}]}},
+        "pluginConfigRefs": [{"name": "pack"}, {"name": "pack"}, {}],
+        "extenders": [{"urlPrefix": "http://e", "prioritizeVerb": "p"}],
+    }
+    paths = [told.partition(": ")[0] for told in problems_in(lambda: profile(**faults))]
+    assert sorted(paths) == [
+        "spec.extenders[0].weight",
+        "spec.percentageOfNodesToScore",
+        "spec.plugin",
+        "spec.pluginConfigRefs[1].name",
+        "spec.pluginConfigRefs[2].name",
+        "spec.plugins.score.enabled[0].name",
+        "spec.plugins.score.enabled[1].weight",
+        "spec.podMaxBackoffSeconds",
+    ]
