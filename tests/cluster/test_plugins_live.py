@@ -1,0 +1,234 @@
+"""Plugins that read more than pods and nodes, on the real API server: what the watches bring is what decides."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.processes import Process
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+HOST = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+SECONDS = "--timeout=20s"
+BY_CPU: Manifest = {
+    "plugins": {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}},
+    "pluginConfig": [
+        {
+            "name": "NodeResourcesFit",
+            "args": {"scoringStrategy": {"type": "LeastAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
+        }
+    ],
+}
+BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
+ASKED: Manifest = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+
+
+@dataclass
+class Cluster:
+    """What a test makes, by names that are its own; everything that is cluster-scoped goes at the end.
+
+    Attributes:
+        token: In every cluster-scoped name, and the label of the test's nodes.
+    """
+
+    plane: ControlPlane
+    operator: OperatorProcess
+    namespace: str
+    token: str = field(default_factory=lambda: f"live-{uuid.uuid4().hex[:8]}")
+    made: list[str] = field(default_factory=list)
+
+    def create(self, kind: str, name: str, *, api: str = "v1", **fields: Any) -> None:
+        """Create an object of the test's namespace."""
+        metadata = {"name": name, "namespace": self.namespace, **fields.pop("metadata", {})}
+        manifest = {"apiVersion": api, "kind": kind, "metadata": metadata, **fields}
+        self.plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+
+    def create_wide(self, kind: str, short: str, *, api: str = "v1", **fields: Any) -> str:
+        """Create a cluster-scoped object; its name, which is the test's own."""
+        name = f"{self.token}-{short}"
+        manifest = {"apiVersion": api, "kind": kind, "metadata": {"name": name, **fields.pop("metadata", {})}, **fields}
+        self.plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+        self.made.append(f"{kind}/{name}")
+        return name
+
+    def node(self, short: str, zone: str = "a", cpu: str = "4") -> str:
+        """Create a node that only the pods of this test select."""
+        name = f"{self.token}-{short}"
+        amounts = {"cpu": cpu, "memory": "32Gi", "pods": "110"}
+        labels = {"for": self.token, HOST: name, ZONE: zone}
+        return self.create_wide(
+            "Node", short, metadata={"labels": labels}, status={"allocatable": amounts, "capacity": amounts}
+        )
+
+    def profile(self) -> str:
+        """Create the test's profile."""
+        return self.create_wide("SchedulerProfile", "p", api="bayplan.dev/v1alpha1", spec=BY_CPU)
+
+    def pod(self, name: str, labels: dict[str, str] | None = None, cpu: str = "100m", **spec: Any) -> None:
+        """Create a pod for the test's profile and nodes."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+        chosen = {"schedulerName": f"{self.token}-p", "nodeSelector": {"for": self.token}, "containers": [container]}
+        self.create("Pod", name, metadata={"labels": labels or {}}, spec={**chosen, **spec})
+
+    def claim(self, name: str, class_name: str, **fields: Any) -> None:
+        """Create a claim for 1Gi."""
+        spec = {**ASKED, "storageClassName": class_name, **fields.pop("spec", {})}
+        self.create("PersistentVolumeClaim", name, spec=spec, **fields)
+
+    def volume(self, short: str, node: str, class_name: str, **spec: Any) -> str:
+        """Create a volume of 1Gi that can be reached from one node."""
+        term = {"matchExpressions": [{"key": HOST, "operator": "In", "values": [node]}]}
+        reach = {"required": {"nodeSelectorTerms": [term]}}
+        fields = {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"], "local": {"path": "/mnt"}}
+        return self.create_wide(
+            "PersistentVolume",
+            short,
+            spec={**fields, "storageClassName": class_name, "nodeAffinity": reach, **spec},
+        )
+
+    def placed(self, *names: str) -> list[str]:
+        """Wait until pods are bound; the node of each."""
+        pods = [f"pod/{name}" for name in names]
+        self.plane.kubectl("wait", "--for=condition=PodScheduled", SECONDS, f"--namespace={self.namespace}", *pods)
+        listed = json.loads(self.plane.kubectl("get", "pods", f"--namespace={self.namespace}", "--output=json"))
+        nodes = {
+            pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in listed["items"] if "nodeName" in pod["spec"]
+        }
+        return [nodes[name] for name in names]
+
+    def refusal(self, name: str) -> str:
+        """Wait until a pod is told that it fits nowhere; the message."""
+        waits = ("wait", f"pod/{name}", "--for=condition=PodScheduled=False", SECONDS, f"--namespace={self.namespace}")
+        self.plane.kubectl(*waits)
+        path = "{.status.conditions[?(@.type=='PodScheduled')].message}"
+        return self.plane.kubectl("get", f"pod/{name}", f"--namespace={self.namespace}", f"--output=jsonpath={path}")
+
+    def known(self, resource: str) -> float:
+        """How many objects of a kind the operator knows."""
+        return self.operator.metric("bayplan_informer_objects", resource=resource)
+
+    def clean_up(self) -> None:
+        """Delete what is cluster-scoped; no controller runs that would take finalizers away."""
+        for name in reversed(self.made):
+            with suppress(ControlPlaneError):
+                self.plane.kubectl("delete", name, "--wait=false", "--ignore-not-found")
+            if name.startswith("PersistentVolume/"):
+                with suppress(ControlPlaneError):
+                    self.plane.kubectl("patch", name, "--type=merge", '--patch={"metadata":{"finalizers":null}}')
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """The only operator of the cluster."""
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", "-f", str(CRDS))
+    with OperatorProcess(control_plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
+        operator.start()
+        yield operator
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Cluster]:
+    """A namespace, nodes and a profile that are the test's own."""
+    cluster = Cluster(control_plane, operator, namespace)
+    cluster.profile()
+    yield cluster
+    cluster.clean_up()
+
+
+def test_pods_keep_away_from_each_other(cluster: Cluster) -> None:
+    """The second pod goes to the smaller node, the third nowhere, and is told why."""
+    large, small = cluster.node("large", cpu="100"), cluster.node("small")
+    term = {"topologyKey": HOST, "labelSelector": {"matchLabels": {"app": "db"}}}
+    away = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    cluster.pod("a", {"app": "db"}, affinity=away)
+    assert cluster.placed("a") == [large]
+    cluster.pod("b", {"app": "db"}, affinity=away)
+    assert cluster.placed("b") == [small]
+    cluster.pod("c", {"app": "db"}, affinity=away)
+    assert "2 node(s) didn't match pod anti-affinity rules" in cluster.refusal("c")
+
+
+def test_a_service_spreads_its_pods_over_zones(cluster: Cluster) -> None:
+    """Pods without constraints of their own are spread if a service selects them, and else go where there is room."""
+    large, small = cluster.node("large", "a", cpu="400"), cluster.node("small", "b")
+    before = cluster.known("services")
+    ports = [{"port": 80}]
+    cluster.create("Service", "web", spec={"selector": {"app": "web"}, "clusterIP": "None", "ports": ports})
+    cluster.operator.until(lambda: cluster.known("services") > before, "the service is known")
+    for name in "abcd":
+        cluster.pod(f"web-{name}", {"app": "web"})
+        cluster.pod(f"other-{name}", {"app": "other"})
+    assert sorted(cluster.placed(*(f"web-{name}" for name in "abcd"))) == [large, large, small, small]
+    assert set(cluster.placed(*(f"other-{name}" for name in "abcd"))) == {large}
+
+
+def test_a_bound_volume_leads_its_pod(cluster: Cluster) -> None:
+    """A pod goes to the one node from which its volume can be reached, though another has more room."""
+    cluster.node("large", cpu="100")
+    small = cluster.node("small")
+    reference = {"namespace": cluster.namespace, "name": "data"}
+    volume = cluster.volume(
+        "pv", small, "", claimRef={**reference, "apiVersion": "v1", "kind": "PersistentVolumeClaim"}
+    )
+    cluster.claim("data", "", metadata={"annotations": BOUND}, spec={"volumeName": volume})
+    cluster.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    assert cluster.placed("p") == [small]
+
+
+def test_a_volume_is_bound_for_its_first_pod(cluster: Cluster) -> None:
+    """The scheduler writes the claim into a volume that can be reached, and binds the pod when the claim is bound."""
+    cluster.node("large", cpu="100")
+    small = cluster.node("small")
+    class_name = cluster.create_wide(
+        "StorageClass",
+        "waits",
+        api="storage.k8s.io/v1",
+        provisioner="kubernetes.io/no-provisioner",
+        volumeBindingMode="WaitForFirstConsumer",
+    )
+    volume = cluster.volume("pv", small, class_name)
+    patch = '--patch={"status":{"phase":"Available"}}'
+    cluster.plane.kubectl("patch", f"pv/{volume}", "--subresource=status", "--type=merge", patch)
+    cluster.claim("data", class_name)
+    cluster.pod("p", volumes=[{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}])
+    cluster.plane.kubectl("wait", f"pv/{volume}", "--for=jsonpath={.spec.claimRef.name}=data", SECONDS)
+    # The volume controller's part.
+    completed = json.dumps({"metadata": {"annotations": BOUND}, "spec": {"volumeName": volume}})
+    claim = ("pvc/data", f"--namespace={cluster.namespace}", "--type=merge", f"--patch={completed}")
+    cluster.plane.kubectl("patch", *claim)
+    assert cluster.placed("p") == [small]
+
+
+def test_a_more_important_pod_takes_the_place(cluster: Cluster, kwok: Process) -> None:
+    """The less important pod is deleted, and the other lands on its node; one that a budget keeps is left alone."""
+    del kwok  # finishes deletions
+    priorities = "scheduling.k8s.io/v1"
+    low = cluster.create_wide("PriorityClass", "low", api=priorities, value=1)
+    middle = cluster.create_wide("PriorityClass", "middle", api=priorities, value=2)
+    high = cluster.create_wide("PriorityClass", "high", api=priorities, value=3)
+    first = cluster.node("first")
+    cluster.pod("kept", {"app": "kept"}, cpu="3", priorityClassName=low)
+    assert cluster.placed("kept") == [first]
+    second = cluster.node("second")
+    cluster.pod("victim", cpu="3", priorityClassName=middle)
+    assert cluster.placed("victim") == [second]
+    before = cluster.known("poddisruptionbudgets")
+    kept = {"minAvailable": 1, "selector": {"matchLabels": {"app": "kept"}}}
+    cluster.create("PodDisruptionBudget", "keep", api="policy/v1", spec=kept)
+    cluster.operator.until(lambda: cluster.known("poddisruptionbudgets") > before, "the budget is known")
+    cluster.pod("important", cpu="3", priorityClassName=high)
+    assert cluster.placed("important", "kept") == [second, first]
+    cluster.plane.kubectl("wait", "pod/victim", "--for=delete", SECONDS, f"--namespace={cluster.namespace}")
