@@ -76,8 +76,8 @@ class Topology(ConfigModel):
     )
     mode: Literal["Required", "Preferred"] = Field(
         default="Required",
-        description="Required: all members in one domain or none is placed. Preferred: one domain when the group "
-        "fits into one, several otherwise.",
+        description="Required, the default: all members in one domain or none is placed. Preferred: one domain when "
+        "the group fits into one, several otherwise.",
         json_schema_extra={"x-keep-default": True},
     )
 
@@ -126,13 +126,14 @@ class PodGroupSpec(ConfigModel):
     )
     disruption: Literal["Pod", "Group"] = Field(
         default="Pod",
-        description="What a preemption may take from the group. Pod: single members. Group: all members or none.",
+        description="What a preemption may take from the group. Pod, the default: single members. Group: all "
+        "members or none.",
         json_schema_extra={"x-keep-default": True},
     )
     queueing: Literal["Strict", "BestEffort"] = Field(
         default="BestEffort",
         description="What happens when smaller pods pass the group. Strict: after some time the capacity that it "
-        "needs is reserved for it as it becomes free. BestEffort: they pass.",
+        "needs is reserved for it as it becomes free. BestEffort, the default: they pass.",
         json_schema_extra={"x-keep-default": True},
     )
 
