@@ -23,6 +23,8 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.cluster_informers import ClusterInformers
+from bayplan.explanation.building import explain_pod
+from bayplan.explanation.model import Explanation
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
@@ -31,6 +33,7 @@ from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.kube_configuration import RunConfiguration
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource
+from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
@@ -217,7 +220,12 @@ class Operator:
         if address is None:
             return None
         metrics = metrics_registry(self._scheduler.context, self._informers.by_resource)
-        return HealthServer(address, self._readiness, metrics)
+        explain = ExplainEndpoint(self._explain, self._readiness)
+        return HealthServer(address, self._readiness, metrics, explain.routes)
+
+    def _explain(self, namespace: str, name: str) -> Explanation | None:
+        pod = self._known_pod(namespace, name)
+        return None if pod is None else explain_pod(self._scheduler.context, pod)
 
     def _known_pod(self, namespace: str, name: str) -> Pod | None:
         return self._informers.pods.known.get(f"{namespace}/{name}")

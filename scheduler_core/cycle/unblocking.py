@@ -41,7 +41,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
 
-_TRIED = 100
+_TRIED = 50
 """Events that are tried out in all, and named of one kind, so that an answer stays a matter of milliseconds."""
 _NAMED_OF_A_KIND = 2
 _NAMED = 8

@@ -23,7 +23,11 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "run": ("bayplan.cli.run:run", "Run the operator and its scheduler."),
         "simulate": ("bayplan.cli.simulate:simulate", "Place the pods of files, without a cluster."),
-        "explain": ("bayplan.cli.explain:explain", "Show what every plugin says about a pod."),
+        "explain": ("bayplan.cli.explain:explain", "Show why a pod goes where it goes, or nowhere."),
+        "import-config": (
+            "bayplan.cli.import_config:import_config",
+            "Turn a KubeSchedulerConfiguration into manifests.",
+        ),
         "version": ("bayplan.cli.version:version", "Print versions."),
     }
 )

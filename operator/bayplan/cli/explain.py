@@ -7,18 +7,51 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import dataclass
+from pathlib import Path
 
 import click
 
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
 
+_DEFAULT_SERVER = "http://127.0.0.1:10259"
+_DEFAULT_NAMESPACE = "default"
 
-@click.command(short_help="Show what every plugin says about a pod.")
+
+@dataclass(frozen=True, slots=True)
+class _Question:
+    """The options, as given; None and empty for those that were not."""
+
+    pod: str | None
+    namespace: str | None
+    file_pod: str | None
+    files: tuple[str, ...]
+    offline: bool
+    server: str | None
+    kubeconfig: Path | None
+    kube_context: str | None
+    seed: int
+    others_placed: bool
+
+
+@click.command(short_help="Show why a pod goes where it goes, or nowhere.")
+@click.argument("pod", required=False)
+@click.option("-n", "--namespace", help="Namespace of POD.  [default: default]")
+@click.option("--server", metavar="URL", help=f"Where the operator serves.  [default: {_DEFAULT_SERVER}]")
+@click.option("--offline", is_flag=True, help="Read the cluster through the API server; no operator is needed.")
+@click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline; as kubectl when left out.")
+@click.option("--context", "kube_context", help="With --offline: a context of the kubeconfig.")
+@click.option("-f", "--file", "files", multiple=True, metavar="FILE", help="Read the cluster from files, - is stdin.")
+@click.option("--pod", "file_pod", metavar="NAMESPACE/NAME", help="The pod; another way to name it.")
+@click.option("--others-placed", is_flag=True, help="With -f: place all other waiting pods first, as simulate does.")
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="With -f, --offline: settles ties."
+)
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
 @click.option(
     "--cases",
     "source",
-    required=True,
     metavar="FILE",
     help="Conformance cases, one JSON object a line, plain or gzip; - reads standard input.",
 )
@@ -27,20 +60,86 @@ from bayplan.conformance.run import run_cases
     type=click.IntRange(min=1),
     default=os.cpu_count() or 1,
     show_default="cores",
-    help="Processes that work on cases; 1 answers line by line.",
+    help="With --cases: processes that work on them; 1 answers line by line.",
 )
 @click.pass_context
-def explain(context: click.Context, source: str, workers: int) -> None:
-    """Show what every plugin says about a pod.
+def explain(
+    context: click.Context,
+    *,
+    pod: str | None,
+    namespace: str | None,
+    server: str | None,
+    offline: bool,
+    kubeconfig: Path | None,
+    kube_context: str | None,
+    files: tuple[str, ...],
+    file_pod: str | None,
+    others_placed: bool,
+    seed: int,
+    output: str,
+    source: str | None,
+    workers: int,
+) -> None:
+    """Show why POD goes where it goes, or nowhere.
+
+    The running operator is asked, at 127.0.0.1:10259 unless --server says otherwise (kubectl port-forward leads there).
+    With --offline the cluster is read through the API server, with -f from files; either is then decided in memory.
+    Nothing in the cluster is changed.
+
+    Told are: the plugins that reject nodes and why, the nodes that miss by least with what they lack, the scores of the
+    best nodes, what preemption would do, and the events that would bring the pod back.
 
     With --cases, one attempt is made for the pod of each case and one JSON result a line is written in the conformance
     format, in the order of the cases. A case that cannot be run is reported on standard error and left out; the exit
     code is then 1.
     """
-    failed = _run_cases(source, workers)
-    if failed:
-        click.echo(f"{failed} cases could not be run", err=True)
-        context.exit(1)
+    if source is not None:
+        if pod or file_pod or files or offline or server:
+            raise click.UsageError("--cases goes without a pod, -f, --offline and --server")
+        failed = _run_cases(source, workers)
+        if failed:
+            click.echo(f"{failed} cases could not be run", err=True)
+            context.exit(1)
+        return
+    question = _Question(
+        pod, namespace, file_pod, files, offline, server, kubeconfig, kube_context, seed, others_placed
+    )
+    click.echo(_answer(question, output), nl=output != "yaml")
+
+
+def _answer(question: _Question, output: str) -> str:
+    namespace, name = _pod_name(question)
+    if sum((bool(question.files), question.offline, question.server is not None)) > 1:
+        raise click.UsageError("choose one of -f, --offline and --server")
+    if question.others_placed and not question.files:
+        raise click.UsageError("--others-placed goes with -f: a cluster's other pods stay as they are")
+    if not question.offline and (question.kubeconfig or question.kube_context):
+        raise click.UsageError("--kubeconfig and --context go with --offline")
+    # Not at the top: --cases must not wait for the client libraries.
+    from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - as said
+    from bayplan.explanation.rendering import RENDERERS  # noqa: PLC0415 - as said
+
+    pod = sources.PodName(namespace, name)
+    if question.files:
+        explanation = sources.from_files(question.files, pod, question.seed, others_placed=question.others_placed)
+    elif question.offline:
+        choice = sources.ClusterChoice(question.kubeconfig, question.kube_context)
+        explanation = sources.from_api_server(choice, pod, question.seed)
+    else:
+        explanation = sources.from_operator(question.server or _DEFAULT_SERVER, pod)
+    return RENDERERS[output](explanation)
+
+
+def _pod_name(question: _Question) -> tuple[str, str]:
+    """Namespace and name of the pod that is asked about."""
+    if bool(question.pod) == bool(question.file_pod):
+        raise click.UsageError("name one pod: bayplan explain -n NAMESPACE POD, or --pod NAMESPACE/NAME")
+    if question.pod:
+        return question.namespace or _DEFAULT_NAMESPACE, question.pod
+    namespace, slash, name = (question.file_pod or "").rpartition("/")
+    if question.namespace and slash:
+        raise click.UsageError("--pod NAMESPACE/NAME goes without -n")
+    return namespace or question.namespace or _DEFAULT_NAMESPACE, name
 
 
 def _run_cases(source: str, workers: int) -> int:

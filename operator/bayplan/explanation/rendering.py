@@ -6,7 +6,7 @@ Owns the layout, and units as people write them. It must not know where the expl
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
 import yaml
@@ -76,6 +76,10 @@ def as_text(explanation: Explanation) -> str:
                 console.print()
             console.print(section)
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
+
+
+RENDERERS: Mapping[str, Callable[[Explanation], str]] = {"table": as_text, "json": as_json, "yaml": as_yaml}
+"""By what ``-o`` calls them; YAML ends its last line by itself."""
 
 
 def _sections(told: Explanation) -> Iterator[RenderableType]:

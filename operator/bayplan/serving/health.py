@@ -6,6 +6,8 @@ in the scheduler's loop, so that an answer proves that the loop turns.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -21,12 +23,19 @@ class HealthServer:
         address: Host and port; port 0 takes a free one.
         readiness: What ``/readyz`` tells.
         metrics: What ``/metrics`` tells.
+        routes: What else is served.
 
     Attributes:
         port: The port that is listened on.
     """
 
-    def __init__(self, address: tuple[str, int], readiness: Readiness, metrics: CollectorRegistry) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        readiness: Readiness,
+        metrics: CollectorRegistry,
+        routes: Iterable[web.RouteDef] = (),
+    ) -> None:
         self._host, self.port = address
         self._readiness = readiness
         self._metrics = metrics
@@ -35,6 +44,7 @@ class HealthServer:
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._scrape)
+        app.router.add_routes(routes)
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
 
     async def start(self) -> None:

@@ -1,0 +1,70 @@
+"""All objects of a kind, listed once.
+
+Owns the pages of a list. Must not know what the objects mean. Who wants to stay informed uses an informer instead; this
+is for commands that look once and end.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.watch_stream import KubeObject
+from scheduler_core.errors import ClusterWriteError
+
+_PAGE_LIMIT = 500
+_TIMEOUT_SECONDS = 60.0
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class _ListMeta(Struct, frozen=True, gc=False):
+    continue_: str = msgspec.field(default="", name="continue")
+
+
+class _Page(Struct, frozen=True, gc=False):
+    metadata: _ListMeta
+    items: list[Raw] | None = None
+
+
+_PAGES = msgspec.json.Decoder(_Page)
+
+
+async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
+    """List a collection.
+
+    Args:
+        connection: To the API server.
+        path: Of the collection, such as ``/api/v1/pods``.
+        kind: What its objects are decoded as.
+
+    Returns:
+        The objects in the server's order, and how many could not be decoded.
+
+    Raises:
+        ClusterWriteError: The server refused, cannot be reached or answered no list; see :meth:`ApiConnection.request`.
+    """
+    decoder = msgspec.json.Decoder(kind)
+    objects: list[T] = []
+    unreadable, token = 0, ""
+    while True:
+        params: tuple[tuple[str, str], ...] = (("limit", str(_PAGE_LIMIT)),)
+        if token:
+            params += (("continue", token),)
+        request = ApiRequest("GET", path, params=params, timeout=_TIMEOUT_SECONDS, lane=Lane.READS)
+        answer = await connection.request(request)
+        try:
+            page = _PAGES.decode(answer)
+        except msgspec.DecodeError as error:
+            raise ClusterWriteError(f"GET {path}: the answer is no list: {error}; is this an API server?") from error
+        for item in page.items or ():
+            try:
+                objects.append(decoder.decode(item))
+            except msgspec.DecodeError:
+                unreadable += 1
+        token = page.metadata.continue_
+        if not token:
+            return objects, unreadable
