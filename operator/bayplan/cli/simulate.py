@@ -43,9 +43,13 @@ def simulate(
 ) -> None:
     """Place the pods of FILEs on the nodes of FILEs, with the scheduler that runs in a cluster and without a cluster.
 
-    Files hold YAML or JSON: nodes, pods, SchedulerProfiles, PluginConfigs, PriorityClasses, kube-scheduler
-    configurations, and lists of them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile
-    the default profile serves the pods of default-scheduler.
+    Files hold YAML or JSON: nodes, pods, volumes, claims and storage classes, services, owners of pods, namespaces,
+    disruption budgets, PriorityClasses, SchedulerProfiles, PluginConfigs, kube-scheduler configurations, and lists of
+    them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile the default profile serves
+    the pods of default-scheduler.
+
+    Claims are bound as a volume controller and provisioners would: at once, and with room for everybody. A budget
+    allows the disruptions that its status says, none without a status.
 
     Exit codes: 0 every pod could be decided, 1 a plugin failed, 2 the files are not valid, 3 see
     --fail-on-unschedulable.
