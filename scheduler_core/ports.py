@@ -12,10 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
 
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.model.storage import PersistentVolume, PersistentVolumeClaim
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Timer(Protocol):
@@ -155,4 +158,39 @@ class StorageWriter(Protocol):
             ConflictError: The claim is of another version by now.
             NotFoundError: The claim, or this UID of it, is gone.
             ClusterWriteError: Anything else.
+        """
+
+
+class Watchdog(Protocol):
+    """Interrupts a plugin that takes longer than its time budget while nothing else can run."""
+
+    def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
+        """Put a call into a plugin under watch.
+
+        Args:
+            plugin: The plugin's name.
+            point: The extension point, as in the configuration.
+            call: The plugin's method.
+
+        Returns:
+            A function that does the same, but raises a PluginError when the budget is used up. It interrupts the plugin
+            in the plugin's own code only, never in a change of the scheduler's state that the plugin has asked for.
+        """
+
+
+class PluginMetrics(Protocol):
+    """Numbers that plugins tell of themselves, by name; a name is of letters, digits and ``_``."""
+
+    def count(self, name: str, amount: float = 1.0) -> None:
+        """Raise a counter.
+
+        Raises:
+            PluginError: The name cannot be used, or is that of observations.
+        """
+
+    def observe(self, name: str, value: float) -> None:
+        """Add one observation to a histogram, such as seconds.
+
+        Raises:
+            PluginError: The name cannot be used, or is that of a counter.
         """

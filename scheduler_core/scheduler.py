@@ -27,12 +27,13 @@ from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.cycle.workload_feed import WorkloadFeed
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Watchdog
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
+from scheduler_core.runtime.time_budget import watch_over
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_order import NodeOrder
 
@@ -90,6 +91,7 @@ class Scheduler:
         self._defaults = defaults or default_plugins()
         self._rules: dict[str, QueueingRules] = {}
         self._queue_sort: tuple[str, str] | None = None
+        self._watchdog: Watchdog | None = None
         cache = ClusterCache()
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
         self.context = CycleContext(
@@ -114,6 +116,10 @@ class Scheduler:
         """Let volumes be bound by ``writer``; without one a pod whose claims wait for it ends in an error."""
         self.context.storage_writer = writer
 
+    def watch_plugins_with(self, watchdog: Watchdog) -> None:
+        """Let ``watchdog`` interrupt the plugins of instances that are built from now on, if they are not built in."""
+        self._watchdog = watchdog
+
     # -- profiles -----------------------------------------------------------------------------------------------
 
     def build(self, config: ProfileConfig) -> FrameworkInstance:
@@ -133,6 +139,8 @@ class Scheduler:
         handle = PluginHandle(self.context, plan.config.scheduler_name)
         instance = build_planned(plan, self.registry, lambda _: handle)
         handle.attach(instance)
+        if self._watchdog is not None:
+            watch_over(instance, self.registry, self._watchdog)
         return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:

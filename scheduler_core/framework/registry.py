@@ -15,12 +15,17 @@ ENTRY_POINT_GROUP = "bayplan.plugins"
 
 
 class Registry:
-    """Plugin classes by the name by which profiles enable them."""
+    """Plugin classes by the name by which profiles enable them.
+
+    Args:
+        plugins: The built-in ones.
+    """
 
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
         self._classes: dict[str, type[Plugin]] = {}
         for plugin in plugins:
             self.register(plugin)
+        self._built_in = frozenset(self._classes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._classes
@@ -31,6 +36,10 @@ class Registry:
     def get(self, name: str) -> type[Plugin] | None:
         """The class of a plugin, None if there is none of that name."""
         return self._classes.get(name)
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether a plugin comes with the scheduler itself."""
+        return name in self._built_in
 
     def register(self, plugin: object, origin: str = "") -> None:
         """Add a plugin class.

@@ -56,7 +56,10 @@ class QueueingRules:
                 status: object = plugin.pre_enqueue(pod.info)
             except Exception as fault:
                 log.exception("plugin %s raised at preEnqueue for pod %s", plugin.name, pod.info.key)
-                return error(f'plugin "{plugin.name}" failed at preEnqueue: {fault}').of(plugin.name)
+                problem = (
+                    fault if isinstance(fault, PluginError) else PluginError(plugin.name, "preEnqueue", str(fault))
+                )
+                return error(str(problem)).of(plugin.name)
             if not isinstance(status, Status):
                 problem = PluginError(plugin.name, "preEnqueue", f"answered {status!r}; return a Status")
                 log.error("pod %s is held back: %s", pod.info.key, problem)
