@@ -23,6 +23,8 @@ _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 <
 _DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # No quantity of nano precision below 2**63 needs a larger exponent; the bound keeps hostile text from costing memory.
 _MAX_EXPONENT = 64
+# Longer text says nothing that an int64 of nano-units could hold.
+_MAX_LENGTH = 256
 
 
 def _ceil_div(numerator: int, denominator: int) -> int:
@@ -43,6 +45,8 @@ def nano(quantity: str | float) -> int:
         QuantityError: The text is not a quantity.
     """
     text = str(quantity)
+    if len(text) > _MAX_LENGTH:
+        raise QuantityError(f'"{text[:20]}..." is too long for a quantity: write at most {_MAX_LENGTH} characters')
     match = _PATTERN.fullmatch(text)
     if match is None or not (match[2] or match[3]):
         raise QuantityError(f'"{text}" is not a quantity: write a number with an optional suffix, as 500m, 2 or 1.5Gi')

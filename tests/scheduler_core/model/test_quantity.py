@@ -155,3 +155,9 @@ def test_rounding_is_symmetric(amount: int) -> None:
 def test_sums_are_rounded_once() -> None:
     """Two halves are one, not two."""
     assert whole_units(nano("500m") + nano("500m")) == 1
+
+
+def test_endless_text_is_refused() -> None:
+    """Digits without end are refused before they are read, which would take Python long or fail."""
+    with pytest.raises(QuantityError, match="too long"):
+        nano("9" * 10_000)
