@@ -131,7 +131,7 @@ class SpreadScoring:
         present = domains_present(ids if ignored is None else ids[~ignored], domains)
         pods = matching_pods(nodes, self.pod.pod.metadata.namespace, constraint)
         sums = domain_sums(pods, counted, domains)
-        if present[-1]:
+        if not self.needs_all_keys:
             self._join_unlabeled(constraint, column, (present, sums, pods), inclusion)
         weights = _weighted(sums, constraint, int(np.count_nonzero(present)))
         weights[-1] = 0.0
@@ -144,10 +144,13 @@ class SpreadScoring:
         tables: tuple[Mask, NDArray[np.int64], NDArray[np.int32]],
         inclusion: NodeInclusion,
     ) -> None:
-        """Nodes without the key are one more domain, which the reference cannot tell from that of an empty value."""
+        """Nodes without the key are one more domain, which the reference cannot tell from that of an empty value.
+
+        Whichever of the two has a feasible node, the pods of both are counted there, those on other nodes as well.
+        """
         present, sums, pods = tables
         empty = column.values.find("")
-        if empty is None:
+        if empty is None or not (present[-1] or present[empty]):
             return
         unlabeled = inclusion.included(self.pod, self.nodes, constraint) & (column.ids < 0)
         sums[empty] += int(pods[unlabeled].sum())

@@ -137,6 +137,14 @@ def test_a_node_without_a_zone_joins_the_zone_of_empty_name() -> None:
     assert found[0] == [rounded((2 + 0 * LOG4) + (2 * LOG3 + 4)), rounded(2 * LOG4 + 2)]
 
 
+def test_pods_on_unlabelled_nodes_that_do_not_fit_count_for_the_zone_of_empty_name_too() -> None:
+    """As pods of any domain do that are on nodes which do not fit."""
+    nodes = [node("e", labels={ZONE: "", HOST: "e"}), node("n", labels={HOST: "n"})]
+    filled = serving(columns(nodes, [web("p", "n"), web("q", "n")]))
+    found = scored(web("me"), filled, rows=np.array([0]))
+    assert found[0] == [rounded((2 + 0 * LOG3) + (2 * LOG3 + 4))]
+
+
 LISTED = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="ScheduleAnyway")
 HARD = ConfiguredConstraint(max_skew=1, topology_key=ZONE, when_unsatisfiable="DoNotSchedule")
 
