@@ -7,7 +7,7 @@ word: whoever gives a flag expects it to count.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from typing import Any
 import yaml
 
 from bayplan.settings import LeaderElectionSettings, Settings
-from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.scheduler_configuration import (
     DEFAULT_SCHEDULER_NAME,
     KubeSchedulerConfiguration,
@@ -135,14 +134,6 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
         raise ConfigError(problems)
     update = {name: value for name, (_, value) in implied.items()}
     return settings.model_copy(update={**update, "leader_election": _election(document)})
-
-
-def extender_notice(extenders: Sequence[Extender]) -> str:
-    """What must be told as long as extenders are only validated; empty without any."""
-    if not extenders:
-        return ""
-    urls = ", ".join(extender.url_prefix for extender in extenders)
-    return f"extenders are not called yet, so that pods are placed without them: {urls}"
 
 
 def _implied(document: KubeSchedulerConfiguration) -> Iterator[tuple[str, tuple[str, Any]]]:

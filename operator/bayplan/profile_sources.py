@@ -18,9 +18,10 @@ from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.controller_revisions import ControllerRevisions
 from bayplan.kube.custom_resources import CustomResources
-from bayplan.kube_configuration import RunConfiguration, build_profiles, extender_notice
+from bayplan.kube_configuration import RunConfiguration, build_profiles
 from bayplan.profile_controller import ControllerPorts, ProfileController
 from bayplan.profile_lists import ProfileLists
+from bayplan.reconcile.extenders import extender_notice
 from bayplan.settings import Settings, revision_namespace
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock

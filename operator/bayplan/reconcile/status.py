@@ -56,6 +56,7 @@ class ProfileFindings:
         live_revision: The revision that runs, "" if none does.
         resolved: The plugins of that revision.
         waiting_for: Profiles that stand against its QueueSort; None when it does not wait.
+        notice: What is told of a spec that is valid, such as what is not done yet.
     """
 
     generation: int
@@ -65,6 +66,7 @@ class ProfileFindings:
     live_revision: str = ""
     resolved: ResolvedPlugins = field(default_factory=dict)
     waiting_for: tuple[str, ...] | None = None
+    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,7 +199,7 @@ def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
 
 def _accepted(findings: ProfileFindings) -> ConditionUpdate:
     if not findings.problems:
-        return ConditionUpdate("Accepted", "True", "Valid", "")
+        return ConditionUpdate("Accepted", "True", "Valid", findings.notice)
     only_the_name = not findings.holds_name and len(findings.problems) == 1
     reason = "SchedulerNameTaken" if only_the_name else "InvalidSpec"
     return ConditionUpdate("Accepted", "False", reason, problems_message(findings.problems))

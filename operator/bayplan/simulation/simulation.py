@@ -15,6 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
+from bayplan.reconcile.extenders import extender_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
@@ -158,7 +159,12 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
     placements = [_placement(scheduler, world, pod, queued[pod.metadata.uid]) for pod in waiting]
     await scheduler.stop(0)
-    notices = (*cluster.notices, *_homeless(cluster, running), *_preempted(world, running))
+    notices = (
+        *cluster.notices,
+        *_extender_notices(scheduler),
+        *_homeless(cluster, running),
+        *_preempted(world, running),
+    )
     return SimulationResult(tuple(placements), _usage(scheduler), len(running), notices)
 
 
@@ -244,6 +250,12 @@ def _usage(scheduler: Scheduler) -> tuple[NodeUsage, ...]:
         if name is not None
     ]
     return tuple(sorted(usage, key=lambda node: node.name))
+
+
+def _extender_notices(scheduler: Scheduler) -> list[str]:
+    """What is not done of what profiles ask for."""
+    told = [(instance.name, extender_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
+    return [f"profile {name}: {notice}" for name, notice in told if notice]
 
 
 def _homeless(cluster: AdmittedCluster, running: list[Pod]) -> list[str]:
