@@ -107,6 +107,11 @@ class OperatorProcess:
         """End it as a crash does."""
         self._signal(signal.SIGKILL)
 
+    def wait(self) -> int:
+        """Wait until it has ended by itself; its exit code."""
+        assert self._process is not None
+        return self._process.wait(_WAIT_SECONDS)
+
     def terminate(self) -> tuple[int, float]:
         """End it as the kubelet does.
 

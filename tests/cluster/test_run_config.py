@@ -1,0 +1,245 @@
+"""``bayplan run --config`` on the real API server, and its leader election between two processes."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane import binaries
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+ELECTION = {"leaseDuration": "3s", "renewDeadline": "2s", "retryPeriod": "500ms", "resourceNamespace": "default"}
+CONFIGURATIONS: dict[str, Manifest] = {
+    "empty": {},
+    "everything": {
+        "delayCacheUntilActive": True,
+        "enableProfiling": False,
+        "percentageOfNodesToScore": 40,
+        "leaderElection": {"leaderElect": False, "leaseDuration": "90s"},
+        "clientConnection": {"qps": 30.5},
+        "profiles": [
+            {
+                "schedulerName": "one",
+                "percentageOfNodesToScore": 7,
+                "plugins": {
+                    "score": {
+                        "enabled": [{"name": "NodeResourcesFit", "weight": 5}, {"name": "TaintToleration"}],
+                        "disabled": [{"name": "ImageLocality"}],
+                    },
+                    "multiPoint": {"enabled": [{"name": "NodeAffinity", "weight": 9}]},
+                    "filter": {"enabled": [{"name": "NodeName"}], "disabled": [{"name": "*"}]},
+                },
+                "pluginConfig": [
+                    {
+                        "name": "NodeResourcesFit",
+                        "args": {
+                            "ignoredResources": ["example.com/other"],
+                            "scoringStrategy": {
+                                "type": "RequestedToCapacityRatio",
+                                "resources": [{"name": "cpu"}],
+                                "requestedToCapacityRatio": {"shape": [{"utilization": 0, "score": 0}]},
+                            },
+                        },
+                    },
+                    {"name": "DynamicResources", "args": {"filterTimeout": "90s"}},
+                    {
+                        "name": "PodTopologySpread",
+                        "args": {
+                            "defaultingType": "List",
+                            "defaultConstraints": [
+                                {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+                            ],
+                        },
+                    },
+                ],
+            },
+            {
+                "schedulerName": "two",
+                "plugins": {
+                    "multiPoint": {
+                        "enabled": [{"name": "NodeResourcesFit"}, {"name": "DefaultBinder"}, {"name": "PrioritySort"}],
+                        "disabled": [{"name": "*"}],
+                    }
+                },
+            },
+        ],
+        "extenders": [
+            {
+                "urlPrefix": "http://127.0.0.1:1",
+                "prioritizeVerb": "rank",
+                "weight": 2,
+                "managedResources": [{"name": "example.com/licence", "ignoredByScheduler": True}],
+                "tlsConfig": {"insecure": True},
+            },
+            {"urlPrefix": "http://127.0.0.1:2", "httpTimeout": "250ms", "ignorable": True},
+        ],
+    },
+}
+
+
+class Cluster:
+    """A node and pods that only one test uses.
+
+    Args:
+        plane: The control plane.
+        namespace: Of the pods; the node has its name too.
+        directory: Takes configurations and logs.
+    """
+
+    def __init__(self, plane: ControlPlane, namespace: str, directory: Path) -> None:
+        self.plane = plane
+        self.namespace = namespace
+        self.directory = directory
+
+    def configuration(self, name: str = "default-scheduler") -> Path:
+        """Of a profile, with leader election on a Lease of this test."""
+        file = self.directory / "kube.yaml"
+        client = {"kubeconfig": str(self.plane.kubeconfig)}
+        election = {**ELECTION, "resourceName": self.namespace}
+        fields = {"clientConnection": client, "leaderElection": election, "profiles": [{"schedulerName": name}]}
+        file.write_text(yaml.safe_dump(_configuration(**fields)))
+        return file
+
+    def process(self, name: str, configuration: Path) -> OperatorProcess:
+        """A process that is not started yet."""
+        return OperatorProcess(
+            self.plane.kubeconfig, self.directory / f"{name}.log", [f"--config={configuration}", "--log-level=debug"]
+        )
+
+    def node(self) -> None:
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "500"}
+        metadata = {"name": self.namespace, "labels": {"for": self.namespace}}
+        status = {"allocatable": amounts, "capacity": amounts}
+        self._create({"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status})
+
+    def pods(self, *names: str, scheduler: str = "default-scheduler") -> None:
+        spec = {
+            "schedulerName": scheduler,
+            "nodeSelector": {"for": self.namespace},
+            "containers": [{"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}],
+        }
+        metadata = [{"name": name, "namespace": self.namespace} for name in names]
+        self._create(*({"apiVersion": "v1", "kind": "Pod", "metadata": one, "spec": spec} for one in metadata))
+
+    def placed(self, *names: str) -> None:
+        """Wait until pods are bound."""
+        pods = [f"pod/{name}" for name in names]
+        flags = ("--for=condition=PodScheduled", "--timeout=20s", f"--namespace={self.namespace}")
+        self.plane.kubectl("wait", *flags, *pods)
+
+    def lease(self) -> dict[str, Any]:
+        """The Lease's spec."""
+        found = self.plane.kubectl("get", "lease", self.namespace, "--namespace=default", "--output=json")
+        spec: dict[str, Any] = json.loads(found)["spec"]
+        return spec
+
+    def bindings(self) -> Counter[str]:
+        """How often each pod was bound with success, as the API server's audit log tells."""
+        return Counter(
+            event["objectRef"]["name"]
+            for event in self.plane.audit_events()
+            if event["objectRef"].get("subresource") == "binding"
+            and event["objectRef"]["namespace"] == self.namespace
+            and event["responseStatus"]["code"] < 300
+        )
+
+    def clean_up(self) -> None:
+        with suppress(ControlPlaneError):
+            self.plane.kubectl("delete", "node", self.namespace)
+
+    def _create(self, *items: Manifest) -> None:
+        document = {"apiVersion": "v1", "kind": "List", "items": list(items)}
+        self.plane.kubectl("create", "-f", "-", input=json.dumps(document))
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[Cluster]:
+    cluster = Cluster(control_plane, namespace, tmp_path)
+    cluster.node()
+    yield cluster
+    cluster.clean_up()
+
+
+def _configuration(**fields: Any) -> Manifest:
+    return {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration", **fields}
+
+
+def test_it_stands_in_for_kube_scheduler(cluster: Cluster) -> None:
+    """A pod without a schedulerName of its own is bound, by the Lease's holder, which gives the Lease back."""
+    with cluster.process("only", cluster.configuration()) as process:
+        process.start()
+        cluster.pods("p")
+        cluster.placed("p")
+        assert cluster.lease()["holderIdentity"]
+        code, _ = process.terminate()
+    assert code == 0
+    assert not cluster.lease()["holderIdentity"]
+    assert cluster.bindings() == {"p": 1}
+
+
+def test_a_standby_takes_over(cluster: Cluster) -> None:
+    """When the leader is killed, the standby, ready all along, schedules: nothing is lost and nothing bound twice."""
+    scheduler = f"sched-{cluster.namespace}"
+    configuration = cluster.configuration(scheduler)
+    before = [f"before{index}" for index in range(20)]
+    after = [f"after{index}" for index in range(20)]
+    with cluster.process("first", configuration) as first, cluster.process("second", configuration) as second:
+        first.start()
+        first.until(lambda: first.get("/readyz") == (200, "ok\n"), "the first leads")
+        leader = cluster.lease()["holderIdentity"]
+        second.start()
+        assert f"standby, {leader} leads" in second.get("/readyz")[1]
+        cluster.pods(*before, scheduler=scheduler)
+        first.kill()
+        cluster.pods(*after, scheduler=scheduler)
+        cluster.placed(*before, *after)
+        second.until(lambda: second.get("/readyz") == (200, "ok\n"), "the second leads")
+        lease = cluster.lease()
+        code, _ = second.terminate()
+    assert code == 0
+    assert lease["holderIdentity"] != leader
+    assert lease["leaseTransitions"] == 1
+    assert cluster.bindings() == dict.fromkeys([*before, *after], 1)
+
+
+def test_a_leader_whose_lease_is_taken_ends(cluster: Cluster) -> None:
+    """The process ends with an error, so that it is started anew as a standby."""
+    with cluster.process("robbed", cluster.configuration(f"sched-{cluster.namespace}")) as process:
+        process.start()
+        process.until(lambda: process.get("/readyz") == (200, "ok\n"), "it leads")
+        patch = '{"spec":{"holderIdentity":"thief"}}'
+        cluster.plane.kubectl("patch", "lease", cluster.namespace, "--namespace=default", f"--patch={patch}")
+        assert process.wait() == 1
+    assert '"thief" holds it now' in process.log
+
+
+@pytest.mark.kube_scheduler
+@pytest.mark.parametrize("name", CONFIGURATIONS)
+def test_the_completed_configuration_is_kube_schedulers(control_plane: ControlPlane, tmp_path: Path, name: str) -> None:
+    """Both print the same text."""
+    fields = CONFIGURATIONS[name]
+    client = {**fields.get("clientConnection", {}), "kubeconfig": str(control_plane.kubeconfig)}
+    source = tmp_path / "kube.yaml"
+    source.write_text(yaml.safe_dump(_configuration(**{**fields, "clientConnection": client})))
+    theirs, ours = tmp_path / "theirs.yaml", tmp_path / "ours.yaml"
+    reference = binaries.resolve(["kube-scheduler"])["kube-scheduler"]
+    _run([str(reference), f"--config={source}", f"--write-config-to={theirs}", "--secure-port=0"], tmp_path)
+    with OperatorProcess(control_plane.kubeconfig, tmp_path / "log", [f"--config={source}"]) as process:
+        process.start(f"--write-config-to={ours}", wait=False)
+        assert process.wait() == 0, process.log
+    assert ours.read_text() == theirs.read_text()
+
+
+def _run(command: list[str], directory: Path) -> None:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
