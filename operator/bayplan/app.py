@@ -32,6 +32,8 @@ from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.kube_configuration import RunConfiguration
+from bayplan.loop_liveness import LoopLiveness
+from bayplan.plugin_watchdog import PluginWatchdog
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.health import HealthServer
@@ -103,6 +105,9 @@ class Operator:
         registry = in_tree_registry()
         registry.load_entry_points()
         self._scheduler = Scheduler(clock, self._writer, _scheduler_options(settings), registry)
+        self._watchdog = PluginWatchdog(settings.plugin_time_budget)
+        self._scheduler.watch_plugins_with(self._watchdog)
+        self._liveness = LoopLiveness(settings.liveness_limit)
         self._scheduler.write_storage_with(StorageWrites(connection, options.request_seconds))
         self._informers = ClusterInformers(connection, self._scheduler, clock)
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
@@ -119,6 +124,8 @@ class Operator:
 
     async def run(self) -> int:
         """Start, run, stop; see :func:`run_operator`."""
+        self._watchdog.start()
+        self._liveness.start()
         health = self._health_server()
         if health is not None:
             await health.start()
@@ -133,6 +140,8 @@ class Operator:
             if health is not None:
                 await health.stop()
             await self._connection.close()
+            self._liveness.stop()
+            self._watchdog.stop()
 
     # -- starting -----------------------------------------------------------------------------------------------
 

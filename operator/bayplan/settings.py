@@ -137,6 +137,18 @@ class Settings(ConfigModel):
         default=False,
         description="A standby reads nothing of the cluster before it leads: cheap, and slow to take over.",
     )
+    plugin_time_budget: Seconds = Field(
+        default=1.0,
+        gt=0,
+        le=3600,
+        description="Longest that one call into an installed plugin may take before it is interrupted.",
+    )
+    liveness_limit: Seconds = Field(
+        default=30.0,
+        gt=0,
+        le=3600,
+        description="So long the event loop may stand still before the process ends, for another to take over.",
+    )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
     graceful_stop_seconds: Seconds = Field(

@@ -34,7 +34,10 @@ _VALUES = [
                 "clientQps": 0.5,
                 "podMaxInUnschedulablePodsDuration": "5m30s",
                 "logFormat": "json",
-            }
+                "pluginTimeBudget": "500ms",
+                "livenessLimit": 60,
+            },
+            "rbac": {"extraRules": [{"apiGroups": ["example.com"], "resources": ["licenses"], "verbs": ["list"]}]},
         },
         id="other settings",
     ),
