@@ -169,7 +169,7 @@ def nodes_added(info: PodInfo, columns: NodeColumns, misses: Sequence[NearMiss])
     features = sorted({feature for node in columns.nodes if node for feature in node.status.declared_features})
     status = NodeStatus(allocatable, allocatable, declared_features=tuple(features))
     room = [f"{amount_text(name, amount)} {name}" for name, amount in amounts.items() if amount]
-    taken = set(columns.names)
+    taken = {name for name in columns.names if name is not None}
     keys = _topology_keys(info.pod)
     domains: list[dict[str, str]] = [{}]
     for node in _nodes_of(columns, misses):
