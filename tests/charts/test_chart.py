@@ -27,6 +27,7 @@ _VALUES = [
     pytest.param({"settings": {"serveAddress": ""}}, id="serves nothing"),
     pytest.param({"settings": {"serveAddress": "[::]:8080"}, "service": {"port": 80}}, id="IPv6 and other ports"),
     pytest.param({"settings": {"namespace": "default"}}, id="revisions in another namespace"),
+    pytest.param({"settings": {"leaderElection": {"leaderElect": True, "leaseDuration": "30s"}}}, id="leader election"),
     pytest.param(
         {
             "settings": {
@@ -127,6 +128,11 @@ def test_the_pod_is_restricted(helm: Helm, control_plane: ControlPlane, cluster_
         pytest.param({"settings": {"kubeconfig": "/k"}}, "'kubeconfig' not allowed", id="no kubeconfig in a cluster"),
         pytest.param({"settings": {"logLevel": "trace"}}, "one of 'debug', 'info'", id="unknown level"),
         pytest.param({"settings": {"serveAddress": ":10259"}}, "serveAddress': ':10259' does not match", id="no host"),
+        pytest.param(
+            {"settings": {"leaderElection": {"leaderElect": True, "resourceNamespace": "elsewhere"}}},
+            "settings.leaderElection.resourceNamespace must be left out",
+            id="a Lease without rights",
+        ),
         pytest.param({"settings": {"clientQps": 0}}, "clientQps': exclusiveMinimum", id="no requests at all"),
         pytest.param({"settings": {"podMaxInUnschedulablePodsDuration": "5 m"}}, "'5 m' does not match", id="duration"),
         pytest.param({"image": {"digest": "sha256:1"}}, "digest': 'sha256:1' does not match", id="digest"),

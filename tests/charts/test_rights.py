@@ -92,7 +92,8 @@ def cluster(control_plane: ControlPlane, namespace: str) -> Iterator[Cluster]:
 def operator(helm: Helm, cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
     """`bayplan run` with the chart's settings file and the chart's service account."""
     # Outside of a pod nothing tells the operator its own namespace.
-    values = {"settings": {"namespace": cluster.name, "logFormat": "json"}, "fullnameOverride": cluster.name}
+    settings_values = {"namespace": cluster.name, "logFormat": "json", "leaderElection": {"leaderElect": True}}
+    values = {"settings": settings_values, "fullnameOverride": cluster.name}
     manifests = helm.template(values, cluster.name)
     settings = tmp_path / "settings.yaml"
     settings.write_text(helm.documents(values, cluster.name)["ConfigMap"]["data"]["settings.yaml"])

@@ -30,6 +30,10 @@
 {{- if le (float64 .Values.terminationGracePeriodSeconds) (float64 $settings.gracefulStopSeconds) -}}
 {{- fail "terminationGracePeriodSeconds must be more than settings.gracefulStopSeconds, or the kubelet ends the operator before its last binds" -}}
 {{- end -}}
+{{- $election := $settings.leaderElection -}}
+{{- if and $election.leaderElect $election.resourceNamespace (ne $election.resourceNamespace (include "bayplan.revisionNamespace" .)) -}}
+{{- fail "settings.leaderElection.resourceNamespace must be left out: the chart grants rights to the Lease in the namespace of the revisions only" -}}
+{{- end -}}
 {{- if and .Values.service.create $settings.serveAddress -}}
 {{- if or (hasPrefix "127." $settings.serveAddress) (hasPrefix "localhost:" $settings.serveAddress) (hasPrefix "[::1]:" $settings.serveAddress) -}}
 {{- fail "settings.serveAddress is loopback, where neither probes nor the Service reach it: use 0.0.0.0:10259" -}}
