@@ -45,7 +45,7 @@ class ExplainEndpoint:
         return [web.get(PATH, self._answer)]
 
     async def _answer(self, request: web.Request) -> web.Response:
-        if not _is_local(request.remote):
+        if not is_on_this_host(request.remote):
             return _refusal(403, "asked from another host; use kubectl port-forward and ask 127.0.0.1")
         missing = self._readiness.missing
         if missing:
@@ -75,7 +75,8 @@ def _refusal(status: int, text: str) -> web.Response:
     return web.Response(status=status, body=body, content_type="application/json")
 
 
-def _is_local(remote: str | None) -> bool:
+def is_on_this_host(remote: str | None) -> bool:
+    """Whether an address that a request came from is loopback, also written as IPv6; False where it is not known."""
     try:
         address = ip_address((remote or "").partition("%")[0])
     except ValueError:

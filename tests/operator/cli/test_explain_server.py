@@ -1,0 +1,88 @@
+"""``bayplan explain`` against an operator, over a real socket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from bayplan.cli import bayplan
+from bayplan.explanation.model import Explanation, Verdict
+from bayplan.serving.explain import ExplainEndpoint
+from bayplan.serving.health import HealthServer
+from bayplan.serving.readiness import Readiness
+from click.testing import CliRunner, Result
+from prometheus_client import CollectorRegistry
+
+KNOWN = Explanation(
+    namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+)
+
+
+def known(namespace: str, name: str) -> Explanation | None:
+    """One pod is known."""
+    return KNOWN if (namespace, name) == ("shop", "web") else None
+
+
+@contextmanager
+def operator(*, ready: bool = True, explains: bool = True) -> Iterator[str]:
+    """An operator's port in a thread of its own, since the command runs its own loop; its URL."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    readiness = Readiness(() if ready else ("pods are being listed",))
+    routes = ExplainEndpoint(known, readiness).routes if explains else []
+
+    async def made() -> HealthServer:
+        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes)
+        await server.start()
+        return server
+
+    server = asyncio.run_coroutine_threadsafe(made(), loop).result(10)
+    try:
+        yield f"http://127.0.0.1:{server.port}"
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+def asked(server: str, *options: str) -> Result:
+    """Run the command."""
+    return CliRunner().invoke(bayplan, ["explain", "-n", "shop", "--server", server, *options])
+
+
+def test_prints_what_the_operator_says() -> None:
+    """As a table and as the document."""
+    with operator() as url:
+        assert asked(url, "web").stdout == "Pod shop/web is on node n\n"
+        assert json.loads(asked(f"{url}/", "web", "-o", "json").stdout)["verdict"] == "Placed"
+
+
+@pytest.mark.parametrize(
+    ("ready", "explains", "pod", "text"),
+    [
+        pytest.param(True, True, "gone", "bayplan: there is no pod shop/gone; correct namespace or name", id="no pod"),
+        pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; ask again", id="not ready"),
+        pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="something else"),
+    ],
+)
+def test_refusals_are_told(ready: bool, explains: bool, pod: str, text: str) -> None:
+    """Exit code 1 and the operator's own words."""
+    with operator(ready=ready, explains=explains) as url:
+        result = asked(url, pod)
+    assert result.exit_code == 1
+    assert text in result.stderr
+
+
+def test_nobody_there() -> None:
+    """What to do is said."""
+    with operator() as url:
+        pass
+    result = asked(url, "web")
+    assert result.exit_code == 1
+    assert "run kubectl port-forward to the operator, name it with --server, or use --offline" in result.stderr

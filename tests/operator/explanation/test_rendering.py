@@ -1,0 +1,149 @@
+"""Explanations as people and programs read them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import yaml
+from bayplan.explanation.model import (
+    Amount,
+    Explanation,
+    Lack,
+    NodeCounts,
+    NodeLacks,
+    NodeScore,
+    PluginRejections,
+    Preemption,
+    ReasonCount,
+    ScorePart,
+    Unblocking,
+    Verdict,
+    Victim,
+)
+from bayplan.explanation.rendering import as_bytes, as_json, as_text, as_yaml, lack_text, read_explanation
+
+from scheduler_core.cycle.candidate_events import amount_text
+from scheduler_core.errors import ServerUnavailableError
+
+NOWHERE = Explanation(
+    namespace="ml",
+    name="train",
+    scheduler_name="pack",
+    verdict=Verdict.UNSCHEDULABLE,
+    headline="pod ml/train fits nowhere: 0 of 2 nodes",
+    message="0/2 nodes are available: ...",
+    nodes=NodeCounts(2, 0),
+    rejections=(
+        PluginRejections("Fit", 2, (ReasonCount("Insufficient cpu", 2), ReasonCount("Insufficient memory", 1))),
+    ),
+    nearest=(
+        NodeLacks("a", (Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, 320),)),)),
+        NodeLacks("b", (Lack("Taint", ("tainted",), False), Lack("Fit", ("x",), True, (Amount("pods", 1, 0),)))),
+    ),
+    preemption=Preemption("a", (Victim("ml", "old", 1), Victim("ml", "older", 0)), 1, 3, None),
+    unblocking=(
+        Unblocking("pod ml/old deleted from node a", "AssignedPodDelete", ("Fit",), "a"),
+        Unblocking("claim ml/data created", "PersistentVolumeClaimAdd", ("Volumes",), None),
+        Unblocking("a node added", "NodeAdd", ("Fit", "Taint"), "new-node"),
+    ),
+    notices=("services cannot be listed",),
+)
+
+VICTIMS = "ml/old (priority 1), ml/older (priority 0)"
+OTHERS = "2 other nodes would do, too"
+
+SOMEWHERE = Explanation(
+    namespace="ml",
+    name="train",
+    scheduler_name="pack",
+    verdict=Verdict.FITS,
+    headline="pod ml/train would go to node a; it fits on 7 of 9 nodes",
+    node="a",
+    tied=("a",),
+    nodes=NodeCounts(9, 7),
+    scores=(
+        NodeScore("a", 350, {"Fit": ScorePart(50, 50, 50), "Taint": ScorePart(0, 100, 300)}),
+        NodeScore("b", 340, {"Fit": ScorePart(40, 40, 40), "Taint": ScorePart(0, 100, 300)}),
+    ),
+)
+
+
+def test_a_pod_that_fits_nowhere() -> None:
+    """Headline, rejections, nearest misses, preemption, events, notes: in the order in which one asks."""
+    assert as_text(NOWHERE).splitlines() == [
+        "Pod ml/train fits nowhere: 0 of 2 nodes",
+        "",
+        "Rejected by",
+        "PLUGIN  NODES  WHY",
+        "Fit     2      2 Insufficient cpu; 1 Insufficient memory",
+        "",
+        "Nearest misses",
+        "NODE  PLUGIN  LACKS",
+        "a     Fit     needs 500m cpu, 320m free",
+        "b     Taint   tainted",
+        "      Fit     needs 1 pods, 0 free",
+        "",
+        f"Preemption  would evict {VICTIMS} from node a, against 1 PodDisruptionBudget protection; {OTHERS}",
+        "",
+        "What would bring it back",
+        "EVENT                           THEN            BY THE HINT OF",
+        "pod ml/old deleted from node a  fits on a       Fit",
+        "claim ml/data created           is tried again  Volumes",
+        "a node added                    fits on it      Fit, Taint",
+        "",
+        "Note: services cannot be listed",
+    ]
+
+
+def test_a_pod_that_fits() -> None:
+    """The score table has a column for each of the best nodes."""
+    assert as_text(SOMEWHERE).splitlines() == [
+        "Pod ml/train would go to node a; it fits on 7 of 9 nodes",
+        "",
+        "Scores of nodes that fit (2 best of 7): raw → normalised → weighted",
+        "PLUGIN  a              b",
+        "Fit     50 → 50 → 50   40 → 40 → 40",
+        "Taint   0 → 100 → 300  0 → 100 → 300",
+        "total   350            340",
+    ]
+
+
+@pytest.mark.parametrize("told", [pytest.param(NOWHERE, id="nowhere"), pytest.param(SOMEWHERE, id="somewhere")])
+def test_json_and_yaml_say_the_same(told: Explanation) -> None:
+    """One document, in two spellings; the endpoint's answer comes out as it went in."""
+    document = json.loads(as_json(told))
+    assert document == yaml.safe_load(as_yaml(told)) == json.loads(as_bytes(told))
+    assert read_explanation(as_bytes(told)) == told
+    assert document["schedulerName"] == "pack"
+
+
+@pytest.mark.parametrize("answer", [pytest.param(b"<html>", id="no JSON"), pytest.param(b'{"a": 1}', id="other JSON")])
+def test_another_answer_is_no_explanation(answer: bytes) -> None:
+    """Whoever asked the wrong server is told so."""
+    with pytest.raises(ServerUnavailableError, match="is --server a Bayplan"):
+        read_explanation(answer)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        pytest.param("cpu", 500, "500m", id="milli-cores"),
+        pytest.param("cpu", 32000, "32", id="cores"),
+        pytest.param("memory", 3 << 29, "1.5Gi", id="GiB"),
+        pytest.param("memory", 64 << 20, "64Mi", id="MiB"),
+        pytest.param("ephemeral-storage", 2048, "2Ki", id="KiB"),
+        pytest.param("hugepages-2Mi", 2 << 20, "2Mi", id="huge pages"),
+        pytest.param("memory", 5, "5", id="bytes"),
+        pytest.param("example.com/gpu", 2, "2", id="a number"),
+    ],
+)
+def test_amounts_read_as_people_write_them(resource: str, amount: int, text: str) -> None:
+    """Cores, bytes in binary units, else the number."""
+    assert amount_text(resource, amount) == text
+
+
+def test_an_overcommitted_node_has_nothing_free() -> None:
+    """People do not ask for less than nothing; the document keeps the number."""
+    lack = Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, -250), Amount("memory", 1 << 30, 0)))
+    assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"

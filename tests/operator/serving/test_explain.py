@@ -1,0 +1,129 @@
+"""The explain endpoint, over a real socket."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+import pytest
+from bayplan.explanation.model import Explanation, Verdict
+from bayplan.explanation.rendering import read_explanation
+from bayplan.serving.explain import PATH, ExplainEndpoint, is_on_this_host
+from bayplan.serving.health import HealthServer
+from bayplan.serving.readiness import Readiness
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import QuantityError
+
+LOOPBACK = "127.0.0.1"
+KNOWN = Explanation(
+    namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+)
+
+
+def explained(namespace: str, name: str) -> Explanation | None:
+    """One pod is known, and one cannot be read."""
+    if name == "odd":
+        raise QuantityError("quantity 1x cannot be read")
+    return KNOWN if (namespace, name) == ("shop", "web") else None
+
+
+@pytest.fixture
+def readiness() -> Readiness:
+    ready = Readiness(("pods are being listed",))
+    ready.fulfil("pods are being listed")
+    return ready
+
+
+@pytest.fixture
+async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
+    endpoint = ExplainEndpoint(explained, readiness)
+    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def asked(server: HealthServer, **query: str) -> tuple[int, bytes]:
+    """Ask about a pod."""
+    url = f"http://{LOOPBACK}:{server.port}{PATH}"
+    async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
+        assert answer.content_type == "application/json"
+        return answer.status, await answer.read()
+
+
+def error_in(body: bytes) -> str:
+    """The text of a refusal."""
+    document: dict[str, Any] = json.loads(body)
+    assert list(document) == ["error"]
+    return str(document["error"])
+
+
+async def test_answers_with_the_explanation(server: HealthServer) -> None:
+    """The very explanation comes out of it again."""
+    status, body = await asked(server, namespace="shop", pod="web")
+    assert (status, read_explanation(body)) == (200, KNOWN)
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "text"),
+    [
+        pytest.param({}, 400, "name a pod: ?namespace=NAMESPACE&pod=NAME", id="no pod named"),
+        pytest.param({"pod": "web"}, 400, "name a pod: ?namespace=NAMESPACE&pod=NAME", id="no namespace named"),
+        pytest.param(
+            {"namespace": "shop", "pod": "gone"},
+            404,
+            "there is no pod shop/gone; correct namespace or name",
+            id="no such pod",
+        ),
+        pytest.param(
+            {"namespace": "shop", "pod": "odd"},
+            422,
+            "pod shop/odd cannot be explained: quantity 1x cannot be read",
+            id="a pod that cannot be read",
+        ),
+    ],
+)
+async def test_refuses(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
+    """Each refusal says what to do."""
+    answered, body = await asked(server, **query)
+    assert (answered, error_in(body)) == (status, text)
+
+
+async def test_waits_for_readiness() -> None:
+    """Half a cluster is not explained."""
+    waiting = Readiness(("pods are being listed",))
+    endpoint = ExplainEndpoint(explained, waiting)
+    server = HealthServer((LOOPBACK, 0), waiting, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    try:
+        status, body = await asked(server, namespace="shop", pod="web")
+    finally:
+        await server.stop()
+    assert (status, error_in(body)) == (503, "not ready: pods are being listed; ask again")
+
+
+async def test_a_standby_sends_to_the_leader(server: HealthServer, readiness: Readiness) -> None:
+    """It schedules nothing, so that what it would say is not what happens."""
+    readiness.stand_by(lambda: "standby, other leads")
+    status, body = await asked(server, namespace="shop", pod="web")
+    assert (status, error_in(body)) == (503, "standby, other leads; ask the process that leads, or use --offline")
+
+
+@pytest.mark.parametrize(
+    ("remote", "is_local"),
+    [
+        pytest.param("127.0.0.1", True, id="IPv4 loopback"),
+        pytest.param("::1", True, id="IPv6 loopback"),
+        pytest.param("::ffff:127.0.0.1", True, id="IPv4 in IPv6"),
+        pytest.param("10.0.0.7", False, id="another host"),
+        pytest.param("::ffff:10.0.0.7", False, id="another host, IPv4 in IPv6"),
+        pytest.param("fe80::1%eth0", False, id="another host, link local"),
+        pytest.param(None, False, id="unknown"),
+    ],
+)
+def test_only_callers_on_the_host(remote: str | None, is_local: bool) -> None:
+    """The answer names pods of every namespace, and the port has no authentication."""
+    assert is_on_this_host(remote) is is_local
