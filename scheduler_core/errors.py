@@ -8,8 +8,11 @@ Why one tree: a boundary (a reconcile, a command) catches ``SchedulerCoreError``
 was written for the person who reads it. Each message says what to do.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 class SchedulerCoreError(Exception):
@@ -75,6 +78,21 @@ class PluginError(SchedulerCoreError):
     def __str__(self) -> str:
         """Name the plugin and the point before the message."""
         return f'plugin "{self.plugin}" failed at {self.point}: {self.message}'
+
+
+class UndecidedRowsError(PluginError):
+    """A Filter plugin cannot judge some rows; that ends the attempt only if one of them gets as far as this plugin.
+
+    Args:
+        plugin: The plugin's name.
+        codes: Its answer, int16 per row asked about, with codes of its own for the rows that it cannot judge.
+        problems: What is wrong, by those codes.
+    """
+
+    def __init__(self, plugin: str, codes: NDArray[np.int16], problems: Mapping[int, str]) -> None:
+        super().__init__(plugin, "filter", "; ".join(problems.values()))
+        self.codes = codes
+        self.problems = problems
 
 
 class QuantityError(SchedulerCoreError):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.errors import PluginError, SchedulerCoreError
+from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import PreFilterResult
@@ -121,7 +121,12 @@ def run_filters(
             changed = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
             untouched = untouched and not changed
             continue
-        codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
+        try:
+            codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
+        except UndecidedRowsError as undecided:
+            _check_codes(plugin.name, undecided.codes, count)
+            _raise_if_reached(undecided, undecided.codes[(verdicts == 0) & nodes.alive[rows]])
+            codes = undecided.codes
         if codes is None:
             continue
         rejected = codes != 0
@@ -153,6 +158,13 @@ def _codes(plugin: FilterRunner, question: _Question, count: int) -> NDArray[np.
     if codes is not None:
         _check_codes(plugin.name, codes, count)
     return codes
+
+
+def _raise_if_reached(undecided: UndecidedRowsError, reached: NDArray[np.int16]) -> None:
+    """Rows that an earlier plugin rejected are never asked about where nodes are judged one at a time."""
+    for code in np.unique(reached).tolist():
+        if code in undecided.problems:
+            raise PluginError(undecided.plugin, "filter", undecided.problems[code]) from undecided
 
 
 def _check_codes(plugin: str, codes: object, count: int) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_core.config.plugin_args import VolumeBindingArgs
-from scheduler_core.errors import PluginError, SchedulerCoreError
+from scheduler_core.errors import SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
@@ -110,7 +110,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         """Reject rows from which a bound volume cannot be used, or where there is none for an unbound claim.
 
         Raises:
-            PluginError: A volume that matters on one of the rows cannot be translated for its CSI driver.
+            UndecidedRowsError: A volume cannot be translated for its CSI driver on some of the rows.
             SelectorError: A claim's selector cannot be read.
         """
         del pod
@@ -125,9 +125,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
             judgement = attempt.judgement = judge.judge(attempt.claims)
         codes = judgement.codes[rows]
         if judgement.problems:
-            for code in np.unique(codes[nodes.alive[rows]]).tolist():
-                if code in judgement.problems:
-                    raise PluginError(self.name, "filter", judgement.problems[code])
+            raise UndecidedRowsError(self.name, codes, judgement.problems)
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:

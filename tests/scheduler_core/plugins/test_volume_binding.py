@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from scheduler_core.errors import PluginError
+from scheduler_core.errors import UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.model.affinity import LabelSelector
@@ -192,8 +192,8 @@ def test_in_tree_volume_is_reached_by_its_drivers_labels(migrated: str, expected
     assert [status.reasons for status in asked(pod(volumes=mounts("data")), nodes)[1]] == expected
 
 
-def test_untranslatable_volume_is_an_error_where_it_matters() -> None:
-    """On nodes where the driver has taken over, and no other plugin has ruled them out."""
+def test_untranslatable_volume_leaves_rows_undecided() -> None:
+    """Those where the driver has taken over."""
     spec = PersistentVolumeSpec(aws=AwsElasticBlockStore("aws://zone/disk"))
     nodes = stored(
         [node("a"), node("b")], [claim(volume="pv"), volume("pv", spec=spec), csi_node("b", migrated=EBS_PLUGIN)]
@@ -204,11 +204,9 @@ def test_untranslatable_volume_is_an_error_where_it_matters() -> None:
         nodes.compile_pod(pod(volumes=mounts("data"))),
     )
     plugin.pre_filter(state, info, nodes)
-    here = plugin.filter(state, info, nodes, slice(0, 1))
-    assert here is not None
-    assert here.tolist() == [0]
-    with pytest.raises(PluginError, match="could not translate pv"):
+    with pytest.raises(UndecidedRowsError, match="could not translate pv") as caught:
         plugin.filter(state, info, nodes, ALL_ROWS)
+    assert [code in caught.value.problems for code in caught.value.codes[:2].tolist()] == [False, True]
 
 
 @pytest.mark.parametrize(

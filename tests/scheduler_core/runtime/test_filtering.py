@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from scheduler_core.errors import PluginError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, Plugin
 from scheduler_core.framework.node_view import NodeView
@@ -96,6 +97,23 @@ def test_no_rows() -> None:
     bench = Bench()
     bench.journal.answers["A.filter"] = codes()
     assert bench.reasons(np.array([], dtype=np.intp)) == []
+
+
+def test_undecided_rows_that_an_earlier_plugin_rejected_do_not_matter() -> None:
+    """Nor do freed ones: one node at a time, the plugin would never be asked about them."""
+    bench = Bench()
+    undecided = UndecidedRowsError("B", codes(0, 7, 1, 7, 7), {7: "unreadable"})
+    bench.journal.answers["B.filter"] = undecided
+    assert bench.reasons(ALL_ROWS)[:4] == ["", "OddOnes odd", "B why", "OddOnes odd"]
+
+
+def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
+    """With what keeps the plugin from judging that row."""
+    bench = Bench()
+    undecided = UndecidedRowsError("B", codes(0, 7, 8, 7, 7), {7: "unreadable", 8: "broken"})
+    bench.journal.answers["B.filter"] = undecided
+    with pytest.raises(PluginError, match="failed at filter: broken"):
+        bench.reasons(ALL_ROWS)
 
 
 @pytest.mark.parametrize("code", [1, 32767, -1, -32768])
