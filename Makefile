@@ -43,6 +43,11 @@ test: install ## Run all tests, those on the real control plane included
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
+.PHONY: parity
+parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1)
+	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
+		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent)
+
 .PHONY: check
 check: install ## Format, lint, types, import contract, file length, CRD drift; runs no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)

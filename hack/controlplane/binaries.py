@@ -35,6 +35,7 @@ KUBERNETES_VERSION = "v1.36.3"
 _HERE = Path(__file__).resolve().parent
 _CLUSTER_MODULES = (".", "kwok")
 _HELM_MODULES = ("helm",)
+_ORACLE_MODULES = ("../oracle",)
 _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
@@ -76,10 +77,15 @@ RECIPES: Mapping[str, _Recipe] = {
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     # Keyed by itself: a new Helm must not have the API server built anew.
     "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
+    # Keyed by itself too, its own sources included: the parity tests' kube-scheduler framework.
+    "oracle": _Recipe("../oracle", ".", _ORACLE_MODULES),
 }
 
+CONTROL_PLANE = tuple(name for name in RECIPES if name != "oracle")
+"""What is built when nothing is named; the oracle is built when it is asked for (`make parity`)."""
 
-def resolve(names: Sequence[str] = tuple(RECIPES)) -> dict[str, Path]:
+
+def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
     """Find each binary, building those that are not there yet.
 
     Args:
@@ -118,7 +124,7 @@ def cache_dir(name: str = "kube-apiserver") -> Path:
     """Return the directory of what this version of the recipe and modules builds.
 
     Args:
-        name: Key of `RECIPES`; all but helm share one directory.
+        name: Key of `RECIPES`; all but helm and the oracle share one directory.
 
     Returns:
         The directory, which may not exist yet.
@@ -127,10 +133,11 @@ def cache_dir(name: str = "kube-apiserver") -> Path:
     digest = hashlib.sha256()
     modules = RECIPES[name].keyed_by
     for module in modules:
-        for file in ("go.mod", "go.sum"):
+        for file in ("go.mod", "go.sum", *sorted(source.name for source in (_HERE / module).glob("*.go"))):
             digest.update((_HERE / module / file).read_bytes())
     digest.update(" ".join([*_go_flags(), platform.system(), platform.machine()]).encode())
-    prefix = "helm" if modules == _HELM_MODULES else KUBERNETES_VERSION
+    own_prefixes: Mapping[tuple[str, ...], str] = {_HELM_MODULES: "helm", _ORACLE_MODULES: "oracle"}
+    prefix = own_prefixes.get(modules, KUBERNETES_VERSION)
     return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
 
 
