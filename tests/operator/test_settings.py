@@ -53,7 +53,24 @@ def test_seconds(text: Any, seconds: float) -> None:
     assert load_settings({"graceful_stop_seconds": text}).graceful_stop_seconds == seconds
 
 
+def test_the_election_is_a_setting_and_a_flag(tmp_path: Path) -> None:
+    """The flag wins over its one field; the namespace is that of the revisions unless it is given."""
+    path = tmp_path / "settings.yaml"
+    path.write_text("leaderElection: {leaderElect: false, leaseDuration: 30s}\n")
+    election = load_settings({}, path, leader_elect=True).leader_election
+    assert election.leader_elect
+    options = election.options("here")
+    assert (options.namespace, options.name, options.lease_seconds) == ("here", "bayplan", 30.0)
+    assert not load_settings({}).leader_election.leader_elect
+
+
 BAD_FILES = [
+    pytest.param(
+        "leaderElection: {leaderElect: true, renewDeadline: 20}",
+        "{path}: leaderElection.leaseDuration",
+        "greater than renewDeadline",
+        id="election",
+    ),
     pytest.param("sede: 1", "{path}: sede", "did you mean", id="unknown"),
     pytest.param("seed: x", "{path}: seed", "whole number", id="type"),
     pytest.param("podMaxBackoffSeconds: 0", "{path}: podMaxBackoffSeconds", "at least 1", id="range"),

@@ -51,6 +51,14 @@ async def test_ready_when_everything_is_fulfilled(server: HealthServer, readines
     assert await get(server, "/readyz") == (503, "not ready: the process is stopping\n")
 
 
+async def test_a_standby_is_ready_and_says_so(server: HealthServer, readiness: Readiness) -> None:
+    """It could take over; once it does, what it has not done yet is missing."""
+    readiness.stand_by(lambda: "standby, other leads")
+    assert await get(server, "/readyz") == (200, "ok: standby, other leads\n")
+    readiness.lead()
+    assert (await get(server, "/readyz"))[0] == 503
+
+
 async def test_metrics(server: HealthServer) -> None:
     """Metrics are served in the text format."""
     status, text = await get(server, "/metrics")
