@@ -1,0 +1,163 @@
+"""``bayplan explain`` on the real API server: from the operator and without it, and whether what it says comes true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import LOOPBACK
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+KINDS = "nodes,pods,events,schedulerprofiles,persistentvolumeclaims"
+PROFILE = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}}
+CLAIM = {
+    "apiVersion": "v1",
+    "kind": "PersistentVolumeClaim",
+    "metadata": {"name": "data", "namespace": "default"},
+    "spec": {
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": "slow",
+        "resources": {"requests": {"storage": "1Gi"}},
+    },
+}
+
+
+def a_node(name: str, cpu: str, **spec: Any) -> Manifest:
+    """A node."""
+    amounts = {"cpu": cpu, "memory": "8Gi", "pods": "10"}
+    status = {"allocatable": amounts, "capacity": amounts}
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": spec, "status": status}
+
+
+def a_pod(name: str, cpu: str, **spec: Any) -> Manifest:
+    """A pod of the profile."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": cpu}}}
+    metadata = {"name": name, "namespace": "default"}
+    full = {"schedulerName": "batch", "containers": [container], **spec}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": full}
+
+
+OBJECTS = [
+    PROFILE,
+    CLAIM,
+    a_node("large", "4"),
+    a_node("tainted", "4", taints=[{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]),
+    a_pod("first", "3680m"),
+    a_pod("second", "500m"),
+    a_pod("gated", "100m", schedulingGates=[{"name": "example.com/approval"}]),
+    a_pod("stranger", "100m", schedulerName="nightly"),
+    a_pod("claimant", "100m", volumes=[{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]),
+]
+
+
+@dataclass
+class Asker:
+    """Both ways to ask about a pod."""
+
+    plane: ControlPlane
+    operator: OperatorProcess
+
+    def operator_says(self, pod: str) -> dict[str, Any]:
+        """Ask the operator."""
+        return self._explained(pod, f"--server=http://{LOOPBACK}:{self.operator._port}")
+
+    def api_server_says(self, pod: str) -> dict[str, Any]:
+        """Read the cluster and decide in memory."""
+        return self._explained(pod, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
+
+    def versions(self) -> dict[str, str]:
+        """The version of everything that is there, events too."""
+        listed = json.loads(self.plane.kubectl("get", KINDS, "--all-namespaces", "--output=json"))
+        found = [(item["kind"], item["metadata"]) for item in listed["items"]]
+        return {f"{kind}/{meta['name']}": meta["resourceVersion"] for kind, meta in found}
+
+    def wait(self, pod: str, condition: str) -> None:
+        """Wait for a condition of a pod."""
+        self.plane.kubectl("wait", f"pod/{pod}", f"--for={condition}", "--timeout=20s")
+
+    @staticmethod
+    def _explained(pod: str, *options: str) -> dict[str, Any]:
+        result = CliRunner().invoke(bayplan, ["explain", pod, *options, "-o", "json"])
+        assert result.exit_code == 0, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    """A control plane of its own with an operator that has tried every pod."""
+    log = tmp_path_factory.mktemp("explain") / "operator.log"
+    with ControlPlane() as plane:
+        plane.kubectl("apply", "-f", str(CRDS))
+        plane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
+        for manifest in OBJECTS:
+            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+        with OperatorProcess(plane.kubeconfig, log) as operator:
+            operator.start()
+            asker = Asker(plane, operator)
+            asker.wait("first", "condition=PodScheduled")
+            for pod in ("second", "claimant"):
+                asker.wait(pod, "jsonpath={.status.conditions[0].reason}=Unschedulable")
+            yield asker
+            operator.terminate()
+
+
+@pytest.mark.parametrize(
+    ("pod", "verdict"),
+    [
+        pytest.param("first", "Placed", id="placed"),
+        pytest.param("second", "Unschedulable", id="fits nowhere"),
+        pytest.param("gated", "Gated", id="gated"),
+        pytest.param("stranger", "NoProfile", id="no profile"),
+        pytest.param("claimant", "Unschedulable", id="waits for its claim"),
+    ],
+)
+def test_operator_and_api_server_say_the_same(asker: Asker, pod: str, verdict: str) -> None:
+    """The one knows what its watches brought, the other what one list brings; neither changes anything."""
+    before = asker.versions()
+    told = asker.operator_says(pod)
+    assert told["verdict"] == verdict
+    assert told == asker.api_server_says(pod)
+    assert asker.versions() == before
+
+
+def test_it_says_what_the_condition_says(asker: Asker) -> None:
+    """An explanation and the PodScheduled condition do not contradict each other."""
+    shown = json.loads(asker.plane.kubectl("get", "pod", "second", "--output=json"))
+    assert asker.operator_says("second")["message"] == shown["status"]["conditions"][0]["message"]
+
+
+def test_a_pod_that_there_is_not(asker: Asker) -> None:
+    """Both say so, with exit code 1."""
+    for options in (
+        [f"--server=http://{LOOPBACK}:{asker.operator._port}"],
+        ["--offline", f"--kubeconfig={asker.plane.kubeconfig}"],
+    ):
+        result = CliRunner().invoke(bayplan, ["explain", "nobody", *options])
+        assert (result.exit_code, result.stderr) == (
+            1,
+            "bayplan: there is no pod default/nobody; correct namespace or name\n",
+        )
+
+
+def test_what_is_named_comes_true(asker: Asker) -> None:
+    """Last, since it changes the cluster: the event that is named happens, and the pod goes where it was said to."""
+    events = {event["what"]: event for event in asker.operator_says("second")["unblocking"]}
+    named = events["taint gpu=yes:NoSchedule removed from node tainted"]
+    assert named["fitsOn"] == "tainted"
+    asker.plane.kubectl("taint", "node", "tainted", "gpu-")
+    asker.wait("second", "condition=PodScheduled")
+    assert asker.operator_says("second")["headline"] == "pod default/second is on node tainted already"
