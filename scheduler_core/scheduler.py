@@ -20,11 +20,13 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.cycle.settling import settle_overdue
 from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.cycle.workload_feed import WorkloadFeed
+from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Watchdog
@@ -75,6 +77,8 @@ class Scheduler:
         feed: Where changes of pods and nodes are reported.
         storage_feed: Where changes of volumes, claims and what else storage is described by are reported.
         workload_feed: Where changes of namespaces, services, owners of pods and disruption budgets are reported.
+        decoded: What nodes, pods and kinds that plugins declare are to be decoded as.
+        declared_feeds: Where changes of the latter are reported, by the collection's path.
         registry: The plugins that exist.
     """
 
@@ -108,6 +112,8 @@ class Scheduler:
         self.feed = ClusterFeed(self.context)
         self.storage_feed = StorageFeed(self.context)
         self.workload_feed = WorkloadFeed(self.context)
+        self.decoded: DecodedTypes = self.registry.decoded_types()
+        self.declared_feeds = {kind.path: DeclaredFeed(self.context, kind) for kind in self.decoded.kinds}
         self._binding: set[asyncio.Task[bool]] = set()
         self._bind_ended = asyncio.Event()
         self._on_cycle: list[Callable[[], None]] = []

@@ -121,11 +121,13 @@ class ClusterInformers:
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: ClusterFeed = scheduler.feed
         nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._told(_NODES))
-        self.nodes: Informer[Node] = self._informer("/api/v1/nodes", Node, nodes)
+        self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
         pods = FeedSink(feed.pod_added, feed.pod_updated, feed.pod_deleted, self._told(_PODS))
-        self.pods: Informer[Pod] = self._informer("/api/v1/pods", Pod, pods)
+        self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
         self._watch(SURROUNDINGS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
+        for kind in scheduler.decoded.kinds:
+            self._watch({kind.path: kind.struct}, scheduler.declared_feeds[kind.path])
 
     def __iter__(self) -> Iterator[tuple[str, Informer[Any]]]:
         return iter(self.by_resource.items())
@@ -143,12 +145,18 @@ class ClusterInformers:
 
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
         for path, kind in kinds.items():
-            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._told(_resource(path)))
+            name = self._name(path)
+            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._told(name))
             self._informer(path, kind, sink)
+
+    def _name(self, path: str) -> str:
+        """The plural; the whole path where another group has the same plural."""
+        plural = path.rpartition("/")[2]
+        return path if plural in self.by_resource else plural
 
     def _informer(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
         informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
-        self.by_resource[_resource(path)] = informer.configure(_OPTIONS)
+        self.by_resource[self._name(path)] = informer.configure(_OPTIONS)
         return informer
 
     def _told(self, resource: str) -> Callable[[], None]:
@@ -159,10 +167,6 @@ class ClusterInformers:
             self._readiness.fulfil(_condition(resource))
         if all(informer.synced for informer in self.by_resource.values()):
             self.synced.set()
-
-
-def _resource(path: str) -> str:
-    return path.rpartition("/")[2]
 
 
 def _condition(resource: str) -> str:

@@ -24,7 +24,6 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, ForbiddenError, NotFoundError
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.node import Node
 from scheduler_core.model.pod import DEFAULT_SCHEDULER_NAME, Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
@@ -71,8 +70,11 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     for path, kind in STORAGE.items():
         for shown in await _listed(connection, path, kind, snapshot):
             scheduler.storage_feed.added(shown)
-    nodes, unreadable_nodes = await list_objects(connection, "/api/v1/nodes", Node)
-    pods, unreadable_pods = await list_objects(connection, "/api/v1/pods", Pod)
+    for declared in scheduler.decoded.kinds:
+        for shown in await _listed(connection, declared.path, declared.struct, snapshot):
+            scheduler.declared_feeds[declared.path].added(shown)
+    nodes, unreadable_nodes = await list_objects(connection, "/api/v1/nodes", scheduler.decoded.node)
+    pods, unreadable_pods = await list_objects(connection, "/api/v1/pods", scheduler.decoded.pod)
     _note_unreadable(snapshot, "nodes", unreadable_nodes)
     _note_unreadable(snapshot, "pods", unreadable_pods)
     for node in nodes:

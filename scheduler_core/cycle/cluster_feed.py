@@ -24,7 +24,8 @@ from scheduler_core.framework.cluster_events import (
     ClusterEvent,
     Resource,
 )
-from scheduler_core.model.node import Node
+from scheduler_core.framework.object_reads import annotations_of
+from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import pod_requests
 
@@ -109,7 +110,7 @@ class ClusterFeed:
             else:
                 context.queue.nominator.withdraw(info.uid)
         events = _pod_events(old, pod)
-        if not events and old.spec != pod.spec:
+        if not events and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
             events = [UNSCHEDULED_POD_UPDATE]
         context.queue.update(info, events, old)
 
@@ -126,7 +127,7 @@ class ClusterFeed:
 
     def node_updated(self, old: Node, node: Node) -> None:
         """A node has changed."""
-        if old.spec == node.spec and old.status == node.status and old.metadata.labels == node.metadata.labels:
+        if _reads_alike(old, node):
             return
         is_new = self._context.cache.columns.row_of(node.metadata.name) < 0
         try:
@@ -147,6 +148,21 @@ class ClusterFeed:
         self._context.queue.on_event(NODE_DELETE, node, None)
 
 
+def _reads_alike(old: Node, new: Node) -> bool:
+    return (
+        old.spec == new.spec
+        and old.status == new.status
+        and old.metadata.labels == new.metadata.labels
+        and annotations_of(old) == annotations_of(new)
+    )
+
+
+def _declared_status(node: Node) -> list[object]:
+    """The fields of a node's status that are decoded only because a plugin declares them."""
+    fields = node.status.__struct_fields__[len(NodeStatus.__struct_fields__) :]
+    return [getattr(node.status, name) for name in fields]
+
+
 def _node_events(old: Node, new: Node) -> list[ClusterEvent]:
     """What about a node changed, as plugins name it."""
     actions: list[Action] = []
@@ -158,6 +174,10 @@ def _node_events(old: Node, new: Node) -> list[ClusterEvent]:
         actions.append(Action.UPDATE_NODE_TAINT)
     if old.status.declared_features != new.status.declared_features:
         actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
+    if annotations_of(old) != annotations_of(new):
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if _declared_status(old) != _declared_status(new):
+        actions.append(Action.UPDATE_NODE_CONDITION)
     return [ClusterEvent(Resource.NODE, action) for action in actions]
 
 

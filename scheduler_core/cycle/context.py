@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
@@ -16,6 +17,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
+from scheduler_core.snapshot.declared_objects import DeclaredObjects
 from scheduler_core.snapshot.node_order import NodeOrder
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -49,6 +51,8 @@ class CycleContext:
         next_start: Where the next search begins, for profiles that look at a percentage of the nodes.
         records: What profiles have done, by scheduler name.
         storage_writer: Writes volumes and claims; None where they cannot be written.
+        declared: Objects of kinds that plugins declare.
+        metrics: What plugins tell of themselves, by scheduler name.
     """
 
     cache: ClusterCache
@@ -63,6 +67,12 @@ class CycleContext:
     next_start: int = 0
     records: dict[str, ProfileRecord] = field(default_factory=dict)
     storage_writer: StorageWriter | None = None
+    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    metrics: dict[str, ProfileMetrics] = field(default_factory=dict)
+
+    def metrics_of(self, profile: str) -> ProfileMetrics:
+        """What the plugins of a profile tell."""
+        return self.metrics.setdefault(profile, ProfileMetrics())
 
     def record(self, profile: str) -> ProfileRecord:
         """The record of a profile."""

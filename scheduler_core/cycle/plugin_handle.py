@@ -7,15 +7,18 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -41,6 +44,24 @@ class PluginHandle:
     def seed(self) -> int:
         """Settles what is left to chance."""
         return self._context.seed
+
+    def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
+        """The objects of a declared kind.
+
+        Raises:
+            PluginError: No plugin declares it.
+        """
+        store = self._context.declared.find(kind.path)
+        if store is None:
+            raise PluginError(
+                "", "handle", f"no plugin declares {kind.path}; name the kind in the plugin's reads.kinds"
+            )
+        return store
+
+    @property
+    def metrics(self) -> ProfileMetrics:
+        """What the profile's plugins tell of themselves."""
+        return self._context.metrics_of(self.profile_name)
 
     @property
     def clock(self) -> Clock:

@@ -26,6 +26,8 @@ class Resource(Enum):
     STORAGE_CLASS = "storage.k8s.io/StorageClass"
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     POD_GROUP = "scheduling.k8s.io/PodGroup"
+    DECLARED_KIND = "declared"
+    """A kind that plugins declare; which one is said by the event."""
     WILDCARD = "*"
 
 
@@ -73,11 +75,13 @@ class ClusterEvent:
         resource: The kind.
         action: What happened; a registration may name several actions, an event that happened names one.
         label: The name for metrics and logs, such as AssignedPodDelete; derived where it is empty.
+        kind: The collection's path of a DECLARED_KIND; see :meth:`ObjectKind.event`.
     """
 
     resource: Resource
     action: Action
     label: str = ""
+    kind: str = ""
 
     @property
     def name(self) -> str:
@@ -85,11 +89,13 @@ class ClusterEvent:
         if self.label:
             return self.label
         words = (self.action.name or "").split("_")
-        return self.resource.value.rpartition("/")[2] + "".join(word.capitalize() for word in words)
+        return (self.kind or self.resource.value).rpartition("/")[2] + "".join(word.capitalize() for word in words)
 
     def covers(self, happened: ClusterEvent) -> bool:
         """Whether a registration of this event asks to be told of ``happened``."""
         if self.resource not in (happened.resource, Resource.WILDCARD) and happened.resource is not Resource.WILDCARD:
+            return False
+        if self.kind != happened.kind and Resource.WILDCARD not in (self.resource, happened.resource):
             return False
         return bool(self.action & happened.action)
 

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import NO_MORE, ObjectReads
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -72,10 +73,12 @@ class Plugin(ABC):
     Attributes:
         name: The name by which profiles enable it; unique in a registry.
         args_model: The pydantic model of its args, None if it takes none.
+        reads: What it reads of the cluster beyond what is decoded anyway.
     """
 
     name: ClassVar[str]
     args_model: ClassVar[type[BaseModel] | None] = None
+    reads: ClassVar[ObjectReads] = NO_MORE
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep what the plugin works with.

@@ -11,8 +11,10 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.status import Status
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
+from scheduler_core.ports import Clock, ClusterWriter, PluginMetrics, StorageWriter
+from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -121,13 +123,24 @@ class Handle(Protocol):
     def seed(self) -> int:
         """Settles what is left to chance: equal seeds and equal clusters give equal decisions."""
 
+    def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
+        """The objects of a kind that a plugin declares in its ``reads``.
+
+        Raises:
+            PluginError: No plugin declares it.
+        """
+
+    @property
+    def metrics(self) -> PluginMetrics:
+        """Counters and histograms, shown at /metrics as ``bayplan_plugin_<name>`` with the profile as label."""
+
     @property
     def clock(self) -> Clock:
         """Time."""
 
     @property
     def writer(self) -> ClusterWriter:
-        """The cluster."""
+        """The cluster: what records events, deletes pods and patches statuses, in order and within limits."""
 
     @property
     def storage_writer(self) -> StorageWriter | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -34,6 +35,11 @@ class NodeView:
     def labels(self) -> Mapping[str, str]:
         """The node's labels."""
         return self.node.metadata.labels
+
+    @property
+    def annotations(self) -> Mapping[str, str]:
+        """The node's annotations; empty unless a plugin declares that it reads them."""
+        return annotations_of(self.node)
 
     @property
     def pods(self) -> Iterable[PodInfo]:

@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.extension_points import POINT_CLASSES, Plugin, serves
+from scheduler_core.framework.object_reads import DecodedTypes, ObjectReads, decoded_types
 
 ENTRY_POINT_GROUP = "bayplan.plugins"
 
@@ -62,9 +63,19 @@ class Registry:
         missing = sorted(getattr(plugin, "__abstractmethods__", ()))
         if missing:
             raise RegistryError(f'plugin "{name}"{where} lacks {", ".join(missing)}; implement it')
+        if not isinstance(plugin.reads, ObjectReads):
+            raise RegistryError(f'plugin "{name}"{where} declares reads that are no ObjectReads; make them one')
         if name in self._classes:
             raise RegistryError(f'plugin "{name}"{where} is registered already; give one of the two another name')
         self._classes[name] = plugin
+
+    def decoded_types(self) -> DecodedTypes:
+        """What nodes, pods and other kinds are to be decoded as, so that every plugin gets what it declares.
+
+        Raises:
+            RegistryError: Two plugins want the same in different forms.
+        """
+        return decoded_types((name, plugin.reads) for name, plugin in self._classes.items())
 
     def load_entry_points(self, points: Iterable[EntryPoint] | None = None) -> None:
         """Add every plugin that an installed distribution declares in group ``bayplan.plugins``.

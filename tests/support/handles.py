@@ -7,11 +7,14 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.handle import WaitingPod, WhatIf
+from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import StorageWriter
+from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.recording_writer import RecordingWriter
@@ -100,6 +103,12 @@ class FakeHandle:
     nominator: FakeNominator = field(default_factory=FakeNominator)
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS
+    declared: DeclaredObjects = field(default_factory=DeclaredObjects)
+    metrics: ProfileMetrics = field(default_factory=ProfileMetrics)
+
+    def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
+        """The objects of a kind, as the test has put them into :attr:`declared`."""
+        return self.declared.declare(kind.path)
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Note the pods."""

@@ -25,9 +25,8 @@ from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
-from bayplan.simulation.simulation import SimulationOptions, populate, simulate
+from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
 from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem, ServerUnavailableError
-from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
@@ -144,7 +143,7 @@ def from_files(files: Sequence[str], pod: PodName, seed: int, *, others_placed: 
         ConfigError: The files are not valid, or there is no such pod in them.
         RegistryError: An installed plugin cannot be used.
     """
-    cluster = admit(read_cluster_files(files))
+    cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     if others_placed:
         cluster = _with_others_placed(cluster, pod, seed)
     return asyncio.run(_from_cluster(cluster, pod, seed))
@@ -155,10 +154,8 @@ async def _from_cluster(cluster: AdmittedCluster, pod: PodName, seed: int) -> Ex
     if found is None:
         waiting = ", ".join(each.key for each in cluster.pods if not each.spec.node_name) or "none"
         raise ConfigError([Problem("--pod", f"there is no pod {pod} in the files; those that wait are: {waiting}")])
-    registry = in_tree_registry()
-    registry.load_entry_points()
     world = MemoryCluster()
-    scheduler = Scheduler(SimulatedClock(), world, SchedulerOptions(seed=seed), registry)
+    scheduler = Scheduler(SimulatedClock(), world, SchedulerOptions(seed=seed), installed_plugins())
     populate(scheduler, world, cluster)
     explanation = explain_pod(scheduler.context, found)
     return msgspec.structs.replace(explanation, notices=(*explanation.notices, *cluster.notices))

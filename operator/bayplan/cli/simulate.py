@@ -10,7 +10,7 @@ import click
 from bayplan.cli.simulation_report import as_json, as_table, as_yaml
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.simulation import SimulationOptions, Verdict
+from bayplan.simulation.simulation import SimulationOptions, Verdict, installed_plugins
 from bayplan.simulation.simulation import simulate as run_simulation
 
 EXIT_UNDECIDED = 1
@@ -54,7 +54,7 @@ def simulate(
     Exit codes: 0 every pod could be decided, 1 a plugin failed, 2 the files are not valid, 3 see
     --fail-on-unschedulable.
     """
-    cluster = admit(read_cluster_files(files))
+    cluster = admit(read_cluster_files(files, installed_plugins().decoded_types()))
     result = run_simulation(cluster, SimulationOptions(seed, percentage))
     if output == "json":
         click.echo(as_json(result))

@@ -8,16 +8,19 @@ scrape costs the hot path nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from bayplan.kube.informer import Informer
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.plugin_metrics import BUCKETS
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
+_TOLD = "Told by installed plugins."
 _INFORMER_COUNTERS = (
     ("events", "Changes that the API server told, those of lists included."),
     ("restarts", "Watches that ended and were opened again."),
@@ -64,9 +67,29 @@ class SchedulerCollector(Collector):
         for instance in context.profiles:
             revision.add_metric([instance.name, instance.revision], 1)
         yield revision
+        yield from _plugin_metrics(context)
         yield GaugeMetricFamily(
             "bayplan_parked_pods", "Pods whose schedulerName no live profile serves.", value=context.queue.parked_count
         )
+
+
+def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
+    """What plugins tell of themselves; a name may be a counter in one profile and a histogram in another."""
+    counters: dict[str, CounterMetricFamily] = {}
+    histograms: dict[str, HistogramMetricFamily] = {}
+    for profile, told in context.metrics.items():
+        for name, value in told.counters.items():
+            counter = counters.setdefault(
+                name, CounterMetricFamily(f"bayplan_plugin_{name}", _TOLD, labels=["profile"])
+            )
+            counter.add_metric([profile], value)
+        for name, observed in told.histograms.items():
+            family = HistogramMetricFamily(f"bayplan_plugin_{name}", _TOLD, labels=["profile"])
+            bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
+            buckets = list(zip(bounds, accumulate(observed.counts), strict=True))
+            histograms.setdefault(name, family).add_metric([profile], buckets, observed.total)
+    yield from counters.values()
+    yield from (family for name, family in histograms.items() if name not in counters)
 
 
 class InformerCollector(Collector):

@@ -23,6 +23,7 @@ from bayplan.simulation.storage_admission import WrittenStorageClass
 from scheduler_core.config.plugin_args import API_VERSION as KUBE_SCHEDULER_API
 from scheduler_core.cycle.workload_feed import PodSurrounding
 from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
@@ -77,6 +78,7 @@ class ClusterFiles:
         configurations: KubeSchedulerConfiguration documents as written.
         pod_groups: PodGroup objects as written.
         notices: Sentences about what was passed over.
+        decoded: What nodes and pods were read as.
     """
 
     nodes: list[Placed[Node]] = field(default_factory=list)
@@ -89,6 +91,7 @@ class ClusterFiles:
     configurations: list[Placed[dict[str, Any]]] = field(default_factory=list)
     pod_groups: list[Placed[dict[str, Any]]] = field(default_factory=list)
     notices: list[str] = field(default_factory=list)
+    decoded: DecodedTypes = field(default_factory=DecodedTypes)
 
 
 _DECODED: Mapping[tuple[str, str], tuple[str, type[msgspec.Struct]]] = {
@@ -129,11 +132,12 @@ _ManifestLoader.yaml_implicit_resolvers = {
 }
 
 
-def read_cluster_files(sources: Sequence[str]) -> ClusterFiles:
+def read_cluster_files(sources: Sequence[str], decoded: DecodedTypes | None = None) -> ClusterFiles:
     """Read files.
 
     Args:
         sources: Paths; ``-`` is standard input.
+        decoded: What nodes and pods are read as, so that installed plugins find what they declare.
 
     Returns:
         Their objects in the order in which they stand.
@@ -141,7 +145,7 @@ def read_cluster_files(sources: Sequence[str]) -> ClusterFiles:
     Raises:
         ConfigError: With every problem that could be found in any of them.
     """
-    files = ClusterFiles()
+    files = ClusterFiles(decoded=decoded or DecodedTypes())
     problems: list[Problem] = []
     passed_over: Counter[str] = Counter()
     for source in sources:
@@ -235,6 +239,7 @@ def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], pas
     key = (str(body.get("apiVersion", "")), kind)
     if key in _DECODED:
         attribute, model = _DECODED[key]
+        model = {Node: files.decoded.node, Pod: files.decoded.pod}.get(model, model)
         try:
             decoded: Any = msgspec.convert(body, model)
         except msgspec.ValidationError as error:

@@ -111,6 +111,17 @@ class SimulationResult:
         return sum(pod.verdict is verdict for pod in self.pods)
 
 
+def installed_plugins() -> Registry:
+    """The built-in plugins and those that pip installed.
+
+    Raises:
+        RegistryError: An installed plugin cannot be used.
+    """
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    return registry
+
+
 def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None) -> SimulationResult:
     """Place the pods of a cluster.
 
@@ -125,9 +136,7 @@ def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None)
         ConfigError: A profile is not valid.
         RegistryError: An installed plugin cannot be used.
     """
-    registry = in_tree_registry()
-    registry.load_entry_points()
-    return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry))
+    return asyncio.run(_simulate(cluster, options or SimulationOptions(), installed_plugins()))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:

@@ -1,0 +1,164 @@
+"""What a plugin reads of the cluster beyond what the scheduler decodes anyway.
+
+Owns the declaration, and the struct types that follow from it. It must not know who watches and decodes. Why it is
+declared: what nobody reads is skipped while it is decoded, and annotations alone are often half of an object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct, defstruct
+
+from scheduler_core.errors import RegistryError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
+from scheduler_core.model.node import Node, NodeStatus
+from scheduler_core.model.pod import Pod, PodStatus
+
+
+class DeclaredObject(Protocol):
+    """An object of a declared kind: a msgspec struct with metadata."""
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """Its metadata; declare it as AnnotatedMeta to get annotations, too."""
+
+
+T = TypeVar("T", bound=DeclaredObject)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectKind(Generic[T]):
+    """A kind that is watched for plugins.
+
+    Attributes:
+        path: Its collection over all namespaces, such as ``/apis/licensing.example.com/v1/licenses``.
+        struct: The msgspec struct of what is read of it; ``rename="camel"`` where its fields are camelCase.
+    """
+
+    path: str
+    struct: type[T]
+
+    def event(self, action: Action) -> ClusterEvent:
+        """A change of an object of this kind; ADD, DELETE and UPDATE_OTHER happen."""
+        return ClusterEvent(Resource.DECLARED_KIND, action, kind=self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class StatusField:
+    """A field of ``status`` that is decoded for plugins, and read as an attribute of it.
+
+    Attributes:
+        name: In snake_case: ``node_info`` is read from ``nodeInfo``.
+        type: What it is decoded as.
+        default: Its value where the object has none; not mutable.
+    """
+
+    name: str
+    type: Any
+    default: Any = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectReads:
+    """What a plugin reads beyond the default.
+
+    Attributes:
+        node_annotations: ``metadata.annotations`` of nodes; a change of them is UPDATE_NODE_ANNOTATION.
+        pod_annotations: ``metadata.annotations`` of pods; a change of a waiting pod's own is UPDATE_OTHER.
+        node_status: Fields of a node's status; a change of them is UPDATE_NODE_CONDITION.
+        pod_status: Fields of a pod's status.
+        kinds: Other kinds.
+    """
+
+    node_annotations: bool = False
+    pod_annotations: bool = False
+    node_status: tuple[StatusField, ...] = ()
+    pod_status: tuple[StatusField, ...] = ()
+    kinds: tuple[ObjectKind[Any], ...] = ()
+
+
+NO_MORE = ObjectReads()
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedTypes:
+    """What nodes, pods and declared kinds are decoded as."""
+
+    node: type[Node] = Node
+    pod: type[Pod] = Pod
+    kinds: tuple[ObjectKind[Any], ...] = ()
+
+
+def decoded_types(declared: Iterable[tuple[str, ObjectReads]]) -> DecodedTypes:
+    """The types that serve all plugins.
+
+    Args:
+        declared: Plugins by name and what each reads.
+
+    Returns:
+        The scheduler's own types where nobody asks for more.
+
+    Raises:
+        RegistryError: Two plugins want the same field or kind in different forms, or a field that is there already.
+    """
+    reads = list(declared)
+    node_status = _fields(((name, each.node_status) for name, each in reads), NodeStatus)
+    pod_status = _fields(((name, each.pod_status) for name, each in reads), PodStatus)
+    kinds: dict[str, tuple[str, ObjectKind[Any]]] = {}
+    for name, each in reads:
+        for kind in each.kinds:
+            first, known = kinds.setdefault(kind.path, (name, kind))
+            if known.struct is not kind.struct:
+                message = f"plugins {first} and {name} read {kind.path} by different structs; let both use one"
+                raise RegistryError(message)
+    return DecodedTypes(
+        _composed(Node, NodeStatus, node_status, annotated=any(each.node_annotations for _, each in reads)),
+        _composed(Pod, PodStatus, pod_status, annotated=any(each.pod_annotations for _, each in reads)),
+        tuple(kind for _, kind in kinds.values()),
+    )
+
+
+def _fields(
+    declared: Iterable[tuple[str, tuple[StatusField, ...]]], status: type[Struct]
+) -> tuple[tuple[str, Any, Any], ...]:
+    found: dict[str, tuple[str, StatusField]] = {}
+    for name, fields in declared:
+        for field in fields:
+            if field.name in status.__struct_fields__:
+                message = (
+                    f"plugin {name} reads status field {field.name}, which is decoded anyway; take it off the list"
+                )
+                raise RegistryError(message)
+            first, known = found.setdefault(field.name, (name, field))
+            if known != field:
+                message = f"plugins {first} and {name} read status field {field.name} in different forms; agree on one"
+                raise RegistryError(message)
+    return tuple((field.name, field.type, field.default) for _, field in found.values())
+
+
+K = TypeVar("K", Node, Pod)
+
+
+def _composed(
+    kind: type[K], status: type[Struct], fields: tuple[tuple[str, Any, Any], ...], *, annotated: bool
+) -> type[K]:
+    changed: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+    if annotated:
+        changed.append(("metadata", AnnotatedMeta))
+    if fields:
+        wider = defstruct(status.__name__, fields, bases=(status,), frozen=True, gc=False, rename="camel")
+        changed.append(("status", wider, wider()))
+    if not changed:
+        return kind
+    made: type[Any] = defstruct(kind.__name__, changed, bases=(kind,), frozen=True, gc=False, rename="camel")
+    return made
+
+
+def annotations_of(shown: DeclaredObject) -> dict[str, str]:
+    """The annotations of an object; none where nobody declared that they are read."""
+    meta = shown.metadata
+    return meta.annotations if isinstance(meta, AnnotatedMeta) else {}

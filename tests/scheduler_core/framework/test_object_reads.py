@@ -1,0 +1,117 @@
+"""What plugins declare to read becomes the types that are decoded; nothing is decoded that nobody declares."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from msgspec import Struct
+
+from scheduler_core.errors import RegistryError
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.framework.object_reads import (
+    NO_MORE,
+    DecodedTypes,
+    ObjectKind,
+    ObjectReads,
+    StatusField,
+    annotations_of,
+    decoded_types,
+)
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+
+
+class License(Struct, frozen=True):
+    metadata: ObjectMeta
+    seats: int = 0
+
+
+class OtherLicense(Struct, frozen=True):
+    metadata: ObjectMeta
+
+
+LICENSES = ObjectKind("/apis/example.com/v1/licenses", License)
+_NODE = b"""{"metadata": {"name": "a", "annotations": {"example.com/cost": "3"}},
+             "status": {"capacity": {"cpu": "1"}, "nodeInfo": {"osImage": "x"}}}"""
+
+
+def test_nothing_declared_changes_nothing() -> None:
+    """The scheduler's own types are used as they are."""
+    assert decoded_types([("A", NO_MORE), ("B", NO_MORE)]) == DecodedTypes(Node, Pod, ())
+
+
+def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
+    """Nodes keep their annotations and are nodes still; pods stay as they were."""
+    types = decoded_types([("A", NO_MORE), ("B", ObjectReads(node_annotations=True))])
+    node = msgspec.json.decode(_NODE, type=types.node)
+    assert isinstance(node, Node)
+    assert annotations_of(node) == {"example.com/cost": "3"}
+    assert types.pod is Pod
+
+
+def test_annotations_are_empty_where_nobody_declares_them() -> None:
+    """A plugin that forgot to declare them sees none, whatever the object has."""
+    assert annotations_of(msgspec.json.decode(_NODE, type=Node)) == {}
+
+
+def test_status_fields_are_decoded_in_the_declared_form() -> None:
+    """A declared field is read as an attribute of the status, beside those of the scheduler."""
+    reads = ObjectReads(node_status=(StatusField("node_info", dict[str, str], None),))
+    node = msgspec.json.decode(_NODE, type=decoded_types([("A", reads), ("B", reads)]).node)
+    assert (node.status.node_info, node.status.capacity) == ({"osImage": "x"}, {"cpu": "1"})  # type: ignore[attr-defined]  # declared above
+    assert msgspec.json.decode(b'{"metadata": {"name": "b"}}', type=type(node)).status.node_info is None  # type: ignore[attr-defined]  # as above
+
+
+def test_kinds_are_watched_once() -> None:
+    """Two plugins that read a kind by one struct share it."""
+    reads = ObjectReads(kinds=(LICENSES,))
+    assert decoded_types([("A", reads), ("B", reads)]).kinds == (LICENSES,)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "told"),
+    [
+        pytest.param(
+            ObjectReads(kinds=(LICENSES,)),
+            ObjectReads(kinds=(ObjectKind(LICENSES.path, OtherLicense),)),
+            "plugins A and B read /apis/example.com/v1/licenses by different structs",
+            id="kind",
+        ),
+        pytest.param(
+            ObjectReads(pod_status=(StatusField("host_ips", list[str], None),)),
+            ObjectReads(pod_status=(StatusField("host_ips", str, ""),)),
+            "plugins A and B read status field host_ips in different forms",
+            id="status field",
+        ),
+        pytest.param(
+            NO_MORE,
+            ObjectReads(node_status=(StatusField("capacity", dict[str, str], None),)),
+            "plugin B reads status field capacity, which is decoded anyway",
+            id="known field",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(first: ObjectReads, second: ObjectReads, told: str) -> None:
+    """The refusal names the plugins and what they disagree on."""
+    with pytest.raises(RegistryError, match=told):
+        decoded_types([("A", first), ("B", second)])
+
+
+@pytest.mark.parametrize(
+    ("happened", "covered"),
+    [
+        pytest.param(LICENSES.event(Action.ADD), True, id="same kind"),
+        pytest.param(ObjectKind("/apis/example.com/v1/seats", License).event(Action.ADD), False, id="another kind"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.ADD), False, id="node"),
+        pytest.param(ClusterEvent(Resource.WILDCARD, Action.ALL), True, id="anything"),
+    ],
+)
+def test_events_of_a_declared_kind_are_told_apart(happened: ClusterEvent, covered: bool) -> None:
+    """A registration for one declared kind is not woken by another."""
+    assert LICENSES.event(Action.ADD | Action.UPDATE_OTHER).covers(happened) is covered
+
+
+def test_an_event_is_named_by_its_kind() -> None:
+    """The name in logs and explanations says which kind it was."""
+    assert LICENSES.event(Action.ADD).name == "licensesAdd"
