@@ -56,7 +56,7 @@ class Unblocking:
         old: The object before; None if it was not there.
         new: The object after; None if it is gone.
         what: It in words.
-        plugins: Plugins that rejected the pod and whose hints say Queue.
+        plugins: Plugins that rejected the pod and whose hints say Queue; empty where none was asked.
         fits_on: The node where the pod would then fit; "" if it would not by this alone, or that cannot be told.
     """
 
@@ -81,9 +81,9 @@ def unblocking_events(
 
     Returns:
         Those after which the pod would fit; if there is none, those of which a hint says that they may help. At most
-        two of a kind.
+        two of a kind. Where no plugin was asked, since there are no nodes, the queue heeds every event.
     """
-    if not found.rejected_by:
+    if found.feasible or found.error:
         return ()
     search = _Search(context, instance, found)
     columns, info = context.cache.columns, found.pod
@@ -126,7 +126,7 @@ class _Search:
         if tried >= _TRIED or sum(bool(one.fits_on) for one in of_kind) >= _NAMED_OF_A_KIND:
             return
         plugins = self._queueing(candidate)
-        if plugins:
+        if plugins or not self._found.rejected_by:
             self._tried[event] = tried + 1
             fits_on = self._fits_on(candidate)
             of_kind.append(Unblocking(event, candidate.old, candidate.new, candidate.what, plugins, fits_on))

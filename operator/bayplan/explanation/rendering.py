@@ -161,7 +161,7 @@ def _unblocking(told: Explanation) -> Table:
     for entry in told.unblocking:
         place = "it" if entry.event == NODE_ADD.name else entry.fits_on
         then = f"fits on {place}" if entry.fits_on else "is tried again"
-        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins)))
+        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins) or "any"))
     return table
 
 

@@ -154,6 +154,7 @@ def test_no_nodes() -> None:
     told = explained(served(), pod())
     assert told.headline == "pod default/pod fits nowhere: there are no nodes"
     assert told.message == "no nodes available to schedule pods"
+    assert [(event.what, event.fits_on) for event in told.unblocking] == [("a node added", "new-node")]
 
 
 def test_a_placed_pod_is_explained_as_if_it_were_new() -> None:

@@ -1,0 +1,106 @@
+"""A cluster listed once, against a scripted API server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+from bayplan.cluster_snapshot import take_snapshot
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
+
+from scheduler_core.errors import ForbiddenError
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.fake_api import Answer, FakeApi, refusal
+from tests.support.manifests import profile_manifest
+
+CUSTOM = "/apis/bayplan.dev/v1alpha1/"
+
+
+def listed(*items: Any) -> Answer:
+    """A whole list."""
+    return Answer(body={"metadata": {}, "items": list(items)})
+
+
+def named(name: str, **fields: Any) -> dict[str, Any]:
+    """An object."""
+    return {"metadata": {"name": name, "uid": name, **fields.pop("meta", {})}, **fields}
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """A cluster of one node, one running pod and one profile."""
+    async with FakeApi() as api:
+        for path in (*SURROUNDINGS, *STORAGE, f"{CUSTOM}pluginconfigs"):
+            api.on("GET", path, listed())
+        amounts = {"cpu": "4", "memory": "1Gi", "pods": "9"}
+        api.on("GET", "/api/v1/nodes", listed(named("n", status={"allocatable": amounts})))
+        running = named("p", meta={"namespace": "shop"}, spec={"nodeName": "n"}, status={"phase": "Running"})
+        api.on("GET", "/api/v1/pods", listed(running))
+        api.on("GET", f"{CUSTOM}schedulerprofiles", listed(profile_manifest("batch")))
+        yield api
+
+
+@pytest.fixture
+async def connection(api: FakeApi) -> AsyncIterator[ApiConnection]:
+    async with ApiConnection(api, ConnectionOptions(), SystemClock()) as connection:
+        yield connection
+
+
+async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: ApiConnection) -> None:
+    """The scheduler knows nodes, pods and profiles; nothing was watched or written."""
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    context = snapshot.scheduler.context
+    assert (context.cache.columns.count, len(context.cache), list(snapshot.pods)) == (1, 1, ["shop/p"])
+    assert [instance.name for instance in context.profiles] == ["batch"]
+    assert snapshot.notices == []
+    paths = [seen.path for seen in api.seen]
+    assert len(paths) == len(set(paths))
+    assert {seen.method for seen in api.seen} == {"GET"}
+    assert not any("watch" in seen.query for seen in api.seen)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "notice"),
+    [
+        pytest.param(
+            "/api/v1/services",
+            refusal(403, "no"),
+            "services cannot be listed, so it is decided as if there were none: ",
+            id="a kind that may not be listed",
+        ),
+        pytest.param(
+            "/api/v1/services", listed(named("s"), {"metadata": 5}), "1 of the services cannot be", id="unreadable"
+        ),
+        pytest.param("/api/v1/pods", listed({"metadata": 5}), "1 of the pods cannot be read", id="an unreadable pod"),
+        pytest.param(
+            f"{CUSTOM}schedulerprofiles",
+            listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
+            "profile bad is not valid and left out (the operator may run an older one): ",
+            id="a bad profile",
+        ),
+        pytest.param(
+            f"{CUSTOM}pluginconfigs",
+            refusal(404, "no such resource"),
+            "Bayplan's custom resources are not installed; the default profile stands in",
+            id="no custom resources",
+        ),
+    ],
+)
+async def test_what_cannot_be_read_is_told(
+    api: FakeApi, connection: ApiConnection, path: str, answer: Answer, notice: str
+) -> None:
+    """It is left out, and whoever reads the explanation knows."""
+    api.on("GET", path, answer)
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    assert len(snapshot.notices) == 1
+    assert snapshot.notices[0].startswith(notice)
+
+
+async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiConnection) -> None:
+    """Who may not list nodes is told, instead of that nothing fits."""
+    api.on("GET", "/api/v1/nodes", refusal(403, "no"))
+    with pytest.raises(ForbiddenError):
+        await take_snapshot(connection, SchedulerOptions())
