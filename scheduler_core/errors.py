@@ -8,11 +8,16 @@ Why one tree: a boundary (a reconcile, a command) catches ``SchedulerCoreError``
 was written for the person who reads it. Each message says what to do.
 """
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    # Names in annotations only: errors are imported by commands that should start without NumPy.
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class SchedulerCoreError(Exception):
