@@ -92,9 +92,11 @@ def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool =
         return Feasible(np.empty(0, dtype=np.intp), diagnosis)
     promised = judge_with_nominated_pods(attempt.instance, state, info, nodes, context.queue.nominator)
     own_row = nodes.row_of(info.pod.status.nominated_node_name) if info.pod.status.nominated_node_name else NO_ROW
+    own_verdict = 0
     if own_row != NO_ROW:
         own = np.array([own_row], dtype=np.intp)
-        if not _merge(run_filters(attempt.instance, state, info, nodes, own), own, promised)[0]:
+        own_verdict = int(_merge(run_filters(attempt.instance, state, info, nodes, own), own, promised)[0])
+        if not own_verdict:
             return Feasible(own, diagnosis, nominated_only=True, node_names=pre_filter.node_names)
     rows: Rows = ALL_ROWS
     if pre_filter.node_names is not None:
@@ -108,6 +110,11 @@ def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool =
     if limit is not None:
         feasible = _first_in_order(context, diagnosis, rows, limit)
     if not len(feasible):
+        if own_verdict and pre_filter.node_names is not None:
+            # The nominated node was looked at first: it keeps its own reason, and the plugin that rejected it is named
+            # beside those that narrowed the search, as the reference's diagnosis has it.
+            diagnosis.verdicts[own_row] = own_verdict
+            narrowed = narrowed_status(tuple({*pre_filter.narrowing, decode(own_verdict).plugin}))
         for status, _ in diagnosis.counted():
             _note_rejection(diagnosis, status)
     return Feasible(feasible, diagnosis, node_names=pre_filter.node_names)

@@ -130,6 +130,19 @@ def test_nodes_left_out_by_narrowing_are_counted_once_each() -> None:
     assert feasible.diagnosis.message() == ("0/4 nodes are available: 1 why, 3 node(s) didn't satisfy plugin(s) [Rec].")
 
 
+def test_a_nominated_node_outside_a_narrowed_search_keeps_its_own_reason() -> None:
+    """And the plugin that rejected it is named beside those that narrowed, where the pod fits nowhere."""
+    journal = Journal(answers={"Rec.preFilter": PreFilterResult(node_names=frozenset({"n1"}))})
+    defaults = Plugins(multi_point=plugin_set("Rec", "NodeUnschedulable", "PrioritySort", "DefaultBinder"))
+    made = rig([recorder("Rec", journal)], defaults=defaults)
+    made.add(node("n0", unschedulable=True), node("n1", unschedulable=True), node("n2"))
+    _, feasible = searched(made, pod(nominated_node="n0"))
+    assert feasible.diagnosis.message() == (
+        "0/3 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeUnschedulable Rec], "
+        "2 node(s) were unschedulable."
+    )
+
+
 def test_the_nominated_node_is_tried_first() -> None:
     """If the pod fits there, no other node is looked at."""
     journal = Journal()
