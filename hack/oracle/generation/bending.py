@@ -55,6 +55,8 @@ def bend(w: World) -> None:
     """
     for way in w.some(WAYS, 1, 5):
         way(w)
+    if w.p(0.05):
+        _few_nodes(w)
     if w.p(0.2):
         # Last, since nothing else here reads such notations.
         _odd_requests(w)
@@ -301,7 +303,6 @@ WAYS: list[Callable[[World], None]] = [
     _many_resources,
     _resizes,
     _unlabelled_nodes,
-    _few_nodes,
     _states_of_pods,
     _nominations,
     _namespace_selectors,
