@@ -122,12 +122,15 @@ def installed_plugins() -> Registry:
     return registry
 
 
-def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None) -> SimulationResult:
+def simulate(
+    cluster: AdmittedCluster, options: SimulationOptions | None = None, registry: Registry | None = None
+) -> SimulationResult:
     """Place the pods of a cluster.
 
     Args:
         cluster: Nodes, pods, what they are decided by, and profiles.
         options: Settings.
+        registry: The plugins that exist; those of :func:`installed_plugins` unless given.
 
     Returns:
         Where each pod goes, or why nowhere.
@@ -136,7 +139,7 @@ def simulate(cluster: AdmittedCluster, options: SimulationOptions | None = None)
         ConfigError: A profile is not valid.
         RegistryError: An installed plugin cannot be used.
     """
-    return asyncio.run(_simulate(cluster, options or SimulationOptions(), installed_plugins()))
+    return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry or installed_plugins()))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:

@@ -1,0 +1,1 @@
+"""Two plugins for Bayplan, to be copied from."""

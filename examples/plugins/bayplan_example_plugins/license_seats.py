@@ -1,0 +1,77 @@
+"""Keeps pods off nodes whose licence seats are taken: a Filter plugin that looks at one node at a time.
+
+Owns the two labels. A node says by ``<domain>/<licence>: "2"`` how many pods may use a licence on it, a pod says by
+``<domain>/name: <licence>`` that it uses one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+
+from pydantic import Field
+
+from scheduler_core.config.config_model import ConfigModel
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class LicenseSeatsArgs(ConfigModel):
+    """What a profile may say to the plugin."""
+
+    domain: str = Field(default="licenses.example.com", min_length=1, description="Domain of the labels.")
+
+
+class LicenseSeats(NodeFilterPlugin):
+    """Rejects nodes without a free seat of the pod's licence."""
+
+    name = "LicenseSeats"
+    args_model = LicenseSeatsArgs
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        """Count the pods on the node that use the licence, against its seats."""
+        del state
+        wanted = self._license_of(pod.pod)
+        if not wanted:
+            return SUCCESS
+        seats = self._seats(node.node, wanted)
+        if not seats:
+            # No pod that leaves would help: preemption need not look here.
+            return unresolvable(f"node(s) had no seats of licence {wanted}")
+        taken = sum(self._license_of(other.pod) == wanted for other in node.pods)
+        return SUCCESS if taken < seats else unschedulable(f"node(s) had all seats of licence {wanted} taken")
+
+    def signature(self, pod: PodInfo) -> Hashable | None:
+        """All that is read of the pod."""
+        return self._license_of(pod.pod)
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """Say what may help a pod that was rejected: a pod that leaves, and a node with seats."""
+        more_seats = Action.ADD | Action.UPDATE_NODE_LABEL
+        return (
+            EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), self._seat_was_freed),
+            EventRegistration(ClusterEvent(Resource.NODE, more_seats), self._node_has_seats),
+        )
+
+    def _seat_was_freed(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        del new
+        used = self._license_of(old) if isinstance(old, Pod) and old.spec.node_name else ""
+        return Hint.QUEUE if used and used == self._license_of(pod) else Hint.SKIP
+
+    def _node_has_seats(self, pod: Pod, old: object | None, new: object | None) -> Hint:
+        wanted = self._license_of(pod)
+        after = self._seats(new, wanted) if isinstance(new, Node) else 0
+        before = self._seats(old, wanted) if isinstance(old, Node) else 0
+        return Hint.QUEUE if after > before else Hint.SKIP
+
+    def _license_of(self, pod: Pod) -> str:
+        return pod.metadata.labels.get(f"{self.args.domain}/name", "")
+
+    def _seats(self, node: Node, wanted: str) -> int:
+        told = node.metadata.labels.get(f"{self.args.domain}/{wanted}", "")
+        return int(told) if told.isdecimal() else 0
