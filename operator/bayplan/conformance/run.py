@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import chain, islice
 
 from bayplan.conformance.attempt import attempt_case
 from bayplan.conformance.cases import decode_case, read_lines
@@ -27,6 +28,9 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 
 _CHUNK_LINES = 24
 """Large enough that handing lines over costs little beside running them, small enough to keep all processes busy."""
+
+_CHUNKS_WORTH_WORKERS = 5
+"""With fewer, starting processes costs more time than they save."""
 
 _CHUNKS_AHEAD_PER_WORKER = 3
 """Bounds what is read ahead of the slowest answer."""
@@ -66,14 +70,11 @@ def run_cases(source: str, workers: int = 1) -> Iterator[Answers]:
             yield answer([numbered])
         return
     chunks = _chunked(lines)
-    first = next(chunks, None)
-    second = next(chunks, None)
-    if first is None:
+    first = list(islice(chunks, _CHUNKS_WORTH_WORKERS))
+    if len(first) < _CHUNKS_WORTH_WORKERS:
+        yield from map(answer, first)
         return
-    if second is None:
-        yield answer(first)
-        return
-    yield from _spread(first, second, chunks, workers)
+    yield from _spread(chain(first, chunks), workers)
 
 
 def answer(lines: Iterable[tuple[int, bytes]]) -> Answers:
@@ -102,19 +103,19 @@ def answer(lines: Iterable[tuple[int, bytes]]) -> Answers:
     return Answers(b"".join(output), tuple(problems), tuple(left_out))
 
 
-def _spread(
-    first: list[tuple[int, bytes]],
-    second: list[tuple[int, bytes]],
-    rest: Iterator[list[tuple[int, bytes]]],
-    workers: int,
-) -> Iterator[Answers]:
+def _spread(chunks: Iterator[list[tuple[int, bytes]]], workers: int) -> Iterator[Answers]:
     # Forked processes have every module imported already; where there is no fork, the platform's way will do.
     methods = multiprocessing.get_all_start_methods()
     context = multiprocessing.get_context("fork" if "fork" in methods else None)
     _plugins()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=_begin_worker) as pool:
-        pending: deque[Future[Answers]] = deque(pool.submit(_answer_chunk, chunk) for chunk in (first, second))
-        for chunk in rest:
+        pending: deque[Future[Answers]] = deque()
+        with warnings.catch_warnings():
+            # All workers start at the first submission. The threads that a fork would miss are numpy's, which an
+            # attempt does not use.
+            warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+            pending.extend(pool.submit(_answer_chunk, chunk) for chunk in islice(chunks, 1))
+        for chunk in chunks:
             pending.append(pool.submit(_answer_chunk, chunk))
             if len(pending) >= workers * _CHUNKS_AHEAD_PER_WORKER:
                 yield pending.popleft().result()

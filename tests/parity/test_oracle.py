@@ -1,0 +1,74 @@
+"""The parity run's own parts: repeatable cases, and a comparison that sees what differs."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+
+from hack.controlplane.binaries import CONTROL_PLANE, RECIPES, cache_dir
+from hack.oracle.agreement import ASPECTS, Tally, differences
+from hack.oracle.generation.families import FAMILIES, generate
+
+RESULT: dict[str, Any] = {
+    "name": "c",
+    "gated": None,
+    "prefilter": None,
+    "prefilterNodes": None,
+    "nominatedOnly": False,
+    "filter": {"b": {"code": "Unschedulable", "plugin": "NodeResourcesFit", "reasons": ["Insufficient cpu"]}},
+    "feasible": ["a"],
+    "scores": {"NodeResourcesFit": {"a": {"raw": 7, "weighted": 7}}},
+    "totals": {"a": 7},
+    "best": ["a"],
+    "message": None,
+    "postFilterCode": "",
+    "postFilter": None,
+    "preemptionMessage": None,
+    "candidates": {},
+    "clearedNominations": [],
+}
+
+
+@pytest.mark.parametrize("bent", [pytest.param(False, id="plain"), pytest.param(True, id="bent")])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_cases_repeat(family: str, bent: bool) -> None:
+    """A seed names its cases, and another one names others."""
+    first, again, other = (json.dumps(generate(family, seed, 3, bent=bent)) for seed in (5, 5, 6))
+    assert first == again
+    assert first != other
+
+
+@pytest.mark.parametrize(
+    ("change", "aspects"),
+    [
+        pytest.param({}, [], id="nothing"),
+        pytest.param({"feasible": ["a", "b"], "filter": {}}, ["filter", "reasons"], id="feasible"),
+        pytest.param({"scores": {"NodeResourcesFit": {"a": {"raw": 8, "weighted": 7}}}}, ["raw"], id="raw-score"),
+        pytest.param({"scores": {}}, ["scores", "raw"], id="a-plugin's-scores"),
+        pytest.param({"totals": {"a": 8}}, ["totals"], id="total"),
+        pytest.param({"gated": {"plugin": "SchedulingGates"}}, ["gated"], id="gate"),
+        pytest.param({"message": "anything"}, [], id="a-part-that-does-not-apply"),
+    ],
+)
+def test_names_the_aspects_that_differ(change: dict[str, Any], aspects: list[str]) -> None:
+    """And no others."""
+    assert [each.aspect for each in differences(RESULT, copy.deepcopy(RESULT) | change)] == aspects
+
+
+def test_a_missing_answer_agrees_in_nothing() -> None:
+    """A case that is left out must not raise the share of those that agree."""
+    tally = Tally()
+    tally.add(RESULT, None)
+    assert not tally.is_whole
+    assert sum(tally.agreed.values()) == 0
+    assert {each.actual for each in tally.found} == {"no result"}
+    assert set(tally.applied) <= set(ASPECTS)
+
+
+def test_the_oracle_is_built_only_when_asked_for() -> None:
+    """Tests and the demo do without it, and a change of its sources builds no API server anew."""
+    assert set(RECIPES) - set(CONTROL_PLANE) == {"oracle"}
+    assert cache_dir("oracle") not in {cache_dir(name) for name in CONTROL_PLANE}
