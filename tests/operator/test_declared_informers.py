@@ -1,0 +1,76 @@
+"""Kinds that an installed plugin declares are listed and watched like the scheduler's own."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from bayplan.cluster_informers import STORAGE, SURROUNDINGS, ClusterInformers
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from msgspec import Struct
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.object_reads import ObjectKind, ObjectReads, annotations_of
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import FakeApi, Hang, Stream
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+
+class PodQuota(Struct, frozen=True):
+    metadata: ObjectMeta
+    spec: dict[str, int] = {}
+
+
+# Of another group, and with a plural that the scheduler watches itself.
+QUOTAS = ObjectKind("/apis/quota.example.com/v1/pods", PodQuota)
+
+
+class Quota(NodeFilterPlugin):
+    name = "Quota"
+    reads = ObjectReads(node_annotations=True, kinds=(QUOTAS,))
+
+    def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
+        return SUCCESS
+
+
+def _listed(*manifests: dict[str, Any]) -> Stream:
+    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
+    events = [*(("ADDED", each) for each in manifests), ("BOOKMARK", end)]
+    lines = [
+        json.dumps({"type": kind, "object": shown}, separators=(",", ":")).encode() + b"\n" for kind, shown in events
+    ]
+    return Stream(*lines, Hang())
+
+
+async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> None:
+    """Its list is waited for, its objects are found by plugins, and nodes come with their annotations."""
+    registry = in_tree_registry()
+    registry.register(Quota)
+    scheduler = Scheduler(VirtualClock(), RecordingWriter(), registry=registry)
+    meta = {"name": "x", "uid": "uid-x", "resourceVersion": "1"}
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+        for path in ("/api/v1/pods", *SURROUNDINGS, *STORAGE):
+            api.on("GET", path, _listed())
+        api.on("GET", "/api/v1/nodes", _listed({"metadata": {**meta, "annotations": {"a": "b"}}}))
+        api.on("GET", QUOTAS.path, _listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}))
+        informers = ClusterInformers(connection, scheduler, HastyClock())
+        assert f"{QUOTAS.path} are being listed" in informers.conditions
+        tasks = [asyncio.create_task(informer.run()) for _, informer in informers]
+        async with asyncio.timeout(20):
+            await informers.synced.wait()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    store = scheduler.context.declared.declare(QUOTAS.path)
+    assert [(each.metadata.namespace, each.spec) for each in store] == [("team", {"pods": 3})]
+    (node,) = (node for node in scheduler.context.cache.columns.nodes if node is not None)
+    assert annotations_of(node) == {"a": "b"}
