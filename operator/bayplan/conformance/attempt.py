@@ -15,6 +15,7 @@ from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.examination import Examination, examine
+from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler
@@ -50,7 +51,11 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     """
     profile = profile_of(case, registry)
     scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
-    instance = scheduler.build_planned(_plan(_ById(profile), _ById(registry), _ById(defaults)))
+    try:
+        instance = scheduler.build_planned(_plan(_ById(profile), _ById(registry), _ById(defaults)))
+    except ConfigError as error:
+        problems = [Problem(f"{profile.path}{problem.path}", problem.message) for problem in error.problems]
+        raise ConfigError(problems) from error
     feed = scheduler.feed
     columns = scheduler.context.cache.columns
     for surrounding in case.surroundings:

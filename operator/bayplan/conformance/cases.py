@@ -128,10 +128,12 @@ class CaseProfile:
     Attributes:
         config: What is left of it.
         left_out: Known plugins that it enables and that are not registered.
+        path: Field path of it, with a dot at the end; empty for the default one.
     """
 
     config: ProfileConfig
     left_out: tuple[str, ...] = ()
+    path: str = ""
 
 
 def read_lines(source: str) -> Iterator[bytes]:
@@ -201,15 +203,15 @@ def _profile(text: bytes, scheduler_name: str, registry: Registry) -> CaseProfil
         configs: tuple[ProfileConfig, ...] = (ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME),)
     else:
         configs = parse_configuration(document).profile_configs()
-    config = next((config for config in configs if config.scheduler_name == scheduler_name), None)
-    if config is None:
+    index = next((index for index, config in enumerate(configs) if config.scheduler_name == scheduler_name), None)
+    if index is None:
         names = ", ".join(config.scheduler_name for config in configs)
         message = f'no profile serves schedulerName "{scheduler_name}" of the pod; there are: {names}'
         raise ConfigError([Problem("profile.profiles", message)])
-    return _without_unregistered(config, registry)
+    return _without_unregistered(configs[index], registry, "" if document is None else f"profiles[{index}].")
 
 
-def _without_unregistered(config: ProfileConfig, registry: Registry) -> CaseProfile:
+def _without_unregistered(config: ProfileConfig, registry: Registry, path: str) -> CaseProfile:
     """Take out known plugins that are not registered; unknown ones stay and are refused later."""
     left_out: dict[str, None] = {}
     sets: dict[str, PluginSet] = {}
@@ -220,5 +222,5 @@ def _without_unregistered(config: ProfileConfig, registry: Registry) -> CaseProf
         kept = tuple(entry for entry in plugin_set.enabled if entry.name not in gone)
         sets[field] = PluginSet(enabled=kept, disabled=plugin_set.disabled)
     if not left_out:
-        return CaseProfile(config)
-    return CaseProfile(config.model_copy(update={"plugins": Plugins(**sets)}), tuple(left_out))
+        return CaseProfile(config, path=path)
+    return CaseProfile(config.model_copy(update={"plugins": Plugins(**sets)}), tuple(left_out), path)

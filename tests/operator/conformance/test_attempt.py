@@ -3,10 +3,12 @@
 import json
 from typing import Any
 
+import pytest
 from bayplan.conformance.attempt import attempt_case
 from bayplan.conformance.cases import decode_case
 
 from scheduler_core.cycle.examination import Examination
+from scheduler_core.errors import ConfigError
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 
 
@@ -62,3 +64,18 @@ def test_all_nodes_are_looked_at() -> None:
     }
     nodes = [a_node(f"n{number}") for number in range(120)]
     assert len(attempted(pod=a_pod("p"), nodes=nodes, profile=profile).feasible) == 120
+
+
+def test_what_plugins_say_has_its_path_in_the_configuration() -> None:
+    """The second profile's problem is told as the second profile's."""
+    profile = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [
+            {"schedulerName": "a"},
+            {"schedulerName": "b", "plugins": {"filter": {"enabled": [{"name": "Nobody"}]}}},
+        ],
+    }
+    with pytest.raises(ConfigError) as caught:
+        attempted(pod=a_pod("p", schedulerName="b"), nodes=[a_node("n")], pods=[], profile=profile)
+    assert [problem.path for problem in caught.value.problems] == ["profiles[1].plugins.filter.enabled[0].name"]
