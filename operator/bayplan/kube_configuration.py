@@ -15,13 +15,17 @@ from typing import Any
 import yaml
 
 from bayplan.settings import LeaderElectionSettings, Settings
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import (
     DEFAULT_SCHEDULER_NAME,
     KubeSchedulerConfiguration,
+    KubeSchedulerProfile,
     parse_configuration,
 )
+from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.runtime.framework_instance import FrameworkInstance, plan_profile
 from scheduler_core.scheduler import Scheduler
 
 _ELECTION = "leaderElection"
@@ -61,8 +65,28 @@ def read_configuration(path: Path) -> RunConfiguration:
     try:
         return RunConfiguration(str(path), parse_configuration(document))
     except ConfigError as error:
-        problems = [Problem(f"{path}: {problem.path}", problem.message) for problem in error.problems]
-        raise ConfigError(problems) from error
+        whole = dict.fromkeys([*error.problems, *_plugin_problems(document)])
+        raise ConfigError([Problem(f"{path}: {problem.path}", problem.message) for problem in whole]) from error
+
+
+def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
+    """What the installed plugins say of the profiles' plugins, where the file as a whole is not valid."""
+    registry = in_tree_registry()
+    registry.load_entry_points()
+    profiles = document.get("profiles")
+    for index, profile in enumerate(profiles if isinstance(profiles, list) else ()):
+        if not isinstance(profile, dict):
+            continue
+        about_plugins = {name: profile[name] for name in ("plugins", "pluginConfig") if name in profile}
+        try:
+            read = validate(KubeSchedulerProfile, about_plugins)
+        except ConfigError:
+            continue  # told already, with the file's other problems
+        config = ProfileConfig(
+            scheduler_name=DEFAULT_SCHEDULER_NAME, plugins=read.plugins, plugin_config=read.plugin_config
+        )
+        for problem in plan_profile(config, registry, default_plugins()).problems:
+            yield Problem(f"profiles[{index}].{problem.path}", problem.message)
 
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:

@@ -52,8 +52,7 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
         ``plugins.score.enabled[0].name``.
     """
     problems = _unknown_plugins(custom, registry)
-    if problems:
-        return {}, problems
+    unknown = bool(problems)
     merged = merged_sets(custom, defaults)
     multi_point = [entry for entry in merged[MULTI_POINT].enabled if entry.name in registry]
     resolved: ResolvedPlugins = {}
@@ -62,8 +61,14 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
         problems += point_problems
         weights = _weights(merged[point].enabled, multi_point) if point == "score" else {}
         resolved[point] = tuple(ResolvedPlugin(name, weights.get(name, 0)) for name in order)
-    problems += _cardinality_problems(resolved)
-    return resolved, problems
+    problems += [problem for problem in _cardinality_problems(resolved) if not _may_be_served(problem, problems)]
+    return ({} if unknown else resolved), problems
+
+
+def _may_be_served(missing: Problem, found: Sequence[Problem]) -> bool:
+    """Whether one of the plugins that cannot be enabled may be meant for the point that lacks one."""
+    paths = (f"{missing.path}.enabled", f"plugins.{MULTI_POINT}.enabled")
+    return any(problem.path.startswith(paths) for problem in found)
 
 
 def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:

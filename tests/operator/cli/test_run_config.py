@@ -157,3 +157,25 @@ def test_problems_of_the_file_end_the_run(written: Write) -> None:
     result = run("--config", file)
     assert result.exit_code == 2
     assert f"{file}: parallelism" in result.stderr
+
+
+def test_what_plugins_say_is_told_beside_the_rest(written: Write) -> None:
+    """Everything that is wrong comes at once, each problem once."""
+    profile = {
+        "schedulerName": "a",
+        "plugins": {"score": {"enabled": [{"name": "Nobody"}]}, "bind": {"disabled": [{"name": "*"}]}},
+        "pluginConfig": [{"name": "NodeResourcesFit", "args": {"ignoredResourceGroups": ["a/b"]}}],
+    }
+    twin = {"schedulerName": "a", "percentageOfNodesToScore": 300, "plugins": {"filter": {"enabled": "all"}}}
+    file = written(parallelism=0, profiles=[profile, twin])
+    with pytest.raises(ConfigError) as caught:
+        read_configuration(file)
+    assert sorted(problem.path.removeprefix(f"{file}: ") for problem in caught.value.problems) == [
+        "parallelism",
+        "profiles[0].pluginConfig[0].args.ignoredResourceGroups[0]",
+        "profiles[0].plugins.bind",
+        "profiles[0].plugins.score.enabled[0].name",
+        "profiles[1].percentageOfNodesToScore",
+        "profiles[1].plugins.filter.enabled",
+        "profiles[1].schedulerName",
+    ]

@@ -207,6 +207,31 @@ def test_all_unknown_plugins_are_reported() -> None:
 
 
 @pytest.mark.parametrize(
+    ("custom", "paths"),
+    [
+        pytest.param(
+            Plugins(score=plugin_set("Nobody"), bind=plugin_set(disabled=["*"])),
+            ["plugins.score.enabled[0].name", "plugins.bind"],
+            id="of-another-point",
+        ),
+        pytest.param(
+            Plugins(bind=plugin_set("Nobody", disabled=["*"])), ["plugins.bind.enabled[0].name"], id="of-the-point"
+        ),
+        pytest.param(
+            Plugins(multi_point=plugin_set("Nobody", disabled=["*"])),
+            ["plugins.multiPoint.enabled[0].name"],
+            id="of-any-point",
+        ),
+    ],
+)
+def test_what_lacks_is_told_beside_unknown_plugins(custom: Plugins, paths: list[str]) -> None:
+    """Unless the unknown one may be what is lacking."""
+    resolved, problems = resolve(custom, DEFAULTS, REGISTRY)
+    assert [problem.path for problem in problems] == paths
+    assert resolved == {}
+
+
+@pytest.mark.parametrize(
     ("name", "says"),
     [
         pytest.param("D1", "", id="known"),
