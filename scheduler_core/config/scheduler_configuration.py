@@ -83,11 +83,11 @@ class KubeSchedulerProfile(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _drop_empty_placement(cls, data: Any) -> Any:
-        """Leave out empty placement points, which kube-scheduler writes into the configurations that it prints."""
+        """Leave out placement points that enable nothing: kube-scheduler writes empty ones, and ``*`` disables none."""
         plugins = data.get("plugins") if isinstance(data, Mapping) else None
         if not isinstance(plugins, Mapping):
             return data
-        empty = [point for point in ("placementGenerate", "placementScore") if plugins.get(point, 0) in (None, {})]
+        empty = [point for point in ("placementGenerate", "placementScore") if _enables_nothing(plugins.get(point, 0))]
         return {**data, "plugins": {name: value for name, value in plugins.items() if name not in empty}}
 
     def rule_problems(self) -> Iterator[RuleProblem]:
@@ -213,6 +213,10 @@ def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfigurati
     if problems:
         raise ConfigError(problems)
     return configuration
+
+
+def _enables_nothing(plugin_set: object) -> bool:
+    return plugin_set is None or (isinstance(plugin_set, Mapping) and set(plugin_set) <= {"disabled"})
 
 
 def _args_problems(profiles: object) -> list[Problem]:

@@ -79,6 +79,7 @@ GOOD = [
     pytest.param({"leaderElection": {"leaseDuration": "0s"}}, id="zero-is-the-default"),
     pytest.param({"profiles": [sorted_by("a", "S", {"x": 1}), sorted_by("b", "S", {"x": 1})]}, id="one-queue-sort"),
     pytest.param({"profiles": [{"plugins": {"placementScore": {}, "placementGenerate": None}}]}, id="placement-empty"),
+    pytest.param({"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "*"}]}}}]}, id="placement-off"),
     pytest.param({"profiles": [{"pluginConfig": [{"name": "Own", "args": {"free": [1]}}]}]}, id="args-of-another"),
     pytest.param({"profiles": [{"plugins": {"filter": {"enabled": [{"name": "EBSLimits"}]}}}]}, id="legacy-plugin"),
 ]
