@@ -100,6 +100,10 @@ class UndecidedRowsError(PluginError):
         self.problems = problems
 
 
+class StatusError(SchedulerCoreError):
+    """A plugin's answer was made of something that is no code or no list of reasons."""
+
+
 class QuantityError(SchedulerCoreError):
     """A resource quantity cannot be read."""
 

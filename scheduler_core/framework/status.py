@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 
+from scheduler_core.errors import StatusError
+
 
 class Code(IntEnum):
     """Status codes, numbered as in kube-scheduler."""
@@ -46,11 +48,24 @@ class Status:
         code: The code.
         reasons: Sentences for people; they are counted over nodes in the message of a failed attempt.
         plugin: The plugin that answered; filled in by the runtime.
+
+    Raises:
+        StatusError: The code is none, or the reasons are no tuple of texts. Refused here and not where it is read,
+            since here the plugin that made it is still running and gets named.
     """
 
     code: Code = Code.SUCCESS
     reasons: tuple[str, ...] = ()
     plugin: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what type hints do not stop, above all one text in the place of several."""
+        code: object = self.code
+        reasons: object = self.reasons
+        if not isinstance(code, Code):
+            raise StatusError(f"{code!r} is no status code; take a Code")
+        if not isinstance(reasons, tuple) or not all(isinstance(reason, str) for reason in reasons):
+            raise StatusError(f"{reasons!r} are no reasons; give a tuple of texts")
 
     @property
     def is_success(self) -> bool:

@@ -78,10 +78,13 @@ def run_pre_filters(
                 raise PluginError(plugin.name, "preFilter", status.message or f"answered {status.code_name}")
             outcome.status = rejection
             continue
-        if result.node_names is not None:
+        names: object = result.node_names
+        if names is not None:
+            if not isinstance(names, frozenset):
+                message = f"answered with node_names {names!r}; give a frozenset of names, or None"
+                raise PluginError(plugin.name, "preFilter", message)
             narrowing.append(plugin.name)
-            known = outcome.node_names
-            outcome.node_names = result.node_names if known is None else known & result.node_names
+            outcome.node_names = names if outcome.node_names is None else outcome.node_names & names
             if not outcome.node_names:
                 return PreFilterOutcome(_nothing_left(narrowing), frozenset(), tuple(narrowing))
     outcome.narrowing = tuple(narrowing)

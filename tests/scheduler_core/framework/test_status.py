@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from scheduler_core.errors import StatusError
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable, unschedulable
 
 
@@ -44,3 +47,20 @@ def test_the_plugin_is_set_once() -> None:
     """By whoever comes first."""
     first = unschedulable("x").of("A")
     assert (first.plugin, first.of("B").plugin) == ("A", "A")
+
+
+@pytest.mark.parametrize(
+    ("code", "reasons", "says"),
+    [
+        pytest.param("Unschedulable", (), "'Unschedulable' is no status code", id="name-for-code"),
+        pytest.param(2, (), "2 is no status code", id="number-for-code"),
+        pytest.param(Code.UNSCHEDULABLE, "no seat", "'no seat' are no reasons", id="one-text"),
+        pytest.param(Code.UNSCHEDULABLE, ["no seat"], "are no reasons", id="list"),
+        pytest.param(Code.UNSCHEDULABLE, (1,), "are no reasons", id="number"),
+        pytest.param(Code.UNSCHEDULABLE, None, "None are no reasons", id="none"),
+    ],
+)
+def test_what_is_refused(code: Any, reasons: Any, says: str) -> None:
+    """Nonsense is refused while the plugin that makes it is still running."""
+    with pytest.raises(StatusError, match=says):
+        Status(code, reasons)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
 
 from scheduler_core.errors import PluginError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import NodeFilterPlugin, Plugin
+from scheduler_core.framework.extension_points import NodeFilterPlugin, Plugin, PreFilterPlugin, PreFilterResult
 from scheduler_core.framework.node_view import NodeView
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
-from scheduler_core.runtime.filtering import decode_verdict, run_filters
+from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -130,3 +131,26 @@ def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
     bench.instance.filters[0].decode = decode  # type: ignore[method-assign]  # to see the number
     assert bench.reasons(np.array([0])) == ["A x"]
     assert seen == [code]
+
+
+class Narrowing(PreFilterPlugin):
+    """Answers with whatever names it was given."""
+
+    name = "Narrowing"
+    names: Any = None
+
+    def pre_filter(self, *_: Any) -> PreFilterResult:
+        return PreFilterResult(node_names=self.names)
+
+
+@pytest.mark.parametrize(
+    "names", [pytest.param("n1", id="one-name"), pytest.param(["n1"], id="list"), pytest.param(5, id="number")]
+)
+def test_only_a_set_of_names_narrows(names: Any) -> None:
+    """Anything else is a fault of its plugin, which is named, and not a search of nodes called "n" and "1"."""
+    made = rig([type("Narrowing", (Narrowing,), {"names": names})])
+    instance = made.context.profiles.get("default-scheduler")
+    assert instance is not None
+    nodes = made.context.cache.columns
+    with pytest.raises(PluginError, match=r'plugin "Narrowing" failed at preFilter: .* give a frozenset of names'):
+        run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)
