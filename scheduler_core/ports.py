@@ -59,7 +59,9 @@ class ObjectReference:
 class Event:
     """An ``events.k8s.io/v1`` event to be recorded; ``type`` is Normal or Warning.
 
-    ``note`` may be of any length here; the writer cuts it at the API's 1,024 bytes.
+    ``note`` may be of any length here; the writer cuts it at the API's 1,024 bytes. ``reporting_controller`` is the
+    scheduler name of the profile that tells, as with kube-scheduler, so that who filters events by it finds them; the
+    writer replaces a name that the API would refuse.
     """
 
     regarding: ObjectReference

@@ -158,8 +158,12 @@ class Scheduler:
         self.context.profiles.swap(*instances)
 
     def withdraw(self, name: str) -> None:
-        """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again."""
+        """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again.
+
+        What was counted goes too: whoever is given the name next has not done it.
+        """
         self.context.profiles.withdraw(name)
+        self.context.records.pop(name, None)
 
     def _profile_changed(self, name: str) -> None:
         instance = self.context.profiles.get(name)

@@ -17,6 +17,8 @@ from hack.controlplane.binaries import MissingBinary
 from hack.controlplane.launcher import TEMPORARY_PREFIX, ControlPlane, ControlPlaneError
 from hack.controlplane.servers import Options
 
+_ROOT = Path(__file__).resolve().parents[2]
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
@@ -61,7 +63,7 @@ def how_to_use(plane: ControlPlane) -> str:
         f"  {plane.binary('kubectl')} get nodes",
         f"Logs: {plane.state_dir / 'logs'}",
         "To end it:",
-        f"  python -m hack.controlplane.launcher down {plane.state_dir}",
+        f"  cd {_ROOT} && {sys.executable} -m hack.controlplane.launcher down {plane.state_dir}",
     ]
     return "\n".join(lines)
 

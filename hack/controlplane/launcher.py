@@ -324,7 +324,7 @@ class ControlPlane:
             if running:
                 raise ControlPlaneError(
                     f"{root} belongs to a control plane that runs ({', '.join(running)}): choose another directory, "
-                    f"or end it with `python -m hack.controlplane.launcher down {root}`"
+                    f"or end it with `{sys.executable} -m hack.controlplane.launcher down {root}`"
                 )
         self._layout = layout = Layout(root)
         self._started = True

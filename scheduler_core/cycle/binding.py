@@ -107,7 +107,8 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     record.scheduled += 1
     record.last_scheduled = context.clock.wall()
     note = f"Successfully assigned {pod.key} to {attempt.node_name}"
-    context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note))
+    teller = attempt.instance.name
+    context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=teller))
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
     attempt.instance.end()
 

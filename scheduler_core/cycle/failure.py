@@ -97,7 +97,16 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
         context.queue.nominator.withdraw(queued.uid)
     pod = queued.info.pod
     context.queue.failed(queued)
-    context.writer.record(Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", failure.message))
+    context.writer.record(
+        Event(
+            reference_to(pod),
+            "Warning",
+            "FailedScheduling",
+            "Scheduling",
+            failure.message,
+            reporting_controller=profile,
+        )
+    )
     _patch_status(context, attempt, pod, failure)
 
 

@@ -63,7 +63,10 @@ def _skip(context: CycleContext, queued: QueuedPod) -> bool:
     pod = queued.info.pod
     if pod.metadata.deletion_timestamp is not None:
         note = f"skip schedule deleting pod: {pod.key}"
-        context.writer.record(Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note))
+        teller = pod.spec.scheduler_name
+        context.writer.record(
+            Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note, reporting_controller=teller)
+        )
         return True
     return context.cache.get(queued.uid) is not None
 

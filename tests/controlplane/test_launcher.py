@@ -278,8 +278,10 @@ def test_up_stays_and_down_ends(tmp_path: Path) -> None:
     assert f"export KUBECONFIG={tmp_path / 'kubeconfig'}" in printed
     records = processes.read_records(tmp_path)
     assert [record.is_running() for record in records] == [True, True]
-    down = [*command, "down", str(tmp_path)]
-    assert ends(records, lambda: subprocess.run(down, cwd=_ROOT, check=True, stdout=subprocess.DEVNULL)) == []
+    down = printed.split("To end it:\n")[1].strip()
+    # As a newcomer would: from wherever they are, with the interpreter that has what it needs.
+    by_shell = ["/bin/sh", "-c", down]
+    assert ends(records, lambda: subprocess.run(by_shell, cwd="/", check=True, stdout=subprocess.DEVNULL)) == []
 
 
 def test_a_reused_pid_is_spared() -> None:

@@ -206,6 +206,19 @@ async def test_a_freed_name_goes_to_the_next(world: World) -> None:
     assert (world.accepted("b"), world.ready("b")) == ("True", ("True", "Live"))
 
 
+async def test_a_freed_name_does_not_bring_its_counts(world: World) -> None:
+    """Whoever is given the name next has bound nothing yet."""
+    shared: Manifest = {"schedulerName": "shared"}
+    await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", shared, age=2))
+    world.scheduler.feed.node_added(node("n1"))
+    world.scheduler.feed.pod_added(pod("p", scheduler_name="shared"))
+    assert await drained(world) == ["n1"]
+    await world.delete("a")
+    await world.controller.publish(counts_too=True)
+    status = world.statuses.statuses["schedulerprofiles", "b"]
+    assert (status["scheduledTotal"], status.get("lastScheduledTime")) == (0, None)
+
+
 async def test_a_late_older_claim_takes_the_name(world: World) -> None:
     """Who holds a name does not depend on who was seen first; the one who lost it gets it back."""
     shared: Manifest = {"schedulerName": "shared"}

@@ -34,6 +34,8 @@ _REMEMBERED = 20_000
 _TRIES = 5
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = " ..."
+_CONTROLLER = "bayplan"
+_CONTROLLER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def cut_note(note: str) -> str:
@@ -221,6 +223,9 @@ class EventRecorder:
         regarding = event.regarding
         namespace = regarding.namespace or "default"
         name = self._name(regarding.name, wall)
+        # A scheduler name may be longer than the API lets a controller's be.
+        teller = event.reporting_controller
+        controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
         body: dict[str, Any] = {
             "apiVersion": "events.k8s.io/v1",
             "kind": "Event",
@@ -231,8 +236,8 @@ class EventRecorder:
             "action": event.action[:128],
             "note": cut_note(event.note),
             "regarding": _reference(regarding),
-            "reportingController": event.reporting_controller,
-            "reportingInstance": f"{event.reporting_controller}-{self._host}"[:128],
+            "reportingController": controller,
+            "reportingInstance": f"{controller}-{self._host}"[:128],
         }
         if event.related is not None:
             body["related"] = _reference(event.related)

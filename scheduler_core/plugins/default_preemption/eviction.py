@@ -150,6 +150,7 @@ class Evictions:
                 "Preempting",
                 f"Preempted by pod {preemptor.uid} on node {preemption.node_name}{where}",
                 _reference(preemptor),
+                self._handle.profile_name,
             )
         )
 

@@ -90,6 +90,23 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("teller", "written"),
+    [
+        pytest.param("batch", "batch", id="a scheduler name"),
+        pytest.param("ml.example.com", "ml.example.com", id="with dots"),
+        pytest.param("a" * 64, "bayplan", id="longer than the API takes"),
+    ],
+)
+async def test_who_tells(api: FakeApi, recorder: EventRecorder, teller: str, written: str) -> None:
+    """An event names the profile that tells it, unless the API would refuse the event for that."""
+    api.on("POST", EVENTS, Answer(201))
+    recorder.record(replace(FAILED, reporting_controller=teller))
+    await api.until(lambda: len(api.seen) == 1)
+    sent = api.seen[0].json
+    assert (sent["reportingController"], sent["reportingInstance"].startswith(f"{written}-")) == (written, True)
+
+
 async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> None:
     """An event about an object without a namespace goes to ``default``; names too odd for an event are replaced."""
     path = "/apis/events.k8s.io/v1/namespaces/default/events"

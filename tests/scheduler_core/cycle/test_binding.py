@@ -59,6 +59,7 @@ async def test_a_bound_pod_is_told_of() -> None:
     assert [(entry.name, entry.uid, entry.node_name) for entry in made.writer.bindings] == [("web", UID, "n0")]
     event = made.writer.events[0]
     assert (event.type, event.reason, event.note) == ("Normal", "Scheduled", "Successfully assigned default/web to n0")
+    assert event.reporting_controller == "default-scheduler"
     placed = made.context.cache.get(UID)
     assert placed is not None
     assert placed.placement is Placement.BOUND

@@ -48,7 +48,8 @@ def test_a_condition_that_stands_already_is_not_written_again() -> None:
     """The event is: it counts attempts."""
     made = failing(pod("web", conditions=[SAID]), "no")
     assert made.writer.patches == []
-    assert [event.reason for event in made.writer.events] == ["FailedScheduling"]
+    told = [(event.reason, event.reporting_controller) for event in made.writer.events]
+    assert told == [("FailedScheduling", "default-scheduler")]
 
 
 def test_a_changed_reason_is_written() -> None:

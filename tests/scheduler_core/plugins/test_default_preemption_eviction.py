@@ -93,6 +93,7 @@ def test_a_victim_is_told_why_and_deleted() -> None:
     (event,) = stage.writer.events
     assert (event.type, event.reason, event.action) == ("Normal", "Preempted", "Preempting")
     assert event.note == "Preempted by pod uid-of-default-preemptor on node a"
+    assert event.reporting_controller == stage.handle.profile_name
     assert event.regarding == ObjectReference("Pod", "v", "default", "uid-of-default-v")
     assert event.related == ObjectReference("Pod", "preemptor", "default", "uid-of-default-preemptor")
 
