@@ -185,6 +185,11 @@ class Demo:
             time.sleep(_POLL_SECONDS)
 
 
+_TO_TRY = """  kubectl get schedulerprofiles,pluginconfigs
+  kubectl edit schedulerprofile spread      # mend what the demo broke, and watch ACCEPTED and REVISION
+  kubectl describe schedulerprofile spread  # every problem with its field path
+  kubectl run mine --image=registry.k8s.io/pause:3.10 --overrides='{"spec":{"schedulerName":"pack"}}'"""
+
 _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}}
 
 
@@ -216,6 +221,7 @@ def main() -> int:
             Demo(plane, screen).run()
             if keep:
                 screen.output("\n" + how_to_use(plane))
+                screen.output("What to try:\n" + _TO_TRY)
     except (ControlPlaneError, MissingBinary, DemoFailed) as problem:
         sys.stderr.write(f"demo: {problem}\n")
         return 1
