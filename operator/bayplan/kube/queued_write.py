@@ -5,6 +5,7 @@ Owns what the dispatcher must know of a write: its object, its precedence, how i
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from enum import IntEnum
 
 from scheduler_core.errors import SchedulerCoreError
@@ -21,7 +22,7 @@ class Rank(IntEnum):
     EVENT = 2
 
 
-class Write:
+class Write(ABC):
     """One write; subclasses say what it does.
 
     Attributes:
@@ -41,13 +42,13 @@ class Write:
         self.tries = 0
         self.queued_at = 0.0
 
+    @abstractmethod
     async def carry_out(self) -> None:
         """Send it.
 
         Raises:
             SchedulerCoreError: It failed; the class says whether it is worth another try.
         """
-        raise NotImplementedError
 
     def absorb(self, later: Write) -> bool:
         """Take over the effect of a later write of the same object; False when that cannot be."""
