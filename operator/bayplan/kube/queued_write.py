@@ -55,7 +55,7 @@ class Write(ABC):
         del later
         return False
 
-    def ended(self, error: Exception | None) -> None:
+    def ended(self, error: Exception | None) -> None:  # noqa: B027 - most writes have nobody to tell
         """Called once: carried out (None), given up or dropped (the reason)."""
 
 
