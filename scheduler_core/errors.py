@@ -154,3 +154,21 @@ class WriteTimeoutError(ClusterWriteError):
 
 class ServerUnavailableError(ClusterWriteError):
     """The API server is away or overloaded (connection refused, HTTP 429, 5xx): try again later."""
+
+
+class ExtenderError(SchedulerCoreError):
+    """An extender is away, too late, or answered an error or what cannot be read.
+
+    Args:
+        url: The extender's ``urlPrefix``.
+        reason: What happened, in its words where it gave any.
+    """
+
+    def __init__(self, url: str, reason: str) -> None:
+        self.url = url
+        self.reason = reason
+        super().__init__(url, reason)
+
+    def __str__(self) -> str:
+        """Name the extender before the reason."""
+        return f"extender {self.url}: {self.reason}"

@@ -9,8 +9,8 @@ conditions, events and nominations may be merged, delayed or dropped when newer 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import ParamSpec, Protocol, TypeVar
 
@@ -161,6 +161,72 @@ class StorageWriter(Protocol):
             NotFoundError: The claim, or this UID of it, is gone.
             ClusterWriteError: Anything else.
         """
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderVerdict:
+    """What an extender's filter answers.
+
+    Attributes:
+        node_names: Nodes that it leaves, in its order.
+        failed: Why it turns nodes away, by name; preemption may help there.
+        unresolvable: Why it turns nodes away where preemption cannot help, by name.
+    """
+
+    node_names: tuple[str, ...]
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeVictims:
+    """Pods that would leave a node in favour of another.
+
+    Attributes:
+        pods: The victims, in the order in which they were given up.
+        pdb_violations: How many of them their disruption budgets do not allow.
+    """
+
+    pods: tuple[Pod, ...]
+    pdb_violations: int = 0
+
+
+class ExtenderClient(Protocol):
+    """One extender of one live profile; each call is one request to it.
+
+    While it answers, the cycle that asked is suspended; :meth:`bind` is asked from the binding cycle, which is not.
+    """
+
+    async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
+        """Ask which of some nodes a pod may have.
+
+        Raises:
+            ExtenderError: It is away, too late, answered an error or what cannot be read.
+        """
+
+    async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
+        """Ask for scores by node name, as it gives them: 0 to 10, not yet weighted.
+
+        Raises:
+            ExtenderError: As for :meth:`filter`.
+        """
+
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
+        """Ask which candidates of a preemption it leaves, by node name, and with which victims.
+
+        Raises:
+            ExtenderError: As for :meth:`filter`.
+        """
+
+    async def bind(self, binding: Binding) -> None:
+        """Let it bind a pod.
+
+        Raises:
+            ExtenderError: As for :meth:`filter`; whether the pod is bound is then unknown.
+        """
+
+    async def close(self) -> None:
+        """Drop connections; called once, after the last attempt of the instance that it belongs to."""
 
 
 class Watchdog(Protocol):
