@@ -33,10 +33,9 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
         Whether the pod was bound. Never raises but when its task is cancelled, and then has released the pod.
     """
     try:
-        failure = await _bind(context, attempt)
-    except Exception as fault:
-        log.exception("binding pod %s failed in the scheduler itself", attempt.info.key)
-        failure = Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
+        failure = await _try_to_bind(context, attempt)
+        # What follows changes what a cycle reads that waits for an extender.
+        await context.suspension.over()
     except BaseException:
         release(context, attempt)
         context.queue.done(attempt.info.uid)
@@ -49,6 +48,14 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
     return True
 
 
+async def _try_to_bind(context: CycleContext, attempt: Attempt) -> Failure | None:
+    try:
+        return await _bind(context, attempt)
+    except Exception as fault:
+        log.exception("binding pod %s failed in the scheduler itself", attempt.info.key)
+        return Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
+
+
 async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
     waits = context.waiting.get(info.uid) is not None
@@ -56,11 +63,14 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
         if status.code is Code.ERROR:
             return of_status(status)
-        if status.is_success or waits:
+        has_to_prepare = status.is_success
+        if has_to_prepare or waits:
             _tell_expectation(context, attempt)
         status = await context.waiting.wait(info.uid)
         if not status.is_success:
             return of_status(status)
+        if has_to_prepare:
+            await context.suspension.over()
         status = await run_pre_binds(instance, state, info, node_name)
         if not status.is_success:
             return too_late(status)

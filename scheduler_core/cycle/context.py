@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
+from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
@@ -53,6 +54,7 @@ class CycleContext:
         storage_writer: Writes volumes and claims; None where they cannot be written.
         declared: Objects of kinds that plugins declare.
         metrics: What plugins tell of themselves, by scheduler name.
+        suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
 
     cache: ClusterCache
@@ -69,6 +71,7 @@ class CycleContext:
     storage_writer: StorageWriter | None = None
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, ProfileMetrics] = field(default_factory=dict)
+    suspension: Suspension = field(default_factory=Suspension)
 
     def metrics_of(self, profile: str) -> ProfileMetrics:
         """What the plugins of a profile tell."""

@@ -25,6 +25,7 @@ async def settle_overdue(context: CycleContext, feed: ClusterFeed, after_seconds
         except ClusterWriteError as error:
             log.warning("pod %s is not confirmed on node %s and cannot be read: %s", info.key, info.node_name, error)
             continue
+        await context.suspension.over()
         placed = context.cache.get(info.uid)
         if placed is None or placed.info is not info:
             continue
