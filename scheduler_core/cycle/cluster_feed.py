@@ -1,7 +1,8 @@
 """What the cluster reports, taken into the cache and the queue.
 
 Owns the translation: which change of which object is which event, and what of it concerns the cache, the queue or both.
-Whoever watches (informers, the simulator, tests) calls it on the loop, between two cycles.
+Whoever watches (informers, the simulator, tests) calls it on the loop; while a cycle is suspended, changes are kept and
+taken in their order when it is over.
 
 Follows kube-scheduler v1.36.3 (``eventhandlers.go``, ``framework/events.go``). A change of a node that alters nothing
 the core reads (a heartbeat) ends here.
@@ -37,19 +38,23 @@ class ClusterFeed:
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
+        self._report = context.suspension.report
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def pod_added(self, pod: Pod) -> None:
         """A pod has come, or is first seen."""
-        self._guarded(self._pod_added, pod)
+        self._report(self._guarded, self._pod_added, pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
         """A pod has changed."""
-        self._guarded(lambda new: self._pod_updated(old, new), pod)
+        self._report(self._guarded, lambda new: self._pod_updated(old, new), pod)
 
     def pod_deleted(self, pod: Pod) -> None:
         """A pod is gone, or has ended."""
+        self._report(self._pod_deleted, pod)
+
+    def _pod_deleted(self, pod: Pod) -> None:
         context, uid = self._context, pod.metadata.uid
         placed = context.cache.remove_pod(uid)
         context.queue.remove(uid)
@@ -83,11 +88,11 @@ class ClusterFeed:
 
     def _pod_updated(self, old: Pod, pod: Pod) -> None:
         if pod.metadata.uid != old.metadata.uid:
-            self.pod_deleted(old)
+            self._pod_deleted(old)
             self._pod_added(pod)
         elif pod.is_terminal:
             if not old.is_terminal:
-                self.pod_deleted(pod)
+                self._pod_deleted(pod)
         elif pod.spec.node_name and not old.spec.node_name:
             self._pod_added(pod)
         elif pod.spec.node_name:
@@ -118,6 +123,9 @@ class ClusterFeed:
 
     def node_added(self, node: Node) -> None:
         """A node has come, or is first seen."""
+        self._report(self._node_added, node)
+
+    def _node_added(self, node: Node) -> None:
         try:
             self._context.cache.add_node(node)
         except SchedulerCoreError as error:
@@ -127,6 +135,9 @@ class ClusterFeed:
 
     def node_updated(self, old: Node, node: Node) -> None:
         """A node has changed."""
+        self._report(self._node_updated, old, node)
+
+    def _node_updated(self, old: Node, node: Node) -> None:
         if _reads_alike(old, node):
             return
         is_new = self._context.cache.columns.row_of(node.metadata.name) < 0
@@ -144,6 +155,9 @@ class ClusterFeed:
 
     def node_deleted(self, node: Node) -> None:
         """A node is gone."""
+        self._report(self._node_deleted, node)
+
+    def _node_deleted(self, node: Node) -> None:
         self._context.cache.remove_node(node.metadata.name)
         self._context.queue.on_event(NODE_DELETE, node, None)
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.patient_storage import PatientStorageWriter
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.errors import PluginError
@@ -76,7 +77,8 @@ class PluginHandle:
     @property
     def storage_writer(self) -> StorageWriter | None:
         """The cluster's volumes and claims; None where they cannot be written."""
-        return self._context.storage_writer
+        writer = self._context.storage_writer
+        return None if writer is None else PatientStorageWriter(writer, self._context.suspension)
 
     @property
     def waiting_pods(self) -> WaitingPodMap:

@@ -1,7 +1,7 @@
 """What the cluster reports of storage, taken into the index and the queue.
 
-Owns the translation: which kind of object is which resource of events. Whoever watches calls it on the loop, between
-two cycles. An object that cannot be read is left out, so that one bad quantity does not stop a watch.
+Owns the translation: which kind of object is which resource of events. Whoever watches calls it on the loop; changes
+that come while a cycle is suspended are taken in their order when it is over. An object that cannot be read is left out, so that one bad quantity does not stop a watch.
 
 Follows kube-scheduler v1.36.3 (``eventhandlers.go``); a CSIStorageCapacity or VolumeAttachment that is irrelevant to
 every waiting pod costs a dictionary entry. An update of nothing that the core reads wakes nobody here, while the
@@ -46,19 +46,29 @@ class StorageFeed:
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
+        self._report = context.suspension.report
 
     def added(self, shown: StorageObject) -> None:
         """An object has come, or is first seen."""
+        self._report(self._added, shown)
+
+    def _added(self, shown: StorageObject) -> None:
         if self._assigned(shown):
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.ADD), None, shown)
 
     def updated(self, old: StorageObject, shown: StorageObject) -> None:
         """An object has changed; its new version is taken over also where nothing else is new."""
+        self._report(self._updated, old, shown)
+
+    def _updated(self, old: StorageObject, shown: StorageObject) -> None:
         if self._assigned(shown) and _differ(old, shown):
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.UPDATE_OTHER), old, shown)
 
     def deleted(self, gone: StorageObject) -> None:
         """An object is gone."""
+        self._report(self._deleted, gone)
+
+    def _deleted(self, gone: StorageObject) -> None:
         self._context.cache.columns.storage.remove(gone)
         self._context.queue.on_event(ClusterEvent(_RESOURCES[type(gone)], Action.DELETE), gone, None)
 
