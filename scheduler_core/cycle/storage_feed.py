@@ -1,7 +1,8 @@
 """What the cluster reports of storage, taken into the index and the queue.
 
 Owns the translation: which kind of object is which resource of events. Whoever watches calls it on the loop; changes
-that come while a cycle is suspended are taken in their order when it is over. An object that cannot be read is left out, so that one bad quantity does not stop a watch.
+that come while a cycle is suspended are taken in their order when it is over. An object that cannot be read is left
+out, so that one bad quantity does not stop a watch.
 
 Follows kube-scheduler v1.36.3 (``eventhandlers.go``); a CSIStorageCapacity or VolumeAttachment that is irrelevant to
 every waiting pod costs a dictionary entry. An update of nothing that the core reads wakes nobody here, while the

@@ -1,9 +1,9 @@
 """What the cluster reports of kinds that stand around pods: namespaces, workloads, disruption budgets.
 
-Owns which index each kind belongs to. Whoever watches calls it on the loop; changes that come while a cycle is suspended
-are taken in their order when it is over. Why nothing is told to
-the queue: no plugin of kube-scheduler v1.36.3 asks to be woken by these kinds (``eventhandlers.go`` has no handler for
-them, ``framework/types.go`` no resource), so that the next attempt reads them and no pod is tried for their sake.
+Owns which index each kind belongs to. Whoever watches calls it on the loop; changes that come while a cycle is
+suspended are taken in their order when it is over. Why nothing is told to the queue: no plugin of kube-scheduler
+v1.36.3 asks to be woken by these kinds (``eventhandlers.go`` has no handler for them, ``framework/types.go`` no
+resource), so that the next attempt reads them and no pod is tried for their sake.
 """
 
 from __future__ import annotations

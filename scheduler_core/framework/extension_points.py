@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -242,6 +242,17 @@ class PostFilterPreview:
     withdrawn: tuple[PodInfo, ...] = ()
 
 
+class PreemptionExtenders(Protocol):
+    """The profile's extenders, as far as they have a say in preemption."""
+
+    async def leave(self, pod: PodInfo, found: Sequence[PreemptionCandidate]) -> Sequence[PreemptionCandidate]:
+        """Ask which candidates they leave, perhaps with other victims.
+
+        Raises:
+            ExtenderError: One that may not be ignored failed, or left a node without victims.
+        """
+
+
 class PostFilterPlugin(Plugin):
     """Called when no node fits; may make room and nominate a node."""
 
@@ -250,6 +261,13 @@ class PostFilterPlugin(Plugin):
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Try to help: Success if room is being made, Unschedulable if not."""
+
+    async def post_filter_with(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
+    ) -> PostFilterResult:
+        """The same in a profile with extenders; by default they are not asked. Nothing runs while it waits for them."""
+        del extenders
+        return self.post_filter(state, pod, self.handle.nodes, diagnosis)
 
     def preview(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis

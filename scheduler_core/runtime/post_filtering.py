@@ -7,12 +7,16 @@ the reasons of those before it are then dropped.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
-from scheduler_core.framework.extension_points import PostFilterPlugin, PostFilterPreview, PostFilterResult
+from scheduler_core.framework.extension_points import (
+    PostFilterPlugin,
+    PostFilterPreview,
+    PostFilterResult,
+    PreemptionExtenders,
+)
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -35,18 +39,38 @@ class PostFilterOutcome:
     nominated_node: str | None = None
 
 
-_Ask = Callable[[PostFilterPlugin], PostFilterResult | None]
-
-
 def run_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> PostFilterOutcome:
     """Run PostFilter; never raises, since the attempt has failed already and only its message is at stake."""
+    walk = _Walk(instance, pod)
+    for plugin in instance.post_filter:
+        try:
+            walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
+        except Exception as fault:
+            walk.fail(plugin, fault)
+        if walk.ended is not None:
+            break
+    return walk.outcome()
 
-    def ask(plugin: PostFilterPlugin) -> PostFilterResult:
-        return checked(plugin.post_filter(state, pod, nodes, diagnosis), PostFilterResult, plugin.name, _POINT)
 
-    return _walk(instance, pod, ask)
+async def run_post_filters_with(
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    diagnosis: Diagnosis,
+    extenders: PreemptionExtenders,
+) -> PostFilterOutcome:
+    """Run PostFilter as :func:`run_post_filters` does, with extenders that plugins may ask."""
+    walk = _Walk(instance, pod)
+    for plugin in instance.post_filter:
+        try:
+            walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
+        except Exception as fault:
+            walk.fail(plugin, fault)
+        if walk.ended is not None:
+            break
+    return walk.outcome()
 
 
 def preview_post_filters(
@@ -59,40 +83,59 @@ def preview_post_filters(
         candidates, None if there is none.
     """
     telling: list[PostFilterPreview] = []
-
-    def ask(plugin: PostFilterPlugin) -> PostFilterResult | None:
-        preview = plugin.preview(state, pod, nodes, diagnosis)
-        if preview is None:
-            return None
-        if preview.candidates:
-            telling.append(preview)
-        return checked(preview.result, PostFilterResult, plugin.name, _POINT)
-
-    return _walk(instance, pod, ask), telling[0] if telling else None
-
-
-def _walk(instance: FrameworkInstance, pod: PodInfo, ask: _Ask) -> PostFilterOutcome:
-    if not instance.post_filter:
-        return PostFilterOutcome(Status(Code.UNSCHEDULABLE), "")
-    nominated: str | None = None
-    rejection = Status(Code.UNSCHEDULABLE)
+    walk = _Walk(instance, pod)
     for plugin in instance.post_filter:
         try:
-            result = ask(plugin)
+            preview = plugin.preview(state, pod, nodes, diagnosis)
+            if preview is not None:
+                if preview.candidates:
+                    telling.append(preview)
+                walk.take(plugin, preview.result)
         except Exception as fault:
-            return PostFilterOutcome(raised(plugin.name, _POINT, pod, fault))
-        if result is None:
-            continue
+            walk.fail(plugin, fault)
+        if walk.ended is not None:
+            break
+    return walk.outcome(), telling[0] if telling else None
+
+
+class _Walk:
+    """What the plugins asked so far have answered, in one; without plugins, a rejection that takes a promise back.
+
+    Attributes:
+        ended: The outcome, when no more plugins are to be asked.
+    """
+
+    def __init__(self, instance: FrameworkInstance, pod: PodInfo) -> None:
+        self.ended: PostFilterOutcome | None = None
+        self._pod = pod
+        self._nominated: str | None = None if instance.post_filter else ""
+        self._rejection = Status(Code.UNSCHEDULABLE)
+
+    def take(self, plugin: PostFilterPlugin, answer: object) -> None:
+        """Take one plugin's answer.
+
+        Raises:
+            PluginError: It is not of the kind that the point asks for.
+        """
+        result = checked(answer, PostFilterResult, plugin.name, _POINT)
         status = result.status
         if status.is_success or status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
-            return PostFilterOutcome(status.of(plugin.name), result.nominated_node)
-        if status.code is Code.ERROR and status.reasons:
-            return PostFilterOutcome(status.of(plugin.name))
-        if not status.is_rejected:
-            return PostFilterOutcome(refused(status, plugin.name, _POINT))
-        rejection = replace(
-            rejection, reasons=rejection.reasons + status.reasons, plugin=rejection.plugin or plugin.name
-        )
-        if result.nominated_node is not None:
-            nominated = result.nominated_node
-    return PostFilterOutcome(rejection, nominated)
+            self.ended = PostFilterOutcome(status.of(plugin.name), result.nominated_node)
+        elif status.code is Code.ERROR and status.reasons:
+            self.ended = PostFilterOutcome(status.of(plugin.name))
+        elif not status.is_rejected:
+            self.ended = PostFilterOutcome(refused(status, plugin.name, _POINT))
+        else:
+            reasons = self._rejection.reasons + status.reasons
+            name = self._rejection.plugin or plugin.name
+            self._rejection = replace(self._rejection, reasons=reasons, plugin=name)
+            if result.nominated_node is not None:
+                self._nominated = result.nominated_node
+
+    def fail(self, plugin: PostFilterPlugin, fault: Exception) -> None:
+        """One plugin raised, or answered nonsense."""
+        self.ended = PostFilterOutcome(raised(plugin.name, _POINT, self._pod, fault))
+
+    def outcome(self) -> PostFilterOutcome:
+        """What all of them answered."""
+        return self.ended or PostFilterOutcome(self._rejection, self._nominated)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
+from scheduler_core.errors import ExtenderError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -23,10 +24,11 @@ from scheduler_core.framework.extension_points import (
     PostFilterPreview,
     PostFilterResult,
     PreemptionCandidate,
+    PreemptionExtenders,
     PreEnqueuePlugin,
 )
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
+from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
 from scheduler_core.plugins.default_preemption.dry_run import Walk, dry_run
@@ -38,6 +40,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["DefaultPreemption"]
 
+_NONE_LEFT = unschedulable("no candidate node for preemption")
 _STILL_EVICTING = unresolvable("waiting for the preemption for this pod to be finished")
 
 
@@ -81,7 +84,21 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         """Preempt, if it helps."""
-        plan = self._plan(state, pod, nodes, diagnosis)
+        return self._carried_out(pod, self._plan(state, pod, nodes, diagnosis))
+
+    async def post_filter_with(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
+    ) -> PostFilterResult:
+        """Preempt, if it helps, on a node that the extenders leave."""
+        plan = self._plan(state, pod, self.handle.nodes, diagnosis)
+        if plan.candidates:
+            try:
+                plan = self._chosen(await extenders.leave(pod, plan.candidates))
+            except ExtenderError as fault:
+                plan = _Plan(PostFilterResult(_said(error(str(fault)))))
+        return self._carried_out(pod, plan)
+
+    def _carried_out(self, pod: PodInfo, plan: _Plan) -> PostFilterResult:
         self._draws += 1
         if plan.chosen is not None:
             self._evictions.start(pod, plan.chosen)
@@ -99,17 +116,21 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
         reason = why_not_eligible(pod, nodes, diagnosis)
         if reason:
             return _Plan(PostFilterResult(_said(unschedulable(reason))))
-        now = self.handle.clock.wall()
-        walk = self._walk(pod, nodes, diagnosis)
-        found = dry_run(self.handle, state, Trial(pod, nodes, importance_at(now)), walk, diagnosis)
+        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()))
+        found = dry_run(self.handle, state, trial, self._walk(pod, nodes, diagnosis), diagnosis)
         if not found.candidates:
             fault = found.error()
             if fault is not None:
                 return _Plan(PostFilterResult(_said(fault)))
             text = found.why_no_candidate(diagnosis.node_count)
             return _Plan(PostFilterResult(_said(unschedulable(text)), ""))
-        chosen = best_candidate(found.candidates, now)
-        return _Plan(PostFilterResult(SUCCESS, chosen.node_name), found.candidates, chosen)
+        return self._chosen(found.candidates)
+
+    def _chosen(self, candidates: Sequence[PreemptionCandidate]) -> _Plan:
+        if not candidates:
+            return _Plan(PostFilterResult(_said(_NONE_LEFT)))
+        chosen = best_candidate(candidates, self.handle.clock.wall())
+        return _Plan(PostFilterResult(SUCCESS, chosen.node_name), tuple(candidates), chosen)
 
     def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> Walk:
         """Rows in an order that does not depend on the order in which nodes came, from a drawn one on."""
