@@ -6,23 +6,14 @@ Owns the counts; the operator shows them as ``bayplan_plugin_<name>``. It must n
 from __future__ import annotations
 
 import re
-from bisect import bisect_left
-from dataclasses import dataclass, field
 
 from scheduler_core.errors import PluginError
+from scheduler_core.framework.histogram import Histogram
 
 BUCKETS = (0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 50.0, 100.0)
 """Upper bounds of a histogram's buckets; whatever is above falls into one more."""
 
 _NAME = re.compile(r"[a-zA-Z][a-zA-Z0-9_]*")
-
-
-@dataclass(slots=True)
-class Histogram:
-    """Observations: how many fell into each bucket, and their sum."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
-    total: float = 0.0
 
 
 class ProfileMetrics:
@@ -60,9 +51,8 @@ class ProfileMetrics:
         histogram = self.histograms.get(name)
         if histogram is None:
             _check(name, self.counters)
-            histogram = self.histograms[name] = Histogram()
-        histogram.counts[bisect_left(BUCKETS, value)] += 1
-        histogram.total += value
+            histogram = self.histograms[name] = Histogram(BUCKETS)
+        histogram.observe(value)
 
 
 def _check(name: str, others: object) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes
 
 T = TypeVar("T")
 
@@ -28,15 +29,17 @@ class CycleState:
         skip_filter: Names of the plugins whose PreFilter answered Skip.
         skip_score: Names of the plugins whose PreScore answered Skip.
         skip_pre_bind: Names of the plugins whose PreBindPreFlight answered Skip.
+        times: Where the runtime notes when plugins were done; a clone notes nothing.
     """
 
-    __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score")
+    __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score", "times")
 
     def __init__(self) -> None:
         self._values: dict[StateKey[Any], Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
+        self.times: CycleTimes = UNTIMED
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Keep a value; an earlier one of the same key is replaced."""

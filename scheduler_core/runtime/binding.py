@@ -10,6 +10,7 @@ import logging
 
 from scheduler_core.errors import WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
 from scheduler_core.runtime.answers import checked, raised, refused
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -25,12 +26,14 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
         Success if anyone has, Skip if nobody; an error with its plugin (a rejection is not allowed here and is one).
     """
     anyone = False
+    lap, now = state.times.lap, state.times.now
     for plugin in instance.pre_bind:
         try:
             answer = plugin.pre_bind_pre_flight(state, pod, node_name)
             status = checked(answer, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
             return raised(plugin.name, "preBindPreFlight", pod, fault)
+        lap((Point.PRE_BIND_PRE_FLIGHT, plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
@@ -50,6 +53,7 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, pod: Pod
             status = checked(await plugin.pre_bind(state, pod, node_name), Status, plugin.name, "preBind")
         except Exception as fault:
             return raised(plugin.name, "preBind", pod, fault)
+        state.times.lap((Point.PRE_BIND, plugin.name, status.code, state.times.now()))
         if not status.is_success:
             return refused(status, plugin.name, "preBind")
     return SUCCESS
@@ -68,6 +72,7 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
             raise
         except Exception as fault:
             return raised(plugin.name, "bind", pod, fault)
+        state.times.lap((Point.BIND, plugin.name, status.code, state.times.now()))
         if status.code is not Code.SKIP:
             return status if status.is_success else refused(status, plugin.name, "bind")
     return error("every Bind plugin left the pod to the next; enable DefaultBinder last")
@@ -80,3 +85,4 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
             plugin.post_bind(state, pod, node_name)
         except Exception:
             log.exception("plugin %s raised at postBind for pod %s", plugin.name, pod.key)
+        state.times.lap((Point.POST_BIND, plugin.name, Code.SUCCESS, state.times.now()))

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRowsError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import PreFilterResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
@@ -26,6 +27,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
+_PRE_FILTER, _FILTER = Point.PRE_FILTER, Point.FILTER
+_SUCCESS, _UNSCHEDULABLE = Code.SUCCESS, Code.UNSCHEDULABLE
 NARROWED = -1
 """The verdict of rows that PreFilter left out by naming the only nodes to look at."""
 
@@ -61,15 +64,18 @@ def run_pre_filters(
     for runner in instance.filters:
         if isinstance(runner, NodeFilterAdapter):
             runner.prepare(state)
+    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_filter
     for plugin in instance.pre_filter:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise _fault(plugin.name, "preFilter", error) from error
         status = result.status
+        lap((_PRE_FILTER, plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_filter.add(plugin.name)
             continue
+        evaluated[plugin.name] += 1
         if not status.is_success:
             rejection = status.of(plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
@@ -117,27 +123,34 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
+    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.filter
+    judged = nodes.count if isinstance(rows, slice) else count
     for position, plugin in enumerate(instance.filters):
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):
-            changed = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
+            changed, asked = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
             untouched = untouched and not changed
+            evaluated[plugin.name] += asked
+            lap((_FILTER, plugin.name, _UNSCHEDULABLE if changed else _SUCCESS, now()))
             continue
+        evaluated[plugin.name] += judged
         try:
             codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
             _check_codes(plugin.name, undecided.codes, count)
             _raise_if_reached(undecided, undecided.codes[(verdicts == 0) & nodes.alive[rows]])
             codes = undecided.codes
-        if codes is None:
-            continue
-        rejected = codes != 0
-        if not untouched:
-            np.logical_and(rejected, verdicts == 0, out=rejected)
-        if rejected.any():
-            np.copyto(verdicts, _verdicts(codes, position), where=rejected)
-            untouched = False
+        answer = _SUCCESS
+        if codes is not None:
+            rejected = codes != 0
+            if not untouched:
+                np.logical_and(rejected, verdicts == 0, out=rejected)
+            if rejected.any():
+                np.copyto(verdicts, _verdicts(codes, position), where=rejected)
+                untouched = False
+                answer = _UNSCHEDULABLE
+        lap((_FILTER, plugin.name, answer, now()))
     return verdicts
 
 
@@ -177,7 +190,10 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
         raise PluginError(plugin, "filter", f"answered {kind}{shape}; return int16[{count}] or None")
 
 
-def _judge_what_is_left(plugin: NodeFilterAdapter, position: int, verdicts: Verdicts, question: _Question) -> bool:
+def _judge_what_is_left(
+    plugin: NodeFilterAdapter, position: int, verdicts: Verdicts, question: _Question
+) -> tuple[bool, int]:
+    """Ask about rows that no plugin has rejected; whether one was rejected now, and how many were asked about."""
     left = np.flatnonzero(verdicts == 0)
     if isinstance(question.rows, slice):
         left = left[question.nodes.alive[left]]
@@ -186,10 +202,10 @@ def _judge_what_is_left(plugin: NodeFilterAdapter, position: int, verdicts: Verd
         rows = question.rows[left]
     codes = _codes(plugin, _Question(question.state, question.pod, question.nodes, rows), len(rows))
     if codes is None:
-        return False
+        return False, len(rows)
     rejected = codes != 0
     verdicts[left[rejected]] = _verdicts(codes[rejected], position)
-    return bool(rejected.any())
+    return bool(rejected.any()), len(rows)
 
 
 def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo, verdict: int) -> Status:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -47,6 +47,20 @@ T = TypeVar("T", bound=Plugin)
 _REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, NodeFilterPlugin, ReservePlugin, PermitPlugin)
 
 
+@dataclass(frozen=True, slots=True)
+class Evaluations:
+    """How often plugins of a profile were asked, by their names.
+
+    Follows kube-scheduler v1.36.3 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
+    for which they did not skip, Filter and Score count nodes.
+    """
+
+    pre_filter: dict[str, int] = field(default_factory=dict)
+    filter: dict[str, int] = field(default_factory=dict)
+    pre_score: dict[str, int] = field(default_factory=dict)
+    score: dict[str, int] = field(default_factory=dict)
+
+
 class FrameworkInstance:
     """One revision of a profile, running.
 
@@ -56,6 +70,7 @@ class FrameworkInstance:
         resolved: Plugin names and weights per point, as status shows them.
         plugins: Every instantiated plugin by name.
         scores: Score plugins with their weights.
+        evaluations: How often plugins were asked; a live instance shares them with those before it.
     """
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
@@ -89,6 +104,8 @@ class FrameworkInstance:
             for name, plugin in plugins.items()
             if isinstance(plugin, _REJECTING)
         }
+        self.evaluations = Evaluations()
+        self.count_with(self.evaluations)
         self._in_flight = 0
         self._retired = False
         self._closed = False
@@ -102,6 +119,18 @@ class FrameworkInstance:
     def in_flight(self) -> int:
         """Pods whose attempt began on this instance and has not ended."""
         return self._in_flight
+
+    def count_with(self, evaluations: Evaluations) -> None:
+        """Add to counts that were begun by others; every plugin stands there from now on, with 0 if it is new."""
+        self.evaluations = evaluations
+        for counts, plugins in (
+            (evaluations.pre_filter, self.pre_filter),
+            (evaluations.filter, self.filters),
+            (evaluations.pre_score, self.pre_score),
+            (evaluations.score, tuple(plugin for plugin, _ in self.scores)),
+        ):
+            for plugin in plugins:
+                counts.setdefault(plugin.name, 0)
 
     def begin(self) -> None:
         """An attempt begins on this instance."""

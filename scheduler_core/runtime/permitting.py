@@ -12,7 +12,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 
+from scheduler_core.config.duration import seconds as duration_of
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.extension_points import PermitResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, error, unschedulable
 from scheduler_core.ports import Clock, Timer
@@ -35,10 +37,11 @@ def run_permit(
     for plugin in instance.permit:
         try:
             result = checked(plugin.permit(state, pod, node_name), PermitResult, plugin.name, "permit")
-            seconds = min(float(result.timeout_seconds), MAX_TIMEOUT_SECONDS)
+            seconds = min(MAX_TIMEOUT_SECONDS, float(result.timeout_seconds))
         except Exception as fault:
             return raised(plugin.name, "permit", pod, fault), {}
         status = result.status
+        state.times.lap((Point.PERMIT, plugin.name, status.code, state.times.now()))
         if status.code is Code.WAIT:
             waits[plugin.name] = seconds
         elif not status.is_success:
@@ -71,19 +74,16 @@ class WaitingPodEntry:
         if not self._timers:
             self._end(SUCCESS)
 
-    def reject(self, plugin: str, reason: str) -> None:
-        """``plugin`` refuses the pod; the wait ends."""
-        self._end(unschedulable(reason).of(plugin))
+    def reject(self, plugin: str, reason: str) -> bool:
+        """``plugin`` refuses the pod, and the wait ends; whether it had not ended before."""
+        return self._end(unschedulable(reason).of(plugin))
 
     def preempt(self, plugin: str, reason: str) -> bool:
         """End the wait as an error, which is retried after backoff; whether it had not ended before."""
-        if self._outcome.done():
-            return False
-        self._end(error(reason).of(plugin))
-        return True
+        return self._end(error(f"waiting on permit for pod: {reason}").of(plugin))
 
     def abandon(self) -> None:
-        """Nobody waits for the end any more."""
+        """End the wait without an answer: who waits for it is cancelled."""
         for timer in self._timers.values():
             timer.cancel()
         self._outcome.cancel()
@@ -95,11 +95,13 @@ class WaitingPodEntry:
     def _time_out(self, plugin: str, seconds: float) -> _TimeOut:
         return _TimeOut(self, plugin, seconds)
 
-    def _end(self, status: Status) -> None:
+    def _end(self, status: Status) -> bool:
+        if self._outcome.done():
+            return False
         for timer in self._timers.values():
             timer.cancel()
-        if not self._outcome.done():
-            self._outcome.set_result(status)
+        self._outcome.set_result(status)
+        return True
 
 
 class _TimeOut:
@@ -109,9 +111,8 @@ class _TimeOut:
         self._entry, self._plugin, self._seconds = entry, plugin, seconds
 
     def __call__(self) -> None:
-        self._entry.reject(
-            self._plugin, f"rejected due to timeout after waiting {self._seconds:g}s at plugin {self._plugin}"
-        )
+        waited = duration_of(self._seconds)
+        self._entry.reject(self._plugin, f"rejected due to timeout after waiting {waited} at plugin {self._plugin}")
 
 
 class WaitingPodMap:
@@ -135,6 +136,16 @@ class WaitingPodMap:
         """Make a pod wait from now on."""
         entry = self._entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
         return entry
+
+    def reject(self, uid: str) -> bool:
+        """Refuse a pod in nobody's name, since it was removed; whether it waited."""
+        entry = self._entries.get(uid)
+        return entry is not None and entry.reject("", "removed")
+
+    def abandon_all(self) -> None:
+        """End every wait without an answer, for the process is stopping: that is no failure of the pods."""
+        for entry in self:
+            entry.abandon()
 
     def discard(self, uid: str) -> None:
         """Let a pod wait no more, whatever its plugins say; harmless for one that does not."""

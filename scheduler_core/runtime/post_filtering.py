@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     PostFilterPlugin,
@@ -46,7 +47,8 @@ def run_post_filters(
     walk = _Walk(instance, pod)
     for plugin in instance.post_filter:
         try:
-            walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
+            code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
+            state.times.lap((Point.POST_FILTER, plugin.name, code, state.times.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -65,7 +67,8 @@ async def run_post_filters_with(
     walk = _Walk(instance, pod)
     for plugin in instance.post_filter:
         try:
-            walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
+            code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
+            state.times.lap((Point.POST_FILTER, plugin.name, code, state.times.now()))
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -111,8 +114,11 @@ class _Walk:
         self._nominated: str | None = None if instance.post_filter else ""
         self._rejection = Status(Code.UNSCHEDULABLE)
 
-    def take(self, plugin: PostFilterPlugin, answer: object) -> None:
+    def take(self, plugin: PostFilterPlugin, answer: object) -> Code:
         """Take one plugin's answer.
+
+        Returns:
+            Its code.
 
         Raises:
             PluginError: It is not of the kind that the point asks for.
@@ -131,6 +137,7 @@ class _Walk:
             self._rejection = replace(self._rejection, reasons=reasons, plugin=name)
             if result.nominated_node is not None:
                 self._nominated = result.nominated_node
+        return status.code
 
     def fail(self, plugin: PostFilterPlugin, fault: Exception) -> None:
         """One plugin raised, or answered nonsense."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Scores
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
@@ -20,6 +21,8 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import ScoreRunner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
+
+_PRE_SCORE, _SCORE, _SUCCESS = Point.PRE_SCORE, Point.SCORE, Code.SUCCESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ def run_pre_scores(
     Raises:
         PluginError: A plugin raised, or answered neither Success nor Skip.
     """
+    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_score
     for plugin in instance.pre_score:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
@@ -54,9 +58,12 @@ def run_pre_scores(
             raise
         except Exception as error:
             raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
+        lap((_PRE_SCORE, plugin.name, status.code, now()))
         if status.is_skip:
             state.skip_score.add(plugin.name)
-        elif status.code is not Code.SUCCESS:
+            continue
+        evaluated[plugin.name] += 1
+        if status.code is not Code.SUCCESS:
             raise PluginError(plugin.name, "preScore", status.message or f"answered {status.code_name}")
 
 
@@ -84,9 +91,12 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
     table = ScoreTable(np.zeros(count, dtype=np.int64))
+    lap, now, evaluated = scoring.state.times.lap, scoring.state.times.now, instance.evaluations.score
+    scored = scoring.nodes.count if isinstance(rows, slice) else count
     for plugin, weight in instance.scores:
         if plugin.name in scoring.state.skip_score:
             continue
+        evaluated[plugin.name] += scored
         try:
             raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
             _check_shape(plugin.name, raw, count)
@@ -101,6 +111,7 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
         table.totals += weighted
         if keep_parts:
             table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
+        lap((_SCORE, plugin.name, _SUCCESS, now()))
     return table
 
 
