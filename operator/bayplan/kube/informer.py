@@ -1,7 +1,7 @@
 """One kind of object, listed and then watched, delivered to a sink.
 
-Owns what is known of one resource and the stream that keeps it current. Must not know what the objects mean: it
-compares keys, UIDs and resource versions only.
+Owns what is known of one resource and the stream that keeps it current. Must not know what objects mean: it compares
+keys, UIDs and resource versions.
 
     no version --streamed or paged list--> listing --complete--> watching --connection lost--> watching (same version)
         ^                                                           |
@@ -44,7 +44,6 @@ from scheduler_core.ports import Clock
 
 _logger = logging.getLogger(__name__)
 
-_SLICE_SECONDS = 0.002  # longest decoding without letting other tasks run
 _SETTLED_SECONDS = 1.0  # a stream that lived this long, or brought an event, was not in vain
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
@@ -66,6 +65,16 @@ class Sink(Protocol[S_contra]):
 
     def on_synced(self) -> None:
         """The first full list has been delivered; called exactly once."""
+
+
+class Tap(Protocol[S_contra]):
+    """Who wants objects as they came, beside their decoded form; must not raise."""
+
+    def came(self, obj: S_contra, raw: Raw) -> None:
+        """An object is there, perhaps as before; told before the sink is. ``raw`` may be a view of a larger buffer."""
+
+    def went(self, last_known: S_contra) -> None:
+        """An object is gone; told before the sink is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +109,7 @@ class InformerOptions:
         list_seconds: Longest wait for one page.
         backoff_initial_seconds: First delay after an error.
         backoff_maximum_seconds: Longest delay after an error.
+        slice_seconds: Longest decoding without letting other tasks run, on the processor's time.
         seed: Fixes the jitter.
     """
 
@@ -109,6 +119,7 @@ class InformerOptions:
     list_seconds: float = 60.0
     backoff_initial_seconds: float = 0.2
     backoff_maximum_seconds: float = 30.0
+    slice_seconds: float = 0.002
     seed: int | None = None
 
 
@@ -139,6 +150,7 @@ class Informer(Generic[T]):
         sink_errors: Exceptions of the sink.
         last_event_time: ``clock.now()`` when the server was last heard, bookmarks included.
         last_error: The last reason for a restart and its remedy, empty after a success.
+        tap: Told of each object in its JSON, if there is one.
     """
 
     def __init__(
@@ -164,6 +176,7 @@ class Informer(Generic[T]):
         self.sink_errors = 0
         self.last_event_time = 0.0
         self.last_error = ""
+        self.tap: Tap[T] | None = None
 
     def configure(self, options: InformerOptions) -> Informer[T]:
         """Set other times and sizes; before :meth:`run`.
@@ -204,8 +217,7 @@ class Informer(Generic[T]):
 
     def _note_error(self, error: SchedulerCoreError) -> None:
         text = watch_trouble(self._resource.path, error)
-        # Once per reason: a server that is away for an hour is one line, not thousands.
-        if text != self.last_error:
+        if text != self.last_error:  # a server that is away for an hour is one line, not thousands
             level = logging.ERROR if needs_a_person(error) else logging.WARNING
             _logger.log(level, "Watch of %s is opened again: %s", self._resource.path, text)
         self.last_error = text
@@ -245,17 +257,19 @@ class Informer(Generic[T]):
             self._opened = True
             while chunk := await stream.readany():
                 self.last_event_time = clock.now()
-                slice_ends = time.perf_counter() + _SLICE_SECONDS
+                slice_ends = time.perf_counter() + self._options.slice_seconds
                 for line in splitter.feed(chunk):
                     try:
                         event = decode(line)
                     except MalformedStreamError:
                         self.decode_errors += 1
                         raise
+                    if self.tap is not None and isinstance(event, WatchEvent) and event.type != DELETED:
+                        self.tap.came(event.object, self._decoder.raw(line))
                     self._apply(event)
                     if time.perf_counter() >= slice_ends:
                         await clock.sleep(0)
-                        slice_ends = time.perf_counter() + _SLICE_SECONDS
+                        slice_ends = time.perf_counter() + self._options.slice_seconds
                 self.last_error = ""
 
     async def _list_pages(self) -> None:
@@ -281,12 +295,15 @@ class Informer(Generic[T]):
                 self.decode_errors += 1
                 raise MalformedStreamError(f"The list is not readable ({error}); it is asked for again.") from error
             self.last_event_time = self._clock.now()
-            slice_ends = time.perf_counter() + _SLICE_SECONDS
+            slice_ends = time.perf_counter() + self._options.slice_seconds
             for raw in page.items or ():
-                self._apply_listed(self._decoder.listed(raw), listed)
+                event = self._decoder.listed(raw)
+                if self.tap is not None and isinstance(event, WatchEvent):
+                    self.tap.came(event.object, raw)
+                self._apply_listed(event, listed)
                 if time.perf_counter() >= slice_ends:
                     await self._clock.sleep(0)
-                    slice_ends = time.perf_counter() + _SLICE_SECONDS
+                    slice_ends = time.perf_counter() + self._options.slice_seconds
             token = page.metadata.continue_
             if not token:
                 self._finish_list(listed, page.metadata.resource_version)
@@ -371,6 +388,8 @@ class Informer(Generic[T]):
     def _delete(self, key: str) -> None:
         old = self.known.pop(key, None)
         if old is not None:
+            if self.tap is not None:
+                self.tap.went(old)
             self._deliver(key, self._sink.on_delete, old)
 
     def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:

@@ -200,6 +200,10 @@ class ObjectDecoder(Generic[T]):
             raise MalformedStreamError(f"The watch sent what is no object ({error}); it is opened again.") from error
         return Undecodable(event.type, identity, reason)
 
+    def raw(self, line: bytes) -> Raw:
+        """The JSON of the object of a line that :meth:`line` has decoded; a view, which keeps the line alive."""
+        return self._raw_events.decode(line).object
+
     def listed(self, raw: Raw) -> WatchEvent[T] | Undecodable:
         """Decode one item of a list, as the ADDED event that it amounts to."""
         try:

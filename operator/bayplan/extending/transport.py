@@ -1,0 +1,228 @@
+"""One extender's HTTP connections: URL, TLS, time limit, and HTTP turned into bytes or an ExtenderError.
+
+Owns the aiohttp session. It must not know what is asked. Why the TLS context is made at once and the session at the
+first call: a certificate that cannot be used must refuse the profile, whereas most instances that are built to be
+judged never call.
+
+Follows kube-scheduler v1.36.3, pkg/scheduler/extender.go (``makeTransport``, ``send``), and client-go v0.36.3,
+transport/transport.go: ``enableHTTPS`` without an authority means an unverified server, and it is the URL's scheme that
+decides whether TLS is spoken at all.
+"""
+
+from __future__ import annotations
+
+import base64
+import ipaddress
+import os
+import ssl
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import aiohttp
+from yarl import URL
+
+from bayplan import __version__
+from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
+from scheduler_core.errors import ConfigError, ExtenderError, Problem
+
+_LONGEST_ANSWER_BYTES = 256 << 20
+_CHUNK_BYTES = 1 << 16
+# An extender may close an idle connection when it likes; most wait longer than this.
+_KEEP_ALIVE_SECONDS = 15.0
+
+
+class Transport:
+    """Connections to one extender, kept alive between calls.
+
+    Args:
+        extender: Its configuration.
+
+    Raises:
+        ConfigError: Its URL cannot be used, or its certificates cannot be read.
+    """
+
+    def __init__(self, extender: Extender) -> None:
+        self._extender = extender
+        self._prefix = extender.url_prefix.rstrip("/")
+        self._loopback = _is_loopback(_host(extender.url_prefix))
+        self._ssl = ssl_context(extender)
+        self._session: aiohttp.ClientSession | None = None
+        self._closed = False
+
+    async def send(self, verb: str, body: bytes, *, repeat: bool) -> bytes:
+        """Post a body.
+
+        Args:
+            verb: What follows the URL prefix.
+            body: JSON.
+            repeat: Whether to ask again when the extender had closed the connection while it was idle.
+
+        Returns:
+            The body of an answer of status 200.
+
+        Raises:
+            ExtenderError: It is away, too late, or answered another status.
+        """
+        try:
+            return await self._post(verb, body)
+        except aiohttp.ServerDisconnectedError as error:
+            if not repeat:
+                raise self._error(f"broke the connection before it answered {verb}") from error
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self._told(verb, error) from error
+        try:
+            return await self._post(verb, body)
+        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            raise self._told(verb, error) from error
+
+    async def close(self) -> None:
+        """Drop the connections."""
+        self._closed = True
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def _post(self, verb: str, body: bytes) -> bytes:
+        url = f"{self._prefix}/{verb}"
+        server_name = self._extender.tls_config.server_name if self._extender.tls_config else ""
+        async with self._opened().post(
+            URL(url),
+            data=body,
+            headers={"Content-Type": "application/json"},
+            server_hostname=server_name or None,
+        ) as response:
+            if response.status != 200:
+                raise self._error(f"failed {verb} with extender at URL {url}, code {response.status}")
+            chunks, size = [], 0
+            async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
+                size += len(chunk)
+                if size > _LONGEST_ANSWER_BYTES:
+                    raise self._error(f"answered {verb} with more than {_LONGEST_ANSWER_BYTES >> 20} MiB")
+                chunks.append(chunk)
+            return b"".join(chunks)
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._closed:
+            raise self._error("is no longer called: its profile was replaced or the scheduler is stopping")
+        if self._session is None:
+            connector = aiohttp.TCPConnector(ssl=self._ssl or True, keepalive_timeout=_KEEP_ALIVE_SECONDS)
+            self._session = aiohttp.ClientSession(
+                connector=connector,
+                timeout=aiohttp.ClientTimeout(total=self._extender.http_timeout.seconds),
+                # kube-scheduler takes a proxy from the environment too, though never to its own host.
+                trust_env=not self._loopback,
+                cookie_jar=aiohttp.DummyCookieJar(),
+                headers={"User-Agent": f"bayplan/{__version__}"},
+            )
+        return self._session
+
+    def _told(self, verb: str, error: Exception) -> ExtenderError:
+        if isinstance(error, TimeoutError):
+            return self._error(f"did not answer {verb} within {self._extender.http_timeout.seconds:g} s")
+        return self._error(f"cannot be asked to {verb}: {str(error) or type(error).__name__}")
+
+    def _error(self, reason: str) -> ExtenderError:
+        return ExtenderError(self._extender.url_prefix, reason)
+
+
+def ssl_context(extender: Extender) -> ssl.SSLContext | None:
+    """How connections to an extender are secured.
+
+    Args:
+        extender: Its configuration.
+
+    Returns:
+        The context; None for the library's own, which trusts what the system trusts.
+
+    Raises:
+        ConfigError: A file cannot be read, or is no certificate or key; paths from the extender's root.
+    """
+    config = extender.tls_config
+    if config is None and not extender.enable_https:
+        return None
+    tls = config or ExtenderTLSConfig()
+    authority = _pem(tls.ca_data, tls.ca_file, "ca")
+    # Not the default context: its strict mode asks for extensions that cluster CAs often lack and Go never asks for.
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if authority is not None:
+        text, field = authority
+        try:
+            context.load_verify_locations(cadata=text)
+        except (ssl.SSLError, ValueError) as error:
+            raise _problem(field, f"holds no certificate that can be read ({error}); give PEM") from error
+    elif tls.insecure or extender.enable_https:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_default_certs()
+    _load_client_certificate(context, tls)
+    return context
+
+
+def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig) -> None:
+    certificate, key = _pem(tls.cert_data, tls.cert_file, "cert"), _pem(tls.key_data, tls.key_file, "key")
+    if certificate is None or key is None:
+        return
+    try:
+        with _as_file(certificate[0]) as certificate_path, _as_file(key[0]) as key_path:
+            # A password is given so that nobody is asked for one on a terminal: keys must not be encrypted.
+            context.load_cert_chain(certificate_path, key_path, password="")
+    except (ssl.SSLError, ValueError) as error:
+        message = f"and its key ({key[1]}) cannot be used together: {error}; give a PEM pair that is not encrypted"
+        raise _problem(certificate[1], message) from error
+
+
+def _pem(data: str, file: str, name: str) -> tuple[str, str] | None:
+    """A PEM text and the field that it came from; data go before files, None where neither is given."""
+    if data:
+        field = f"{name}Data"
+        try:
+            return base64.b64decode(data, validate=True).decode("ascii"), field
+        except ValueError as error:
+            raise _problem(field, "is not PEM in base64; correct it") from error
+    if not file:
+        return None
+    field = f"{name}File"
+    try:
+        return Path(file).read_text(encoding="ascii"), field
+    except (OSError, ValueError) as error:
+        raise _problem(field, f"cannot be read: {error}; mount the file, or correct the path") from error
+
+
+@contextmanager
+def _as_file(text: str) -> Iterator[str]:
+    """A path under which the TLS library finds a text; in memory where the system can, since disks may be read-only."""
+    if sys.platform == "linux":
+        with os.fdopen(os.memfd_create("bayplan-tls"), "w", encoding="ascii") as memory:
+            memory.write(text)
+            memory.flush()
+            yield f"/proc/self/fd/{memory.fileno()}"
+    else:
+        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
+            file.write(text)
+            file.flush()
+            yield file.name
+
+
+def _problem(field: str, message: str) -> ConfigError:
+    return ConfigError([Problem(f"tlsConfig.{field}", message)])
+
+
+def _host(url: str) -> str:
+    try:
+        parsed = URL(url)
+    except ValueError as error:
+        raise ConfigError([Problem("urlPrefix", f"is no URL: {error}; correct it")]) from error
+    if parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError([Problem("urlPrefix", f'must begin with http:// or https:// and a host, not "{url}"')])
+    return parsed.host
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,256 @@
+"""The bodies of requests to extenders, and the reading of their answers.
+
+Owns the JSON form. It must not know how it travels, nor where the objects' JSON comes from. Why answers are read field
+by field whatever the case of their names: Go reads so, and extenders of older protocol versions answer ``nodenames``
+where newer ones answer ``NodeNames``.
+
+Source: k8s.io/kube-scheduler v0.36.3, extender/v1/types.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+from scheduler_core.ports import Binding
+
+_INT64 = Meta(ge=-(2**63), le=2**63 - 1)
+
+
+class _ListMeta(Struct, frozen=True):
+    """``metadata`` of a list that no server made: empty, but there."""
+
+
+class _NodeList(Struct, frozen=True):
+    items: list[Raw] | None
+    metadata: _ListMeta = _ListMeta()
+
+
+class _NodeArguments(Struct, frozen=True, rename="pascal"):
+    pod: Raw
+    nodes: _NodeList | None
+    node_names: Sequence[str] | None
+
+
+class _Victims(Struct, frozen=True):
+    pods: list[Raw] = msgspec.field(name="Pods")
+    violations: int = msgspec.field(name="NumPDBViolations")
+
+
+class _MetaPod(Struct, frozen=True):
+    uid: str = msgspec.field(name="UID")
+
+
+class _MetaVictims(Struct, frozen=True):
+    pods: list[_MetaPod] = msgspec.field(name="Pods")
+    violations: int = msgspec.field(name="NumPDBViolations")
+
+
+class _PreemptionArguments(Struct, frozen=True, rename="pascal"):
+    pod: Raw
+    node_name_to_victims: dict[str, _Victims] | None
+    node_name_to_meta_victims: dict[str, _MetaVictims] | None
+
+
+class _BindingArguments(Struct, frozen=True):
+    name: str = msgspec.field(name="PodName")
+    namespace: str = msgspec.field(name="PodNamespace")
+    uid: str = msgspec.field(name="PodUID")
+    node: str = msgspec.field(name="Node")
+
+
+@dataclass(frozen=True, slots=True)
+class SentVictims:
+    """Victims on a node, as they are sent.
+
+    Attributes:
+        pods: JSON of each, or its UID, as the body wants it.
+        violations: How many of them their disruption budgets do not allow.
+    """
+
+    pods: Sequence[bytes] | Sequence[str]
+    violations: int
+
+
+@dataclass(frozen=True, slots=True)
+class FilterAnswer:
+    """What a filter call came to.
+
+    Attributes:
+        node_names: From ``NodeNames``; None when it was not answered.
+        nodes: The names of ``Nodes``; None when it was not answered.
+        failed: From ``FailedNodes``.
+        unresolvable: From ``FailedAndUnresolvableNodes``.
+        error: From ``Error``; empty when all went well.
+    """
+
+    node_names: tuple[str, ...] | None = None
+    nodes: tuple[str, ...] | None = None
+    failed: Mapping[str, str] = field(default_factory=dict)
+    unresolvable: Mapping[str, str] = field(default_factory=dict)
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChosenVictims:
+    """Victims on a node, as an extender answers them.
+
+    Attributes:
+        uids: Of the pods.
+        violations: How many of them their disruption budgets do not allow.
+    """
+
+    uids: tuple[str, ...]
+    violations: int
+
+
+# -- requests -------------------------------------------------------------------------------------------------------
+
+
+def names_body(pod: bytes, node_names: Sequence[str]) -> bytes:
+    """The body of a filter or prioritize call to an extender that knows the nodes itself.
+
+    Args:
+        pod: Its JSON.
+        node_names: The candidates.
+    """
+    return msgspec.json.encode(_NodeArguments(Raw(pod), None, node_names))
+
+
+def nodes_body(pod: bytes, nodes: Sequence[bytes]) -> bytes:
+    """The body of a filter or prioritize call to an extender that must be shown the nodes.
+
+    Args:
+        pod: Its JSON.
+        nodes: The candidates, in JSON.
+    """
+    return msgspec.json.encode(_NodeArguments(Raw(pod), _NodeList([Raw(node) for node in nodes] or None), None))
+
+
+def uid_victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
+    """The body of a preempt call to an extender that knows the pods itself.
+
+    Args:
+        pod: Its JSON.
+        victims: By node name, pods as UIDs.
+    """
+    told = {
+        node: _MetaVictims([_MetaPod(str(uid)) for uid in chosen.pods], chosen.violations)
+        for node, chosen in victims.items()
+    }
+    return msgspec.json.encode(_PreemptionArguments(Raw(pod), None, told))
+
+
+def victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
+    """The body of a preempt call to an extender that must be shown the pods.
+
+    Args:
+        pod: Its JSON.
+        victims: By node name, pods in JSON.
+    """
+    told = {
+        node: _Victims([Raw(victim) for victim in chosen.pods], chosen.violations) for node, chosen in victims.items()
+    }
+    return msgspec.json.encode(_PreemptionArguments(Raw(pod), told, None))
+
+
+def binding_body(binding: Binding) -> bytes:
+    """The body of a bind call."""
+    return msgspec.json.encode(_BindingArguments(binding.name, binding.namespace, binding.uid, binding.node_name))
+
+
+# -- answers --------------------------------------------------------------------------------------------------------
+
+_Fields = dict[str, Raw]
+_FIELDS = msgspec.json.Decoder(_Fields | None)
+_FIELD_LISTS = msgspec.json.Decoder(list[_Fields | None] | None)
+_FIELD_MAPS = msgspec.json.Decoder(dict[str, _Fields] | None)
+_TEXT = msgspec.json.Decoder(str | None)
+_TEXTS = msgspec.json.Decoder(list[str] | None)
+_TEXT_MAP = msgspec.json.Decoder(dict[str, str | None] | None)
+_INTEGER = msgspec.json.Decoder(Annotated[int, _INT64] | None)
+_NULL = Raw(b"null")
+
+
+def read_filter(body: bytes) -> FilterAnswer:
+    """Read the answer of a filter call.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON or not of this form.
+    """
+    fields = _folded(_FIELDS.decode(body))
+    names = _TEXTS.decode(fields.get("nodenames", _NULL))
+    return FilterAnswer(
+        node_names=None if names is None else tuple(names),
+        nodes=_node_names(fields.get("nodes", _NULL)),
+        failed=_messages(fields.get("failednodes", _NULL)),
+        unresolvable=_messages(fields.get("failedandunresolvablenodes", _NULL)),
+        error=_text(fields.get("error", _NULL)),
+    )
+
+
+def read_scores(body: bytes) -> dict[str, int]:
+    """Read the answer of a prioritize call; scores of a host that stands there twice add up.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON or not of this form.
+    """
+    scores: dict[str, int] = {}
+    for entry in _FIELD_LISTS.decode(body) or ():
+        fields = _folded(entry)
+        host = _text(fields.get("host", _NULL))
+        scores[host] = scores.get(host, 0) + (_INTEGER.decode(fields.get("score", _NULL)) or 0)
+    return scores
+
+
+def read_victims(body: bytes) -> dict[str, ChosenVictims]:
+    """Read the answer of a preempt call, by node name.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON or not of this form.
+    """
+    told = _FIELD_MAPS.decode(_folded(_FIELDS.decode(body)).get("nodenametometavictims", _NULL)) or {}
+    chosen = {}
+    for node, entry in told.items():
+        fields = _folded(entry)
+        pods = _FIELD_LISTS.decode(fields.get("pods", _NULL)) or ()
+        uids = tuple(_text(_folded(pod).get("uid", _NULL)) for pod in pods)
+        chosen[node] = ChosenVictims(uids, _INTEGER.decode(fields.get("numpdbviolations", _NULL)) or 0)
+    return chosen
+
+
+def read_binding_error(body: bytes) -> str:
+    """Read the answer of a bind call: its error, empty when the pod is bound.
+
+    Raises:
+        msgspec.DecodeError: It is not JSON or not of this form.
+    """
+    return _text(_folded(_FIELDS.decode(body)).get("error", _NULL))
+
+
+def _folded(fields: _Fields | None) -> _Fields:
+    return {name.lower(): value for name, value in (fields or {}).items()}
+
+
+def _text(raw: Raw) -> str:
+    return _TEXT.decode(raw) or ""
+
+
+def _messages(raw: Raw) -> dict[str, str]:
+    return {name: message or "" for name, message in (_TEXT_MAP.decode(raw) or {}).items()}
+
+
+def _node_names(raw: Raw) -> tuple[str, ...] | None:
+    """The names in a NodeList; all else of the nodes is what the scheduler knows better."""
+    listed = _FIELDS.decode(raw)
+    if listed is None:
+        return None
+    names = []
+    for node in _FIELD_LISTS.decode(_folded(listed).get("items", _NULL)) or ():
+        metadata = _folded(_FIELDS.decode(_folded(node).get("metadata", _NULL)))
+        names.append(_text(metadata.get("name", _NULL)))
+    return tuple(names)
