@@ -18,7 +18,8 @@ from scheduler_core.cycle.scheduling import release
 from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Event, PodStatusPatch
-from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights, run_pre_binds
+from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights
+from scheduler_core.runtime.pre_binding import run_pre_binds
 
 log = logging.getLogger(__name__)
 
@@ -71,9 +72,10 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
             return of_status(status)
         if has_to_prepare:
             await context.suspension.over()
-        status = await run_pre_binds(instance, state, info, node_name)
-        if not status.is_success:
-            return too_late(status)
+            with context.in_pre_bind.hold(info, node_name) as held:
+                status = await run_pre_binds(instance, state, held)
+            if not status.is_success:
+                return too_late(status)
     try:
         status = await run_binds(instance, state, info, node_name)
     except WriteTimeoutError as lost:
@@ -101,8 +103,14 @@ async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTime
 
 
 def _tell_expectation(context: CycleContext, attempt: Attempt) -> None:
-    """Write the node that the pod is about to get, for those who watch while Permit or PreBind take their time."""
-    meta = attempt.info.pod.metadata
+    """Write the node that the pod is about to get, for those who watch while Permit or PreBind take their time.
+
+    A bind takes it back by itself: the API server clears the nomination of a pod that it binds.
+    """
+    pod = attempt.info.pod
+    if pod.status.nominated_node_name == attempt.node_name:
+        return
+    meta = pod.metadata
     attempt.is_node_told = True
     context.writer.patch_pod_status(
         PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name=attempt.node_name)

@@ -11,11 +11,13 @@ from datetime import datetime
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.runtime.pre_binding import PodsInPreBind
 from scheduler_core.runtime.profiles import ProfileTable
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.declared_objects import DeclaredObjects
@@ -54,6 +56,8 @@ class CycleContext:
         storage_writer: Writes volumes and claims; None where they cannot be written.
         declared: Objects of kinds that plugins declare.
         metrics: What plugins tell of themselves, by scheduler name.
+        in_pre_bind: Pods whose PreBind runs.
+        preemptions: Preemptions whose evictions are still to be issued.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
 
@@ -71,6 +75,8 @@ class CycleContext:
     storage_writer: StorageWriter | None = None
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, ProfileMetrics] = field(default_factory=dict)
+    in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
+    preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
 
     def metrics_of(self, profile: str) -> ProfileMetrics:

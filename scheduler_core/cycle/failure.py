@@ -9,6 +9,7 @@ Follows kube-scheduler v1.36.3 (``handleSchedulingFailure``).
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from dataclasses import dataclass
 
 from scheduler_core.cycle.context import Attempt, CycleContext
@@ -59,7 +60,8 @@ def of_status(status: Status) -> Failure:
         return Failure(status.message or f"plugin {status.plugin} answered {status.code_name}", is_error=True)
     message = "0/1 nodes are available:"
     if status.reasons:
-        message += " " + ", ".join(sorted(f"1 {reason}" for reason in status.reasons)) + "."
+        counts = Counter(status.reasons)
+        message += " " + ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items())) + "."
     plugins = frozenset((status.plugin,))
     return Failure(message, plugins, plugins if status.code_name == "Pending" else frozenset())
 
@@ -114,11 +116,12 @@ def _patch_status(context: CycleContext, attempt: Attempt, pod: Pod, failure: Fa
     reason = SCHEDULER_ERROR if failure.is_error else UNSCHEDULABLE
     condition = PodCondition(POD_SCHEDULED, "False", reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
+    stands = known is not None and known.says_as(condition)
     nominated = failure.nominated_node
     if nominated == pod.status.nominated_node_name and not attempt.is_node_told:
         # Had the attempt written a nomination, the pod as it was last seen might not show it yet.
         nominated = None
-    if known == condition and nominated is None:
+    if stands and nominated is None:
         return
     meta = pod.metadata
     context.writer.patch_pod_status(

@@ -13,12 +13,14 @@ from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.object_reads import ObjectKind, T
+from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.runtime.pre_binding import PodsInPreBind
 from scheduler_core.snapshot.declared_objects import KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -84,6 +86,16 @@ class PluginHandle:
     def waiting_pods(self) -> WaitingPodMap:
         """Pods that wait at Permit."""
         return self._context.waiting
+
+    @property
+    def pods_in_pre_bind(self) -> PodsInPreBind:
+        """Pods whose PreBind runs."""
+        return self._context.in_pre_bind
+
+    @property
+    def preemptions(self) -> PreemptionsUnderWay:
+        """Preemptions whose evictions are still to be issued."""
+        return self._context.preemptions
 
     @property
     def nominator(self) -> NominatedPods:

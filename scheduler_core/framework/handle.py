@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.object_reads import ObjectKind, T
+from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import Clock, ClusterWriter, PluginMetrics, StorageWriter
 from scheduler_core.snapshot.declared_objects import KindStore
@@ -36,8 +37,12 @@ class WaitingPod(Protocol):
     def allow(self, plugin: str) -> None:
         """``plugin`` allows the pod; when the last one does, it is bound."""
 
-    def reject(self, plugin: str, reason: str) -> None:
-        """``plugin`` refuses the pod; everything held for it is given back."""
+    def reject(self, plugin: str, reason: str) -> bool:
+        """``plugin`` refuses the pod; everything held for it is given back.
+
+        Returns:
+            Whether it did; False when the wait had ended already.
+        """
 
     def preempt(self, plugin: str, reason: str) -> bool:
         """End the wait in favour of another pod: everything held is given back, and the pod is tried after backoff.
@@ -54,6 +59,38 @@ class WaitingPods(Protocol):
         """The waiting pod of this UID, None if it does not wait."""
 
     def __iter__(self) -> Iterator[WaitingPod]:
+        """All of them, oldest first."""
+
+    def reject(self, uid: str) -> bool:
+        """Refuse a pod in nobody's name, as when it is removed; whether it waited."""
+
+
+class PodInPreBind(Protocol):
+    """A pod whose PreBind runs."""
+
+    @property
+    def pod(self) -> PodInfo:
+        """The pod."""
+
+    @property
+    def node_name(self) -> str:
+        """The node that is held for it."""
+
+    def cancel(self, reason: str) -> bool:
+        """Stop PreBind: everything held is given back, and the pod is tried after backoff.
+
+        Returns:
+            Whether it did; False when PreBind is over and the bind goes out.
+        """
+
+
+class PodsInPreBind(Protocol):
+    """The pods whose PreBind runs."""
+
+    def get(self, uid: str) -> PodInPreBind | None:
+        """The pod of this UID, None if its PreBind does not run."""
+
+    def __iter__(self) -> Iterator[PodInPreBind]:
         """All of them, oldest first."""
 
 
@@ -149,6 +186,14 @@ class Handle(Protocol):
     @property
     def waiting_pods(self) -> WaitingPods:
         """Pods that wait at Permit, of all profiles."""
+
+    @property
+    def pods_in_pre_bind(self) -> PodsInPreBind:
+        """Pods whose PreBind runs, of all profiles."""
+
+    @property
+    def preemptions(self) -> PreemptionsUnderWay:
+        """Preemptions whose evictions are still to be issued, of all profiles and their earlier revisions."""
 
     @property
     def nominator(self) -> Nominator:

@@ -236,6 +236,18 @@ class PodCondition(Struct, gc=False, frozen=True, rename="camel"):
     message: str = ""
     observed_generation: int = 0
 
+    def says_as(self, other: PodCondition) -> bool:
+        """Whether both say the same, be it of another generation: the API server then need not be told again.
+
+        Follows kube-scheduler v1.36.3, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).
+        """
+        return (self.type, self.status, self.reason, self.message) == (
+            other.type,
+            other.status,
+            other.reason,
+            other.message,
+        )
+
 
 class ContainerStatus(Struct, gc=False, frozen=True, rename="camel"):
     """What the kubelet says of a container: ``allocated_resources`` granted, ``resources`` in force."""

@@ -1,4 +1,4 @@
-"""PreBindPreFlight, PreBind, Bind and PostBind: the points of the binding cycle.
+"""PreBindPreFlight, Bind and PostBind: points of the binding cycle; PreBind stands in :mod:`.pre_binding`.
 
 Owns their order and the translation of faults into statuses: whatever a plugin raises here must unwind a pod and
 never end a task unseen.
@@ -42,21 +42,6 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
             # A rejection is not allowed here, so it becomes an error, too.
             return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
     return SUCCESS if anyone else SKIP
-
-
-async def run_pre_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Run PreBind until a plugin does not succeed."""
-    for plugin in instance.pre_bind:
-        if plugin.name in state.skip_pre_bind:
-            continue
-        try:
-            status = checked(await plugin.pre_bind(state, pod, node_name), Status, plugin.name, "preBind")
-        except Exception as fault:
-            return raised(plugin.name, "preBind", pod, fault)
-        state.times.lap((Point.PRE_BIND, plugin.name, status.code, state.times.now()))
-        if not status.is_success:
-            return refused(status, plugin.name, "preBind")
-    return SUCCESS
 
 
 async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:

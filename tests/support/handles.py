@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.handle import WaitingPod, WhatIf
+from scheduler_core.framework.handle import PodInPreBind, WaitingPod, WhatIf
 from scheduler_core.framework.object_reads import ObjectKind, T
+from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import StorageWriter
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
@@ -32,6 +33,25 @@ class FakeWaitingPods:
         return self.by_uid.get(uid)
 
     def __iter__(self) -> Iterator[WaitingPod]:
+        return iter(self.by_uid.values())
+
+    def reject(self, uid: str) -> bool:
+        """Refuse a pod in nobody's name."""
+        waiting = self.by_uid.get(uid)
+        return waiting is not None and waiting.reject("", "removed")
+
+
+@dataclass
+class FakePodsInPreBind:
+    """Pods that a test says to be in PreBind, by UID."""
+
+    by_uid: dict[str, PodInPreBind] = field(default_factory=dict)
+
+    def get(self, uid: str) -> PodInPreBind | None:
+        """The pod of this UID."""
+        return self.by_uid.get(uid)
+
+    def __iter__(self) -> Iterator[PodInPreBind]:
         return iter(self.by_uid.values())
 
 
@@ -100,6 +120,8 @@ class FakeHandle:
     writer: RecordingWriter = field(default_factory=RecordingWriter)
     storage_writer: StorageWriter | None = None
     waiting_pods: FakeWaitingPods = field(default_factory=FakeWaitingPods)
+    pods_in_pre_bind: FakePodsInPreBind = field(default_factory=FakePodsInPreBind)
+    preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     nominator: FakeNominator = field(default_factory=FakeNominator)
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS

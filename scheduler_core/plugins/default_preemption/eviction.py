@@ -1,6 +1,6 @@
 """Makes the victims of a preemption leave, without the cycle waiting for it.
 
-Owns which preemptions are under way; until its evictions are issued, a preemptor is kept out of the active queue::
+Owns a preemption's course; until its evictions are issued, the preemptor is kept out of the active queue::
 
                 start, victims to evict                all but the last done
     (none) ──────────────────────────▶ FIRST VICTIMS ────────────────────────▶ LAST VICTIM ──┐
@@ -16,10 +16,11 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
+from scheduler_core.errors import NotFoundError
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.preemptions import Preemption
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.plugins.default_preemption.eligibility import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusPatch
@@ -33,19 +34,8 @@ def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
     return tuple(info for info in candidate.victims if info.pod.metadata.deletion_timestamp is None)
 
 
-@dataclass(slots=True)
-class _Preemption:
-    """One that is under way; ``last`` is the last victim once its eviction is issued."""
-
-    preemptor: PodInfo
-    node_name: str
-    waiting_for: int
-    last: PodInfo | None = None
-    has_failed: bool = False
-
-
 class Evictions:
-    """Preemptions under way of one profile.
+    """What one revision of a profile evicts.
 
     Args:
         handle: The rest of the scheduler.
@@ -55,11 +45,10 @@ class Evictions:
     def __init__(self, handle: Handle, plugin: str) -> None:
         self._handle = handle
         self._plugin = plugin
-        self._under_way: dict[str, _Preemption] = {}
 
     def is_preempting(self, uid: str) -> bool:
         """Whether evictions for a pod are still to be issued."""
-        preemption = self._under_way.get(uid)
+        preemption = self._handle.preemptions.get(uid)
         if preemption is None:
             return False
         return preemption.last is None or self._still_stays(preemption.last, preemption.node_name)
@@ -76,8 +65,8 @@ class Evictions:
         victims = to_be_evicted(candidate)
         if not victims:
             return
-        preemption = _Preemption(preemptor, candidate.node_name, len(victims) - 1)
-        self._under_way[preemptor.uid] = preemption
+        preemption = Preemption(preemptor, candidate.node_name, len(victims) - 1)
+        self._handle.preemptions.begin(preemption)
         for info in self.to_be_withdrawn(preemptor, candidate):
             self._withdraw(info)
         *first, last = victims
@@ -86,7 +75,7 @@ class Evictions:
         if not first:
             self._evict_last(preemption, last)
 
-    def first_answered(self, preemption: _Preemption, last: PodInfo, fault: Exception | None) -> None:
+    def first_answered(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
         """One of the first victims is gone, or will not go."""
         preemption.waiting_for -= 1
         preemption.has_failed = preemption.has_failed or fault is not None
@@ -97,26 +86,23 @@ class Evictions:
         else:
             self._evict_last(preemption, last)
 
-    def last_answered(self, preemption: _Preemption, fault: Exception | None) -> None:
+    def last_answered(self, preemption: Preemption, fault: Exception | None) -> None:
         """The last victim is gone, or will not go."""
         preemption.has_failed = fault is not None
         self._end(preemption)
 
-    def _evict_last(self, preemption: _Preemption, last: PodInfo) -> None:
+    def _evict_last(self, preemption: Preemption, last: PodInfo) -> None:
         preemption.last = last
         self._evict(preemption, last, _LastVictim(self, preemption))
 
-    def _end(self, preemption: _Preemption) -> None:
-        uid = preemption.preemptor.uid
-        if self._under_way.get(uid) is preemption:
-            del self._under_way[uid]
+    def _end(self, preemption: Preemption) -> None:
+        self._handle.preemptions.end(preemption)
         if preemption.has_failed:
             # Nothing may ever happen that wakes it.
             self._handle.activate((preemption.preemptor,))
 
-    def _evict(self, preemption: _Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:
-        waiting = self._handle.waiting_pods.get(victim.uid)
-        if waiting is not None and waiting.preempt(self._plugin, "preempted"):
+    def _evict(self, preemption: Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:
+        if self._is_sent_back(victim):
             self._tell(preemption, victim, " (in kube-scheduler memory).")
             answered.settle(None)
             return
@@ -128,19 +114,30 @@ class Evictions:
             f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
             meta.generation,
         )
-        is_told = condition in victim.pod.status.conditions
+        is_told = any(known.says_as(condition) for known in victim.pod.status.conditions)
         deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if is_told else condition)
 
         def done(fault: Exception | None) -> None:
             if fault is None:
                 self._tell(preemption, victim)
+            elif isinstance(fault, NotFoundError):
+                log.info("pod %s was gone before it was evicted for pod %s", victim.key, preemption.preemptor.key)
+                fault = None
             else:
                 log.error("pod %s cannot be evicted for pod %s: %s", victim.key, preemption.preemptor.key, fault)
             answered.settle(fault)
 
         self._handle.writer.delete_pod(deletion, done)
 
-    def _tell(self, preemption: _Preemption, victim: PodInfo, where: str = "") -> None:
+    def _is_sent_back(self, victim: PodInfo) -> bool:
+        """Whether the victim runs nowhere yet, and its attempt could be ended instead."""
+        waiting = self._handle.waiting_pods.get(victim.uid)
+        if waiting is not None:
+            return waiting.preempt(self._plugin, "preempted")
+        binding = self._handle.pods_in_pre_bind.get(victim.uid)
+        return binding is not None and binding.cancel(f"preempted by {self._plugin}")
+
+    def _tell(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
         preemptor = preemption.preemptor
         self._handle.writer.record(
             Event(
@@ -172,7 +169,7 @@ class Evictions:
 class _FirstVictim:
     """The answer for one of the victims before the last."""
 
-    def __init__(self, evictions: Evictions, preemption: _Preemption, last: PodInfo) -> None:
+    def __init__(self, evictions: Evictions, preemption: Preemption, last: PodInfo) -> None:
         self._evictions, self._preemption, self._last = evictions, preemption, last
 
     def settle(self, fault: Exception | None) -> None:
@@ -183,7 +180,7 @@ class _FirstVictim:
 class _LastVictim:
     """The answer for the last victim."""
 
-    def __init__(self, evictions: Evictions, preemption: _Preemption) -> None:
+    def __init__(self, evictions: Evictions, preemption: Preemption) -> None:
         self._evictions, self._preemption = evictions, preemption
 
     def settle(self, fault: Exception | None) -> None:

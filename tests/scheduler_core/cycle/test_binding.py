@@ -229,7 +229,7 @@ async def test_no_permit_waits_longer_than_a_quarter_of_an_hour() -> None:
     task = await begun(made)
     made.clock.advance(15 * 60)
     assert not await task
-    assert "after waiting 900s" in made.condition.message
+    assert "after waiting 15m0s at plugin Rec" in made.condition.message
 
 
 async def test_the_told_node_is_taken_back_when_the_attempt_fails() -> None:

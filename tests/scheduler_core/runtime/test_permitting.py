@@ -76,4 +76,5 @@ async def test_preempting_ends_a_wait_as_an_error() -> None:
     assert entry.preempt("P", "preempted")
     assert not entry.preempt("P", "preempted")
     status = await waiting.wait(WEB.uid)
-    assert (status.code, status.plugin, status.message, clock.pending) == (Code.ERROR, "P", "preempted", 0)
+    assert (status.code, status.plugin, clock.pending) == (Code.ERROR, "P", 0)
+    assert status.message == "waiting on permit for pod: preempted"
