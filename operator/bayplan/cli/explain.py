@@ -15,7 +15,6 @@ import click
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
 
-_DEFAULT_SERVER = "http://127.0.0.1:10259"
 _DEFAULT_NAMESPACE = "default"
 
 
@@ -38,7 +37,7 @@ class _Question:
 @click.command(short_help="Show why a pod goes where it goes, or nowhere.")
 @click.argument("pod", required=False)
 @click.option("-n", "--namespace", help="Namespace of POD.  [default: default]")
-@click.option("--server", metavar="URL", help=f"Where the operator serves.  [default: {_DEFAULT_SERVER}]")
+@click.option("--server", metavar="URL", help="Where the operator serves.  [default: http://127.0.0.1:10259]")
 @click.option("--offline", is_flag=True, help="Read the cluster through the API server; no operator is needed.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline; as kubectl when left out.")
 @click.option("--context", "kube_context", help="With --offline: a context of the kubeconfig.")
@@ -117,6 +116,7 @@ def _answer(question: _Question, output: str) -> str:
         raise click.UsageError("--kubeconfig and --context go with --offline")
     # Not at the top: --cases must not wait for the client libraries.
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - as said
+    from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - as said
     from bayplan.explanation.rendering import RENDERERS  # noqa: PLC0415 - as said
 
     pod = sources.PodName(namespace, name)
@@ -126,7 +126,7 @@ def _answer(question: _Question, output: str) -> str:
         choice = sources.ClusterChoice(question.kubeconfig, question.kube_context)
         explanation = sources.from_api_server(choice, pod, question.seed)
     else:
-        explanation = sources.from_operator(question.server or _DEFAULT_SERVER, pod)
+        explanation = sources.from_operator(question.server or DEFAULT_SERVER, pod)
     return RENDERERS[output](explanation)
 
 

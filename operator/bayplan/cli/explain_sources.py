@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import aiohttp
 import msgspec
 
+from bayplan.cli.operator_requests import ask_operator
 from bayplan.cluster_snapshot import take_snapshot
 from bayplan.explanation.building import explain_pod
 from bayplan.explanation.model import Explanation
@@ -20,17 +20,15 @@ from bayplan.explanation.rendering import read_explanation
 from bayplan.kube.cluster_access import open_connection
 from bayplan.kube.connection import ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
-from bayplan.serving.explain import PATH, Refusal
+from bayplan.serving.explain import PATH
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from bayplan.simulation.simulation import SimulationOptions, installed_plugins, populate, simulate
-from scheduler_core.errors import ClusterWriteError, ConfigError, NotFoundError, Problem, ServerUnavailableError
+from scheduler_core.errors import ConfigError, NotFoundError, Problem
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
-
-_TIMEOUT_SECONDS = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,33 +58,8 @@ def from_operator(server: str, pod: PodName) -> Explanation:
         ServerUnavailableError: It cannot be reached, or is not ready.
         ClusterWriteError: It refuses.
     """
-    status, answer = asyncio.run(_asked(server.rstrip("/"), pod))
-    if status == 200:
-        return read_explanation(answer)
-    try:
-        text = msgspec.json.decode(answer, type=Refusal).error
-    except msgspec.DecodeError:
-        text = ""
-    if status == 404 and text:
-        raise NotFoundError(text)
-    if status == 503:
-        raise ServerUnavailableError(text or f"{server} is not ready; ask again")
-    message = text or f"HTTP {status}; is --server a Bayplan of this version?"
-    raise ClusterWriteError(f"{server}: {message}")
-
-
-async def _asked(server: str, pod: PodName) -> tuple[int, bytes]:
-    params = {"namespace": pod.namespace, "pod": pod.name}
-    timeout = aiohttp.ClientTimeout(total=_TIMEOUT_SECONDS)
-    try:
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(server + PATH, params=params) as got:
-            return got.status, await got.read()
-    except (aiohttp.ClientError, OSError, TimeoutError) as error:
-        message = (
-            f"{server} cannot be asked ({str(error) or type(error).__name__}); run kubectl port-forward to the "
-            "operator, name it with --server, or use --offline"
-        )
-        raise ServerUnavailableError(message) from error
+    answer = ask_operator(server, PATH, {"namespace": pod.namespace, "pod": pod.name}, ", or use --offline")
+    return read_explanation(answer)
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------

@@ -5,22 +5,18 @@ Owns the layout, and units as people write them. It must not know where the expl
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator, Mapping
 
 import msgspec
-import yaml
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bayplan.explanation.model import Explanation, Lack, NodeLacks, Preemption, Verdict
+from bayplan.text_output import indented_json, plain_table, text_of, yaml_of
 from scheduler_core.cycle.candidate_events import amount_text
 from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_ADD
-
-_PIPED_WIDTH = 4096
-"""Characters to a line where nobody looks: a file or grep wants one row on one line."""
 
 _STYLES = {
     Verdict.FITS: "green",
@@ -53,13 +49,12 @@ def read_explanation(answer: bytes) -> Explanation:
 
 def as_json(explanation: Explanation) -> str:
     """Give an explanation as indented JSON."""
-    return msgspec.json.format(as_bytes(explanation), indent=2).decode()
+    return indented_json(as_bytes(explanation))
 
 
 def as_yaml(explanation: Explanation) -> str:
     """Give an explanation as YAML."""
-    document = msgspec.to_builtins(explanation)
-    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=_PIPED_WIDTH)
+    return yaml_of(as_bytes(explanation))
 
 
 def as_text(explanation: Explanation) -> str:
@@ -68,14 +63,7 @@ def as_text(explanation: Explanation) -> str:
     Returns:
         Text as wide as the terminal and coloured where it is one, else plain and one row a line.
     """
-    terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else _PIPED_WIDTH, highlight=False)
-    with console.capture() as capture:
-        for number, section in enumerate(_sections(explanation)):
-            if number:
-                console.print()
-            console.print(section)
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+    return text_of(_sections(explanation))
 
 
 RENDERERS: Mapping[str, Callable[[Explanation], str]] = {"table": as_text, "json": as_json, "yaml": as_yaml}
@@ -100,7 +88,7 @@ def _sections(told: Explanation) -> Iterator[RenderableType]:
 
 
 def _rejections(told: Explanation) -> Table:
-    table = _table("PLUGIN", "NODES", "WHY")
+    table = plain_table("PLUGIN", "NODES", "WHY")
     for entry in told.rejections:
         words = "; ".join(
             f"{reason.nodes} {reason.reason}" if len(entry.reasons) > 1 and reason.nodes else reason.reason
@@ -111,7 +99,7 @@ def _rejections(told: Explanation) -> Table:
 
 
 def _nearest(nearest: tuple[NodeLacks, ...]) -> Table:
-    table = _table("NODE", "PLUGIN", "LACKS")
+    table = plain_table("NODE", "PLUGIN", "LACKS")
     for miss in nearest:
         name = miss.node
         for lack in miss.lacks:
@@ -133,7 +121,7 @@ def lack_text(lack: Lack) -> str:
 
 def _scores(told: Explanation) -> Iterator[RenderableType]:
     plugins = list(told.scores[0].plugins)
-    table = _table("PLUGIN", *(score.node for score in told.scores))
+    table = plain_table("PLUGIN", *(score.node for score in told.scores))
     for plugin in plugins:
         cells = []
         for score in told.scores:
@@ -157,16 +145,9 @@ def _preemption(plan: Preemption) -> str:
 
 
 def _unblocking(told: Explanation) -> Table:
-    table = _table("EVENT", "THEN", "BY THE HINT OF")
+    table = plain_table("EVENT", "THEN", "BY THE HINT OF")
     for entry in told.unblocking:
         place = "it" if entry.event == NODE_ADD.name else entry.fits_on
         then = f"fits on {place}" if entry.fits_on else "is tried again"
         table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins) or "any"))
-    return table
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
     return table

@@ -10,8 +10,9 @@ import aiohttp
 import pytest
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.explanation.rendering import read_explanation
-from bayplan.serving.explain import PATH, ExplainEndpoint, is_on_this_host
+from bayplan.serving.explain import PATH, ExplainEndpoint
 from bayplan.serving.health import HealthServer
+from bayplan.serving.local_callers import is_on_this_host
 from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
 
