@@ -203,10 +203,9 @@ class Scheduler:
             group.create_task(self._cycles())
 
     async def stop(self, grace_seconds: float) -> None:
-        """Let binds under way finish, cancel what still waits, and stop the timers."""
+        """Let binds under way finish, release what still waits without a word, and stop the timers."""
         tasks = set(self._binding)
-        for waiting in self.context.waiting:
-            waiting.reject("", "the scheduler is stopping")
+        self.context.waiting.abandon_all()
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace_seconds)
             for task in late:

@@ -293,6 +293,18 @@ async def test_stop_gives_back_what_waits() -> None:
     assert journal.plugins_at("unreserve") == ["Rec"]
 
 
+async def test_stop_is_no_failure_of_the_pods_that_wait() -> None:
+    """Nothing is written about them, and no timer is left: the next process takes them up."""
+    made = rig([recorder("Rec", Journal(answers={"Rec.permit": waits(600)}))])
+    made.add(node("n0"), WEB)
+    async with made.running():
+        await made.until(lambda: len(made.context.waiting) == 1)
+    await made.scheduler.stop(5)
+    assert made.writer.events == []
+    assert [patch.condition for patch in made.writer.patches] == [None]
+    assert (len(made.context.waiting), made.clock.pending) == (0, 0)
+
+
 async def test_stop_cancels_binds_that_take_too_long() -> None:
     """The process must end."""
     made, writer = slow_rig()
