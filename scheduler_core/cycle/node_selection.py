@@ -8,6 +8,7 @@ change a decision.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 
@@ -19,7 +20,8 @@ from scheduler_core.cycle.nominated import judge_with_nominated_pods
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
-from scheduler_core.framework.status import Status
+from scheduler_core.framework.status import Status, unresolvable
+from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
     decode_verdict,
@@ -33,6 +35,9 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 MIN_FEASIBLE_NODES = 100
 _MIN_PERCENTAGE = 5
+_NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
+_FIRST_TOLD = NARROWED - 1
+"""The verdict of the first status that extenders gave; further ones go down from here."""
 _MIXER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
@@ -63,7 +68,7 @@ class Feasible:
 
 
 def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool = False) -> Feasible:
-    """Run PreFilter and Filter.
+    """Run PreFilter and Filter; extenders are not asked.
 
     Args:
         context: The shared parts.
@@ -75,49 +80,131 @@ def find_feasible(context: CycleContext, attempt: Attempt, *, everywhere: bool =
         NoNodesError: There are no nodes.
         PluginError: A plugin raised, or answered what its point does not allow.
     """
-    nodes, state, info = context.cache.columns, attempt.state, attempt.info
-    if nodes.count == 0:
-        raise NoNodesError
-    pre_filter = run_pre_filters(attempt.instance, state, info, nodes)
-    narrowed = narrowed_status(pre_filter.narrowing)
+    search = Search(context, attempt)
+    if search.is_rejected:
+        return search.ended(_NO_ROWS)
+    nominated = search.nominated()
+    if len(nominated):
+        return search.ended(nominated, nominated_only=True)
+    return search.ended(search.rows(everywhere=everywhere))
 
-    def decode(verdict: int) -> Status:
-        return narrowed if verdict == NARROWED else decode_verdict(attempt.instance, state, info, verdict)
 
-    diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, decode)
-    diagnosis.rejected_by.update(pre_filter.narrowing)
-    if not pre_filter.status.is_success:
-        diagnosis.pre_filter = pre_filter.status
-        _note_rejection(diagnosis, pre_filter.status)
-        return Feasible(np.empty(0, dtype=np.intp), diagnosis)
-    promised = judge_with_nominated_pods(attempt.instance, state, info, nodes, context.queue.nominator)
-    own_row = nodes.row_of(info.pod.status.nominated_node_name) if info.pod.status.nominated_node_name else NO_ROW
-    own_verdict = 0
-    if own_row != NO_ROW:
-        own = np.array([own_row], dtype=np.intp)
-        own_verdict = int(_merge(run_filters(attempt.instance, state, info, nodes, own), own, promised)[0])
-        if not own_verdict:
-            return Feasible(own, diagnosis, nominated_only=True, node_names=pre_filter.node_names)
-    rows: Rows = ALL_ROWS
-    if pre_filter.node_names is not None:
-        named = sorted(row for name in pre_filter.node_names if (row := nodes.row_of(name)) != NO_ROW)
-        rows = np.array(named, dtype=np.intp)
-        diagnosis.verdicts[:] = NARROWED
-    verdicts = _merge(run_filters(attempt.instance, state, info, nodes, rows), rows, promised)
-    diagnosis.verdicts[rows] = verdicts
-    feasible = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
-    limit = None if everywhere else _limit(context, attempt, nodes.count if isinstance(rows, slice) else len(rows))
-    if limit is not None:
-        feasible = _first_in_order(context, diagnosis, rows, limit)
-    if not len(feasible):
-        if own_verdict and pre_filter.node_names is not None:
-            # The nominated node was looked at first: it keeps its own reason, and the plugin that rejected it is named
-            # beside those that narrowed the search, as the reference's diagnosis has it.
-            diagnosis.verdicts[own_row] = own_verdict
-            narrowed = narrowed_status(tuple({*pre_filter.narrowing, decode(own_verdict).plugin}))
-        for status, _ in diagnosis.counted():
-            _note_rejection(diagnosis, status)
-    return Feasible(feasible, diagnosis, node_names=pre_filter.node_names)
+class Search:
+    """One pod's way to its feasible nodes, step by step, so that extenders can be asked between the steps.
+
+    Attributes:
+        diagnosis: Why not elsewhere; whole when the search has :meth:`ended`.
+        is_rejected: Whether PreFilter rejected the pod as a whole, so that no node is to be looked at.
+    """
+
+    def __init__(self, context: CycleContext, attempt: Attempt) -> None:
+        """Run PreFilter.
+
+        Raises:
+            NoNodesError: There are no nodes.
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        nodes, state, info = context.cache.columns, attempt.state, attempt.info
+        if nodes.count == 0:
+            raise NoNodesError
+        self._context, self._attempt = context, attempt
+        self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
+        self._narrowed = narrowed_status(outcome.narrowing)
+        self._told: list[Status] = []
+        self._own_row, self._own_verdict = NO_ROW, 0
+        self._promised: dict[int, int] = {}
+        self.diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, self._decode)
+        self.diagnosis.rejected_by.update(outcome.narrowing)
+        self.is_rejected = not outcome.status.is_success
+        if self.is_rejected:
+            self.diagnosis.pre_filter = outcome.status
+            _note_rejection(self.diagnosis, outcome.status)
+        else:
+            self._promised = judge_with_nominated_pods(attempt.instance, state, info, nodes, context.queue.nominator)
+
+    def _decode(self, verdict: int) -> Status:
+        if verdict == NARROWED:
+            return self._narrowed
+        if verdict <= _FIRST_TOLD:
+            return self._told[_FIRST_TOLD - verdict]
+        return decode_verdict(self._attempt.instance, self._attempt.state, self._attempt.info, verdict)
+
+    def _judge(self, rows: Rows) -> Verdicts:
+        attempt, nodes = self._attempt, self._context.cache.columns
+        return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._promised)
+
+    def nominated(self) -> NDArray[np.intp]:
+        """The row of the pod's nominated node, if it has one that fits; else no row.
+
+        Raises:
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        name = self._attempt.info.pod.status.nominated_node_name
+        self._own_row = self._context.cache.columns.row_of(name) if name else NO_ROW
+        if self._own_row == NO_ROW:
+            return _NO_ROWS
+        own = np.array([self._own_row], dtype=np.intp)
+        self._own_verdict = int(self._judge(own)[0])
+        return _NO_ROWS if self._own_verdict else own
+
+    def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
+        """Rows of nodes that fit, ascending; with ``everywhere``, whatever percentage is set.
+
+        Raises:
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        nodes, diagnosis, names = self._context.cache.columns, self.diagnosis, self._pre_filter.node_names
+        rows: Rows = ALL_ROWS
+        if names is not None:
+            named = sorted(row for name in names if (row := nodes.row_of(name)) != NO_ROW)
+            rows = np.array(named, dtype=np.intp)
+            diagnosis.verdicts[:] = NARROWED
+        diagnosis.verdicts[rows] = self._judge(rows)
+        candidates = nodes.count if isinstance(rows, slice) else len(rows)
+        limit = None if everywhere else _limit(self._context, self._attempt, candidates)
+        if limit is not None:
+            return _first_in_order(self._context, diagnosis, rows, limit)
+        return np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
+
+    def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
+        """What was found, with a whole diagnosis if it is nothing."""
+        diagnosis, narrowing = self.diagnosis, self._pre_filter.narrowing
+        if not len(rows) and not self.is_rejected:
+            if self._own_verdict and self._pre_filter.node_names is not None:
+                # The nominated node was looked at first: it keeps its own reason, and the plugin that rejected it is
+                # named beside those that narrowed the search, as the reference's diagnosis has it.
+                diagnosis.verdicts[self._own_row] = self._own_verdict
+                own = self._decode(self._own_verdict)
+                self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
+            for status, _ in diagnosis.counted():
+                _note_rejection(diagnosis, status)
+        return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
+
+    def turned_away(self, rejections: Mapping[str, Status]) -> Feasible:
+        """What was found when extenders have left none of the nodes that fit.
+
+        A node that nobody said anything of, not looked at or left out without a word, is beyond preemption's help.
+
+        Args:
+            rejections: What extenders said, by node name, also of nodes that they were not asked about.
+        """
+        found, nodes, diagnosis = self.ended(_NO_ROWS), self._context.cache.columns, self.diagnosis
+        silent = nodes.alive & ((diagnosis.verdicts == 0) | ~diagnosis.evaluated)
+        is_narrowed = self._pre_filter.node_names is not None
+        diagnosis.verdicts[silent] = NARROWED if is_narrowed else self._verdict(unresolvable())
+        diagnosis.evaluated = nodes.alive
+        for name, status in rejections.items():
+            row = nodes.row_of(name)
+            if row != NO_ROW:
+                diagnosis.verdicts[row] = self._verdict(status)
+        diagnosis.rejected_by.add(EXTENDER)
+        return found
+
+    def _verdict(self, status: Status) -> int:
+        """A verdict below those of plugins that stands for a status."""
+        if status not in self._told:
+            self._told.append(status)
+        return _FIRST_TOLD - self._told.index(status)
 
 
 def _note_rejection(diagnosis: Diagnosis, status: Status) -> None:
@@ -149,7 +236,7 @@ def _limit(context: CycleContext, attempt: Attempt, candidates: int) -> int | No
         percentage = context.percentage_of_nodes_to_score
     if percentage is None or percentage >= 100:
         return None
-    if not attempt.instance.scores:
+    if not attempt.instance.scores and not attempt.instance.extenders_judge_nodes:
         return 1
     if candidates < MIN_FEASIBLE_NODES:
         return None
@@ -200,11 +287,12 @@ def select_node(context: CycleContext, attempt: Attempt, feasible: Feasible) -> 
     rows = feasible.rows
     row = int(rows[0])
     if len(rows) > 1:
-        row = _best(context, attempt, rows, score_feasible(context, attempt, rows).totals)
+        row = best_row(context, attempt, rows, score_feasible(context, attempt, rows).totals)
     return context.cache.columns.node_name(row)
 
 
-def _best(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
+def best_row(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
+    """The row of the highest total, int64 per row; ties are settled by the seed."""
     tied = rows[np.flatnonzero(totals == totals.max())]
     if len(tied) == 1:
         return int(tied[0])

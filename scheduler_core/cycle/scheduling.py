@@ -33,6 +33,18 @@ def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
     Returns:
         The attempt, whose pod is assumed on a node and is to be bound; None if it failed or was not to be made.
     """
+    attempt = begin(context, queued)
+    if attempt is None:
+        return None
+    try:
+        failure = _decide(context, attempt)
+    except Exception as error:
+        failure = failure_of(attempt, error)
+    return conclude(context, attempt, failure)
+
+
+def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
+    """Begin an attempt; None if none is to be made, and the pod is then taken care of."""
     instance = context.profiles.get(queued.profile)
     if instance is None:
         context.queue.failed(queued)
@@ -41,16 +53,21 @@ def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
         context.queue.done(queued.uid)
         return None
     instance.begin()
-    attempt = Attempt(queued, queued.info, instance, context.clock.now())
-    try:
-        failure = _decide(context, attempt)
-    except NoNodesError as error:
-        failure = Failure(str(error))
-    except SchedulerCoreError as error:
-        failure = Failure(str(error), is_error=True)
-    except Exception as error:
-        log.exception("scheduling pod %s failed in the scheduler itself", attempt.info.key)
-        failure = Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
+    return Attempt(queued, queued.info, instance, context.clock.now())
+
+
+def failure_of(attempt: Attempt, error: Exception) -> Failure:
+    """The failure that an exception stands for."""
+    if isinstance(error, NoNodesError):
+        return Failure(str(error))
+    if isinstance(error, SchedulerCoreError):
+        return Failure(str(error), is_error=True)
+    log.error("scheduling pod %s failed in the scheduler itself", attempt.info.key, exc_info=error)
+    return Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
+
+
+def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -> Attempt | None:
+    """End the cycle: hand the attempt on to its binding cycle, or give back what it holds and tell why."""
     if failure is None:
         return attempt
     release(context, attempt)
@@ -76,7 +93,7 @@ def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
     if not len(feasible.rows):
         return no_fit(feasible.diagnosis, _run_post_filters(context, attempt, feasible.diagnosis))
     node_name = select_node(context, attempt, feasible)
-    return _hold(context, attempt, node_name)
+    return hold(context, attempt, node_name)
 
 
 def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
@@ -90,7 +107,7 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
     return outcome.nominated_node
 
 
-def _hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
+def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
     """Assume, reserve and permit; what is held when that fails is released by the caller."""
     context.cache.assume(attempt.info, node_name)
     attempt.node_name = node_name

@@ -15,11 +15,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from scheduler_core.config.plugin_args import read_args
+from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.framework.cluster_events import EventRegistration
+from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.extension_points import (
     BindPlugin,
     FilterPlugin,
@@ -38,6 +38,7 @@ from scheduler_core.framework.extension_points import (
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unknown_config_problem
 from scheduler_core.framework.registry import Registry
+from scheduler_core.runtime.extenders import EXTENDER, ExtenderRunner
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
 
 log = logging.getLogger(__name__)
@@ -106,14 +107,32 @@ class FrameworkInstance:
         }
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)
+        self.extenders: tuple[ExtenderRunner, ...] = ()
         self._in_flight = 0
         self._retired = False
         self._closed = False
+        self._on_close: Callable[[], None] | None = None
 
     @property
     def name(self) -> str:
         """The scheduler name that the profile serves."""
         return self.config.scheduler_name
+
+    def call_extenders(self, extenders: tuple[ExtenderRunner, ...], on_close: Callable[[], None]) -> None:
+        """Let extenders take part from now on; before the instance is live.
+
+        Args:
+            extenders: In calling order. Any event may help a pod that they reject, since they cannot tell.
+            on_close: Called once, when the instance is closed.
+        """
+        self.extenders = extenders
+        self.registrations[EXTENDER] = (EventRegistration(EVERY_EVENT),)
+        self._on_close = on_close
+
+    @property
+    def extenders_judge_nodes(self) -> bool:
+        """Whether any extender filters or scores, so that one node that fits is not enough to end a search."""
+        return any(each.config.filter_verb or each.config.prioritize_verb for each in self.extenders)
 
     @property
     def in_flight(self) -> int:
@@ -155,6 +174,8 @@ class FrameworkInstance:
                 plugin.close()
             except Exception:
                 log.exception("plugin %s of profile %s failed to close; it is dropped", plugin.name, self.name)
+        if self._on_close is not None:
+            self._on_close()
 
 
 HandleFactory = Callable[[str], Handle]
@@ -208,8 +229,20 @@ def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -
             problems += error.problems
             continue
         if name in enabled:
-            plugin_args[name] = read
+            plugin_args[name] = _without_ignored(read, config)
     return ProfilePlan(config, config.revision(), resolved, plugin_args, tuple(problems))
+
+
+def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel | None:
+    """NodeResourcesFit leaves alone what extenders say, in the place of what its args say.
+
+    Follows kube-scheduler v1.36.3, ``pkg/scheduler/scheduler.go`` (``buildExtenders``).
+    """
+    if not isinstance(args, NodeResourcesFitArgs):
+        return args
+    managed = [resource for extender in config.extenders for resource in extender.managed_resources]
+    ignored = tuple(resource.name for resource in managed if resource.ignored_by_scheduler)
+    return args.model_copy(update={"ignored_resources": ignored}) if ignored else args
 
 
 def build_instance(

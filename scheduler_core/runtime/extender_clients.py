@@ -1,0 +1,86 @@
+"""The clients of extenders: made with an instance, closed with it.
+
+Owns which clients are open. Must not know what they speak. Why closing is a task: an instance ends in the middle of a
+synchronous step, with its last pod, and giving up connections takes time.
+
+    made with an instance ──the instance is closed──▶ closing ──▶ closed
+
+What is open when the scheduler stops is closed then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.ports import ExtenderClient
+from scheduler_core.runtime.extenders import ExtenderRunner, in_calling_order
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+log = logging.getLogger(__name__)
+
+MakeClient = Callable[[str, Extender], ExtenderClient]
+"""Makes a client from the scheduler name of a profile and one of its extenders."""
+
+
+class ExtenderClients:
+    """All clients that are open.
+
+    Args:
+        make_client: Makes one.
+    """
+
+    def __init__(self, make_client: MakeClient) -> None:
+        self._make = make_client
+        self._open: set[ExtenderClient] = set()
+        self._closing: set[asyncio.Task[None]] = set()
+
+    def attach(self, instance: FrameworkInstance) -> None:
+        """Give a new instance its extenders.
+
+        Raises:
+            ConfigError: A client cannot be made; the instance is closed.
+        """
+        runners, problems = [], []
+        for index, config in enumerate(instance.config.extenders):
+            try:
+                client = self._make(instance.name, config)
+            except Exception as fault:
+                message = f"the extender cannot be called: {fault}; correct it or take it out"
+                problems.append(Problem(f"extenders[{index}]", message))
+                continue
+            self._open.add(client)
+            runners.append(ExtenderRunner(config, client))
+        instance.call_extenders(in_calling_order(runners), lambda: self._release(runner.client for runner in runners))
+        if problems:
+            instance.retire()
+            raise ConfigError(problems)
+
+    async def close(self) -> None:
+        """Close all that are open, and wait for those that are being closed."""
+        self._release(list(self._open))
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _release(self, clients: Iterable[ExtenderClient]) -> None:
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            # Nothing runs, so nothing was connected; what is left is closed at the end.
+            return
+        for client in clients:
+            if client in self._open:
+                self._open.discard(client)
+                task = loop.create_task(_closed(client))
+                self._closing.add(task)
+                task.add_done_callback(self._closing.discard)
+
+
+async def _closed(client: ExtenderClient) -> None:
+    try:
+        await client.close()
+    except Exception:
+        log.exception("the client of an extender failed to close; it is dropped")
