@@ -236,6 +236,11 @@ class Scheduler:
             await context.clock.sleep(0)
 
     @property
+    def binding_count(self) -> int:
+        """Binding cycles under way, those that wait at Permit included."""
+        return len(self._binding)
+
+    @property
     def _binds_under_way(self) -> int:
         return len(self._binding) - len(self.context.waiting)
 

@@ -57,6 +57,7 @@ class WaitingPodEntry:
         self.node_name = node_name
         self.since = clock.now()
         self._outcome: asyncio.Future[Status] = asyncio.get_running_loop().create_future()
+        self._deadlines = {plugin: self.since + seconds for plugin, seconds in waits.items()}
         self._timers: dict[str, Timer] = {
             plugin: clock.call_later(seconds, self._time_out(plugin, seconds)) for plugin, seconds in waits.items()
         }
@@ -64,6 +65,10 @@ class WaitingPodEntry:
     def pending_plugins(self) -> list[str]:
         """The plugins that have not allowed the pod yet."""
         return list(self._timers)
+
+    def deadlines(self) -> dict[str, float]:
+        """The plugins that have not allowed the pod yet, with the clock's time at which each one's patience ends."""
+        return {plugin: self._deadlines[plugin] for plugin in self._timers}
 
     def allow(self, plugin: str) -> None:
         """``plugin`` allows the pod; the last one ends the wait."""
