@@ -229,6 +229,60 @@ class ExtenderClient(Protocol):
         """Drop connections; called once, after the last attempt of the instance that it belongs to."""
 
 
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """One extension point of a cycle; times are the clock's, ``status`` is a status code's name."""
+
+    name: str
+    started: float
+    ended: float
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
+class CycleTrace:
+    """A cycle that is over.
+
+    Attributes:
+        kind: ``scheduling`` or ``binding``.
+        namespace: The pod's.
+        pod: The pod's name.
+        profile: The scheduler name.
+        revision: The profile's revision.
+        node: The node that was chosen, "" for none.
+        result: ``scheduled`` (of a scheduling cycle: it goes on to binding), ``unschedulable`` or ``error``.
+        started: The clock's seconds.
+        ended: The clock's seconds.
+        stages: Its extension points, in order.
+    """
+
+    kind: str
+    namespace: str
+    pod: str
+    profile: str
+    revision: str
+    node: str
+    result: str
+    started: float
+    ended: float
+    stages: tuple[Stage, ...]
+
+
+class Tracer(Protocol):
+    """Is told of every cycle when it is over; must return at once."""
+
+    def tell(self, trace: CycleTrace, follows: object) -> object:
+        """Take a cycle.
+
+        Args:
+            trace: The cycle.
+            follows: What was returned for the scheduling cycle that a binding cycle follows, None for none.
+
+        Returns:
+            Anything by which a later cycle is joined to this one.
+        """
+
+
 class Watchdog(Protocol):
     """Interrupts a plugin that takes longer than its time budget while nothing else can run."""
 

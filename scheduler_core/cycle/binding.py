@@ -60,22 +60,26 @@ async def _try_to_bind(context: CycleContext, attempt: Attempt) -> Failure | Non
 async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
     waits = context.waiting.get(info.uid) is not None
-    if instance.pre_bind or waits:
+    has_to_prepare = False
+    if instance.pre_bind:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
         if status.code is Code.ERROR:
             return of_status(status)
         has_to_prepare = status.is_success
-        if has_to_prepare or waits:
-            _tell_expectation(context, attempt)
+    if has_to_prepare or waits:
+        _tell_expectation(context, attempt)
+    if waits:
         status = await context.waiting.wait(info.uid)
         if not status.is_success:
             return of_status(status)
-        if has_to_prepare:
-            await context.suspension.over()
-            with context.in_pre_bind.hold(info, node_name) as held:
-                status = await run_pre_binds(instance, state, held)
-            if not status.is_success:
-                return too_late(status)
+    # Who is rejected from here on backs off whatever happened, so nothing need be kept for it.
+    context.queue.end_recording(info.uid)
+    if has_to_prepare:
+        await context.suspension.over()
+        with context.in_pre_bind.hold(info, node_name) as held:
+            status = await run_pre_binds(instance, state, held)
+        if not status.is_success:
+            return too_late(status)
     try:
         status = await run_binds(instance, state, info, node_name)
     except WriteTimeoutError as lost:

@@ -8,12 +8,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
+from scheduler_core.cycle.slow_cycles import SlowCycles
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
@@ -56,6 +58,9 @@ class CycleContext:
         storage_writer: Writes volumes and claims; None where they cannot be written.
         declared: Objects of kinds that plugins declare.
         metrics: What plugins tell of themselves, by scheduler name.
+        measures: What the scheduler itself costs and does.
+        slow_cycles: Tells of cycles that take too long.
+        tracer: Is told of every cycle; None for nobody.
         in_pre_bind: Pods whose PreBind runs.
         preemptions: Preemptions whose evictions are still to be issued.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
@@ -75,6 +80,9 @@ class CycleContext:
     storage_writer: StorageWriter | None = None
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)
     metrics: dict[str, ProfileMetrics] = field(default_factory=dict)
+    measures: Measures = field(default_factory=Measures)
+    slow_cycles: SlowCycles = field(default_factory=SlowCycles)
+    tracer: Tracer | None = None
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
@@ -100,6 +108,9 @@ class Attempt:
         started: The clock's time.
         node_name: The chosen node, "" until there is one.
         is_node_told: Whether the chosen node was written to the pod as its nomination.
+        feasible_count: Nodes on which the pod fits, once that is known.
+        is_sampled: Whether its plugins' times are counted.
+        trace: What the tracer gave for the scheduling cycle.
     """
 
     queued: QueuedPod
@@ -109,3 +120,6 @@ class Attempt:
     state: CycleState = field(default_factory=CycleState)
     node_name: str = ""
     is_node_told: bool = False
+    feasible_count: int = 0
+    is_sampled: bool = False
+    trace: object = None

@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import attempt_failed
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.model.pod import Pod, PodCondition
@@ -34,7 +35,7 @@ class Failure:
         rejected_by: Plugins that turned the pod away; empty for errors.
         pending_on: Of those, the ones that answered Pending.
         is_error: Whether it is an error rather than a rejection.
-        nominated_node: The node to be promised; "" takes a promise back, None leaves it.
+        nominated_node: The node to be promised; "" takes a promise back, None leaves what the pod's status says.
     """
 
     message: str
@@ -82,6 +83,7 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
     """Tell why, and let the pod wait again, unless it is bound or gone meanwhile."""
     queued, profile = attempt.queued, attempt.instance.name
     record = context.record(profile)
+    attempt_failed(context, attempt, is_error=failure.is_error)
     if failure.is_error:
         record.errors += 1
         record.last_error = f"{attempt.info.key}: {failure.message}"
@@ -93,10 +95,7 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
         context.queue.done(queued.uid)
         return
     queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
-    if failure.nominated_node:
-        context.queue.nominator.nominate(queued.info, failure.nominated_node)
-    elif failure.nominated_node is not None:
-        context.queue.nominator.withdraw(queued.uid)
+    context.queue.nominator.decide(queued.info, failure.nominated_node)
     pod = queued.info.pod
     context.queue.failed(queued)
     context.writer.record(

@@ -1,0 +1,98 @@
+"""What is told of a cycle when it is over: its numbers, a word if it was slow, its spans.
+
+Owns the order of telling, for scheduling and for binding cycles alike. It must not change how an attempt goes on:
+whoever runs the cycle calls it at the end and forgets it.
+"""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
+from scheduler_core.cycle.slow_cycles import CycleSubject, stages_of
+from scheduler_core.framework.cycle_times import CycleTimes, Point
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Status
+from scheduler_core.ports import CycleTrace, Stage
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+
+def begin_attempt(context: CycleContext, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
+    """Begin an attempt, and its scheduling cycle's times with it."""
+    times = CycleTimes(context.clock.now)
+    attempt = Attempt(queued, queued.info, instance, times.started, is_sampled=context.measures.next_is_sampled())
+    attempt.state.times = times
+    return attempt
+
+
+def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") -> None:
+    """Tell of a scheduling cycle.
+
+    Args:
+        context: The shared parts.
+        attempt: The attempt.
+        result: How the attempt ended, if it did; empty if it goes on to its binding cycle.
+    """
+    times, measures = attempt.state.times, context.measures
+    searched = measures.cycle_ended(attempt.instance.name, times, is_sampled=attempt.is_sampled)
+    measures.algorithm.observe(searched - times.started)
+    ended = times.points[-1][2] if times.points else times.now()
+    if ended - times.started >= context.slow_cycles.seconds:
+        info, profile = attempt.info, attempt.instance.name
+        subject = CycleSubject(info.key, profile, context.cache.columns.count, attempt.feasible_count)
+        context.slow_cycles.tell(subject, times, ended)
+    if context.tracer is not None:
+        attempt.trace = _trace(context, attempt, "scheduling", result or SCHEDULED)
+
+
+def begin_binding(context: CycleContext, attempt: Attempt) -> None:
+    """Begin the times of an attempt's binding cycle."""
+    attempt.state.times = CycleTimes(context.clock.now)
+
+
+def permit_waited(context: CycleContext, attempt: Attempt, status: Status) -> None:
+    """Tell of a wait at Permit that is over."""
+    times = attempt.state.times
+    begun = times.points[-1][2] if times.points else times.started
+    now = times.now()
+    times.point((Point.WAIT_ON_PERMIT, status.code, now))
+    context.measures.permit_waited(status.code, now - begun)
+
+
+def binding_ended(context: CycleContext, attempt: Attempt, result: str) -> None:
+    """Tell of a binding cycle."""
+    context.measures.cycle_ended(attempt.instance.name, attempt.state.times, is_sampled=attempt.is_sampled)
+    if context.tracer is not None:
+        _trace(context, attempt, "binding", result)
+
+
+def pod_bound(context: CycleContext, attempt: Attempt) -> None:
+    """Tell of an attempt that succeeded; the durations include its binding cycle."""
+    measures, queued = context.measures, attempt.queued
+    now = context.clock.now()
+    measures.attempt_ended(attempt.instance.name, SCHEDULED, now - attempt.started)
+    measures.pod_bound(queued.attempts, now - queued.first_attempt)
+
+
+def attempt_failed(context: CycleContext, attempt: Attempt, *, is_error: bool) -> None:
+    """Tell of an attempt that failed, in whichever cycle."""
+    result = ERROR if is_error else UNSCHEDULABLE
+    context.measures.attempt_ended(attempt.instance.name, result, context.clock.now() - attempt.started)
+
+
+def _trace(context: CycleContext, attempt: Attempt, kind: str, result: str) -> object:
+    times, info = attempt.state.times, attempt.info
+    assert context.tracer is not None
+    stages = tuple(Stage(each.name, each.started, each.ended, each.code.name) for each in stages_of(times))
+    trace = CycleTrace(
+        kind,
+        info.pod.metadata.namespace,
+        info.pod.metadata.name,
+        attempt.instance.name,
+        attempt.instance.revision,
+        attempt.node_name,
+        result,
+        times.started,
+        times.now(),
+        stages,
+    )
+    return context.tracer.tell(trace, attempt.trace)
