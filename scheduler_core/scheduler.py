@@ -21,6 +21,7 @@ from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
+from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.cycle.settling import settle_overdue
@@ -32,6 +33,7 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Watchdog
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
+from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
@@ -96,6 +98,8 @@ class Scheduler:
         self._rules: dict[str, QueueingRules] = {}
         self._queue_sort: tuple[str, str] | None = None
         self._watchdog: Watchdog | None = None
+        self._extender_clients: ExtenderClients | None = None
+        self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache()
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
         self.context = CycleContext(
@@ -126,6 +130,14 @@ class Scheduler:
         """Let ``watchdog`` interrupt the plugins of instances that are built from now on, if they are not built in."""
         self._watchdog = watchdog
 
+    def call_extenders_with(self, make_client: MakeClient) -> None:
+        """Let extenders take part in instances that are built from now on; without this they are not called.
+
+        Args:
+            make_client: Makes a client from the scheduler name and the extender; it is closed with its instance.
+        """
+        self._extender_clients = ExtenderClients(make_client)
+
     # -- profiles -----------------------------------------------------------------------------------------------
 
     def build(self, config: ProfileConfig) -> FrameworkInstance:
@@ -147,6 +159,8 @@ class Scheduler:
         handle.attach(instance)
         if self._watchdog is not None:
             watch_over(instance, self.registry, self._watchdog)
+        if self._extender_clients is not None and plan.config.extenders:
+            self._extender_clients.attach(instance)
         return instance
 
     def activate(self, instances: Iterable[FrameworkInstance]) -> None:
@@ -200,10 +214,11 @@ class Scheduler:
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flush())
             group.create_task(self._settle())
-            group.create_task(self._cycles())
+            self._cycling = group.create_task(self._cycles())
 
     async def stop(self, grace_seconds: float) -> None:
         """Let binds under way finish, release what still waits without a word, and stop the timers."""
+        await self._end_suspended_cycle()
         tasks = set(self._binding)
         self.context.waiting.abandon_all()
         if tasks:
@@ -211,7 +226,15 @@ class Scheduler:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
+        if self._extender_clients is not None:
+            await self._extender_clients.close()
         self.context.queue.close()
+
+    async def _end_suspended_cycle(self) -> None:
+        """No cycle begins any more, and one that waits for an extender gives its pod back."""
+        if self.context.suspension.is_on and self._cycling is not None:
+            self._cycling.cancel()
+            await asyncio.wait((self._cycling,))
 
     async def until_idle(self) -> None:
         """Wait until no pod can be tried and no bind is under way: what simulation and tests call the end."""
@@ -228,10 +251,17 @@ class Scheduler:
                 queued = context.queue.pop()
                 if queued is None:
                     break
-                attempt = schedule(context, queued)
+                instance = context.profiles.get(queued.profile)
+                if instance is not None and instance.extenders:
+                    attempt = await schedule_with_extenders(context, queued)
+                else:
+                    attempt = schedule(context, queued)
                 if attempt is not None:
                     self._start_binding(attempt)
                 if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
+                    break
+                if context.suspension.is_awaited:
+                    # Those who wait for the end of the suspended cycle come before the next one.
                     break
             await context.clock.sleep(0)
 

@@ -15,10 +15,11 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
 from scheduler_core.cycle.scheduling import release
-from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
+from scheduler_core.errors import ClusterWriteError, ExtenderError, WriteTimeoutError
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
-from scheduler_core.ports import Event, PodStatusPatch
+from scheduler_core.ports import Binding, Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights
+from scheduler_core.runtime.extenders import binder_of
 from scheduler_core.runtime.pre_binding import run_pre_binds
 
 log = logging.getLogger(__name__)
@@ -80,15 +81,37 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
             status = await run_pre_binds(instance, state, held)
         if not status.is_success:
             return too_late(status)
-    try:
-        status = await run_binds(instance, state, info, node_name)
-    except WriteTimeoutError as lost:
-        status = await _read_outcome(context, attempt, lost)
+    status = await _write_bind(context, attempt)
     return None if status.is_success else too_late(status)
 
 
-async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTimeoutError) -> Status:
-    """Find out what became of a bind whose answer was lost; the node stays held until it is known.
+async def _write_bind(context: CycleContext, attempt: Attempt) -> Status:
+    """Bind the pod, by an extender where one does that for this pod.
+
+    An extender that may be ignored leaves the pod to the Bind plugins when it fails, and is then known not to have
+    bound it: there, two binds of one pod would meet.
+    """
+    instance, info, node_name = attempt.instance, attempt.info, attempt.node_name
+    binder = binder_of(instance.extenders, info.pod)
+    if binder is not None:
+        meta = info.pod.metadata
+        try:
+            await binder.client.bind(Binding(meta.namespace, meta.name, meta.uid, node_name))
+        except ExtenderError as fault:
+            status = await _read_outcome(context, attempt, fault)
+            if status.is_success or not binder.config.ignorable:
+                return status
+            log.warning("pod %s is bound without an extender that may be ignored: %s", info.key, fault)
+        else:
+            return SUCCESS
+    try:
+        return await run_binds(instance, attempt.state, info, node_name)
+    except WriteTimeoutError as lost:
+        return await _read_outcome(context, attempt, lost)
+
+
+async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTimeoutError | ExtenderError) -> Status:
+    """Find out what became of a bind whose answer was lost or unclear; the node stays held until it is known.
 
     Giving the node back on a guess would overcommit it, if the guess is wrong.
     """
@@ -103,7 +126,8 @@ async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTime
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name == node_name:
         return SUCCESS
-    return error(f"the pod was read and is not bound to node {node_name}, after its bind was not answered: {lost}")
+    how = "failed" if isinstance(lost, ExtenderError) else "was not answered"
+    return error(f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}")
 
 
 def _tell_expectation(context: CycleContext, attempt: Attempt) -> None:
