@@ -19,9 +19,10 @@ from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.node_selection import Feasible, Search, best_row, score_feasible
 from scheduler_core.cycle.scheduling import begin, conclude, failure_of, hold, release
 from scheduler_core.errors import ExtenderError
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.framework.status import Status
+from scheduler_core.framework.status import Code, Status
 from scheduler_core.runtime.extenders import PreemptionConsultation, run_extender_filters, run_extender_scores
 from scheduler_core.runtime.post_filtering import run_post_filters_with
 
@@ -88,12 +89,15 @@ async def _left_by_extenders(
     nodes = context.cache.columns
     names = [nodes.node_name(row) for row in rows.tolist()]
     left = await run_extender_filters(attempt.instance.extenders, attempt.info, names, rejections)
+    _extenders_ended(attempt)
     return rows if left is names else np.array(sorted({nodes.row_of(name) for name in left}), dtype=np.intp)
 
 
 async def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
     consultation = PreemptionConsultation(attempt.instance.extenders, context.cache.columns)
     outcome = await run_post_filters_with(attempt.instance, attempt.state, attempt.info, diagnosis, consultation)
+    times = attempt.state.times
+    times.point((Point.POST_FILTER, outcome.status.code, times.now()))
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -104,8 +108,14 @@ async def _select_node(context: CycleContext, attempt: Attempt, rows: NDArray[np
         totals = score_feasible(context, attempt, rows).totals
         names = [nodes.node_name(each) for each in rows.tolist()]
         totals = totals + await run_extender_scores(attempt.instance.extenders, attempt.info, names)
+        _extenders_ended(attempt)
         row = best_row(context, attempt, rows, totals)
     return nodes.node_name(row)
+
+
+def _extenders_ended(attempt: Attempt) -> None:
+    times = attempt.state.times
+    times.point((Point.EXTENDERS, Code.SUCCESS, times.now()))
 
 
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)

@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
-from scheduler_core.framework.status import Status, unresolvable
+from scheduler_core.framework.status import Code, Status, unresolvable
 from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
@@ -109,6 +110,7 @@ class Search:
             raise NoNodesError
         self._context, self._attempt = context, attempt
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
+        state.times.point((Point.PRE_FILTER, outcome.status.code, state.times.now()))
         self._narrowed = narrowed_status(outcome.narrowing)
         self._told: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
@@ -145,6 +147,7 @@ class Search:
             return _NO_ROWS
         own = np.array([self._own_row], dtype=np.intp)
         self._own_verdict = int(self._judge(own)[0])
+        self._filter_ended()
         return _NO_ROWS if self._own_verdict else own
 
     def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
@@ -163,12 +166,20 @@ class Search:
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)
         if limit is not None:
-            return _first_in_order(self._context, diagnosis, rows, limit)
-        return np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
+            fitting = _first_in_order(self._context, diagnosis, rows, limit)
+        else:
+            fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
+        self._filter_ended()
+        return fitting
+
+    def _filter_ended(self) -> None:
+        times = self._attempt.state.times
+        times.point((Point.FILTER, Code.SUCCESS, times.now()))
 
     def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
         """What was found, with a whole diagnosis if it is nothing."""
         diagnosis, narrowing = self.diagnosis, self._pre_filter.narrowing
+        self._attempt.feasible_count = len(rows)
         if not len(rows) and not self.is_rejected:
             if self._own_verdict and self._pre_filter.node_names is not None:
                 # The nominated node was looked at first: it keeps its own reason, and the plugin that rejected it is
@@ -271,11 +282,14 @@ def score_feasible(
     Raises:
         PluginError: A plugin raised, or answered what its point does not allow.
     """
-    nodes = context.cache.columns
+    nodes, times = context.cache.columns, attempt.state.times
     asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
     run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
+    times.point((Point.PRE_SCORE, Code.SUCCESS, times.now()))
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
-    return run_scores(attempt.instance, scoring, keep_parts=keep_parts)
+    table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
+    times.point((Point.SCORE, Code.SUCCESS, times.now()))
+    return table
 
 
 def select_node(context: CycleContext, attempt: Attempt, feasible: Feasible) -> str:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
 from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
+from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE, end_broken_point
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
@@ -53,11 +56,12 @@ def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
         context.queue.done(queued.uid)
         return None
     instance.begin()
-    return Attempt(queued, queued.info, instance, context.clock.now())
+    return begin_attempt(context, queued, instance)
 
 
 def failure_of(attempt: Attempt, error: Exception) -> Failure:
     """The failure that an exception stands for."""
+    end_broken_point(attempt.state.times, error)
     if isinstance(error, NoNodesError):
         return Failure(str(error))
     if isinstance(error, SchedulerCoreError):
@@ -69,8 +73,10 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
 def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -> Attempt | None:
     """End the cycle: hand the attempt on to its binding cycle, or give back what it holds and tell why."""
     if failure is None:
+        scheduling_ended(context, attempt)
         return attempt
     release(context, attempt)
+    scheduling_ended(context, attempt, ERROR if failure.is_error else UNSCHEDULABLE)
     handle_failure(context, attempt, failure)
     return None
 
@@ -103,6 +109,8 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
         The node to be promised; "" takes a promise back, None leaves it.
     """
     outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, context.cache.columns, diagnosis)
+    times = attempt.state.times
+    times.point((Point.POST_FILTER, outcome.status.code, times.now()))
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -112,10 +120,13 @@ def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | N
     context.cache.assume(attempt.info, node_name)
     attempt.node_name = node_name
     context.queue.nominator.withdraw(attempt.info.uid)
+    times = attempt.state.times
     status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
+    times.point((Point.RESERVE, status.code, times.now()))
     waits: dict[str, float] = {}
     if status.is_success:
         status, waits = run_permit(attempt.instance, attempt.state, attempt.info, node_name)
+        times.point((Point.PERMIT, status.code, times.now()))
     if status.code is Code.WAIT:
         context.waiting.add(attempt.info, node_name, waits)
         return None
@@ -128,5 +139,6 @@ def release(context: CycleContext, attempt: Attempt) -> None:
         return
     context.waiting.discard(attempt.info.uid)
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+    attempt.state.times.point((Point.UNRESERVE, Code.SUCCESS, attempt.state.times.now()))
     context.cache.forget(attempt.info)
     attempt.node_name = ""

@@ -25,18 +25,22 @@ class Point(IntEnum):
     POST_FILTER = 2
     PRE_SCORE = 3
     SCORE = 4
-    RESERVE = 5
-    PERMIT = 6
-    UNRESERVE = 7
-    PRE_BIND_PRE_FLIGHT = 8
-    WAIT_ON_PERMIT = 9
-    PRE_BIND = 10
-    BIND = 11
-    POST_BIND = 12
-    PRE_ENQUEUE = 13
+    EXTENDERS = 5
+    RESERVE = 6
+    PERMIT = 7
+    UNRESERVE = 8
+    PRE_BIND_PRE_FLIGHT = 9
+    WAIT_ON_PERMIT = 10
+    PRE_BIND = 11
+    BIND = 12
+    POST_BIND = 13
+    PRE_ENQUEUE = 14
 
 
-LAST_OF_ALGORITHM = Point.SCORE
+NO_EXTENSION_POINTS = (Point.EXTENDERS, Point.WAIT_ON_PERMIT)
+"""Stages of a cycle in which no plugin is run; extenders also filter."""
+
+LAST_OF_ALGORITHM = Point.EXTENDERS
 """Up to here a cycle searches a node; what follows holds it."""
 
 LABELS = (
@@ -45,6 +49,7 @@ LABELS = (
     "PostFilter",
     "PreScore",
     "Score",
+    "Extenders",
     "Reserve",
     "Permit",
     "Unreserve",
@@ -55,7 +60,7 @@ LABELS = (
     "PostBind",
     "PreEnqueue",
 )
-"""What kube-scheduler's metrics call the points, by number; WaitOnPermit is none there."""
+"""What kube-scheduler's metrics call the points, by number."""
 
 Lap = tuple[Point, str, Code, float]
 """A plugin has been run: where, its name, what it answered, and when it was done (the clock's seconds)."""
