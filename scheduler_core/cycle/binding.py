@@ -12,10 +12,13 @@ from __future__ import annotations
 import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import begin_binding, binding_ended, permit_waited, pod_bound
 from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
+from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.scheduling import release
 from scheduler_core.errors import ClusterWriteError, ExtenderError, WriteTimeoutError
+from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights
@@ -34,6 +37,7 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
     Returns:
         Whether the pod was bound. Never raises but when its task is cancelled, and then has released the pod.
     """
+    begin_binding(context, attempt)
     try:
         failure = await _try_to_bind(context, attempt)
         # What follows changes what a cycle reads that waits for an extender.
@@ -61,9 +65,10 @@ async def _try_to_bind(context: CycleContext, attempt: Attempt) -> Failure | Non
 async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     instance, state, info, node_name = attempt.instance, attempt.state, attempt.info, attempt.node_name
     waits = context.waiting.get(info.uid) is not None
-    has_to_prepare = False
+    has_to_prepare, times = False, state.times
     if instance.pre_bind:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
+        times.point((Point.PRE_BIND_PRE_FLIGHT, status.code, times.now()))
         if status.code is Code.ERROR:
             return of_status(status)
         has_to_prepare = status.is_success
@@ -71,6 +76,7 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         _tell_expectation(context, attempt)
     if waits:
         status = await context.waiting.wait(info.uid)
+        permit_waited(context, attempt, status)
         if not status.is_success:
             return of_status(status)
     # Who is rejected from here on backs off whatever happened, so nothing need be kept for it.
@@ -79,9 +85,11 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         await context.suspension.over()
         with context.in_pre_bind.hold(info, node_name) as held:
             status = await run_pre_binds(instance, state, held)
+        times.point((Point.PRE_BIND, status.code, times.now()))
         if not status.is_success:
             return too_late(status)
     status = await _write_bind(context, attempt)
+    times.point((Point.BIND, status.code, times.now()))
     return None if status.is_success else too_late(status)
 
 
@@ -155,7 +163,10 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     note = f"Successfully assigned {pod.key} to {attempt.node_name}"
     teller = attempt.instance.name
     context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=teller))
+    pod_bound(context, attempt)
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
+    attempt.state.times.point((Point.POST_BIND, Code.SUCCESS, attempt.state.times.now()))
+    binding_ended(context, attempt, SCHEDULED)
     attempt.instance.end()
 
 
@@ -166,6 +177,7 @@ def _unwind(context: CycleContext, attempt: Attempt, failure: Failure) -> None:
     """
     pod, node_name = attempt.info.pod, attempt.node_name
     release(context, attempt)
+    binding_ended(context, attempt, ERROR if failure.is_error else UNSCHEDULABLE)
     if failure.is_error:
         tell_departure(context, pod, node_name)
         handle_failure(context, attempt, failure)
