@@ -40,6 +40,7 @@ from scheduler_core.framework.plugin_sets import ResolvedPlugins, resolve, unkno
 from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.extenders import EXTENDER, ExtenderRunner
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
+from scheduler_core.runtime.registrations import registrations_of
 
 log = logging.getLogger(__name__)
 
@@ -101,7 +102,7 @@ class FrameworkInstance:
         self.bind = at("bind", BindPlugin)  # type: ignore[type-abstract]  # as above
         self.post_bind = at("postBind", PostBindPlugin)  # type: ignore[type-abstract]  # as above
         self.registrations: dict[str, tuple[EventRegistration, ...]] = {
-            name: tuple(plugin.events_to_register())
+            name: registrations_of(plugin)
             for name, plugin in plugins.items()
             if isinstance(plugin, _REJECTING)
         }
