@@ -1,0 +1,237 @@
+"""What happens to a pod, its node or its scheduler while the binding cycle is at each of its stages."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import ClassVar
+
+import msgspec
+import pytest
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.cycle.binding import bind
+from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import BindPlugin, PermitPlugin, PermitResult, PreBindPlugin
+from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import BARE, plugin_set, profile, rig
+
+POD = pod("web", requests={"cpu": "3"})
+OTHER = pod("other", requests={"cpu": "2"})
+UID = POD.metadata.uid
+STAGES = ("permit", "preBind", "bind")
+
+
+class Gate(PermitPlugin, PreBindPlugin, BindPlugin):
+    """Waits at one point of the binding cycle until the test lets it go on."""
+
+    name = "Gate"
+    at: ClassVar[str]
+    opened: ClassVar[asyncio.Event]
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        return PermitResult(Status(Code.WAIT), 60) if self.at == "permit" else PermitResult()
+
+    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        return SUCCESS if self.at == "preBind" else SKIP
+
+    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        await self.opened.wait()
+        return SUCCESS
+
+    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
+        if self.at == "bind":
+            await self.opened.wait()
+        return SKIP
+
+
+class Stage:
+    """A pod whose binding cycle stands at a point, on a node that it nearly fills; another pod waits for room."""
+
+    def __init__(self, at: str) -> None:
+        Gate.at, Gate.opened = at, asyncio.Event()
+        self.journal = Journal()
+        names = ("Gate", "Rec", "NodeResourcesFit", *BARE)
+        plugins = Plugins(multi_point=plugin_set(*names))
+        self.made = rig([Gate, recorder("Rec", self.journal)], defaults=plugins)
+        self.made.add(node("n0"), POD)
+
+    async def begin(self) -> None:
+        attempt = self.made.decide()
+        assert attempt is not None
+        self.task = asyncio.create_task(bind(self.made.context, attempt))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not self.task.done()
+        self.made.add(OTHER)
+        assert self.made.decide() is None
+        assert self.made.place(OTHER) == "unschedulable"
+
+    async def go_on(self) -> bool:
+        """Let the pod pass the point; whether it is bound in the end."""
+        Gate.opened.set()
+        waiting = self.made.context.waiting.get(UID)
+        if waiting is not None:
+            waiting.allow("Gate")
+        return await self.task
+
+    @property
+    def held(self) -> list[int]:
+        """Pods by node row, as cycles count them."""
+        columns = self.made.context.cache.columns
+        return [int(count) for count in columns.pod_count[columns.alive]]
+
+    @property
+    def said(self) -> list[str]:
+        """What was written about the pod's failure."""
+        return [event.note for event in self.made.writer.events if event.regarding.name == "web"]
+
+
+async def begun(at: str) -> Stage:
+    stage = Stage(at)
+    await stage.begin()
+    return stage
+
+
+def ending(one: Pod) -> Pod:
+    """The pod, kept by a finalizer while it is being deleted."""
+    metadata = msgspec.structs.replace(one.metadata, deletion_timestamp=datetime(2026, 1, 1, tzinfo=UTC))
+    return msgspec.structs.replace(one, metadata=metadata)
+
+
+@pytest.mark.parametrize("at", STAGES)
+async def test_a_pod_that_is_deleted(at: str) -> None:
+    """Its place is free at once, what is reserved for it is given back, and nothing is said about it."""
+    stage = await begun(at)
+    made = stage.made
+    made.writer.fail_binds([NotFoundError("the pod is gone")])
+    made.scheduler.feed.pod_deleted(POD)
+    assert stage.held == [0]
+    assert made.place(OTHER) == "backoff"
+    assert not await stage.go_on()
+    assert stage.journal.plugins_at("unreserve") == ["Rec"]
+    assert (made.place(POD), stage.said, stage.held) == ("", [], [0])
+    assert (made.writer.attempted == []) is (at == "permit")
+    made.queue.close()
+    assert made.clock.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "place", "held", "said"),
+    [
+        pytest.param("permit", "unschedulable", [1], "0/1 nodes are available: 1 removed.", id="permit"),
+        pytest.param(
+            "preBind", "errorBackoff", [0], 'plugin "DefaultBinder" failed at bind: it is being deleted', id="preBind"
+        ),
+        pytest.param(
+            "bind", "errorBackoff", [0], 'plugin "DefaultBinder" failed at bind: it is being deleted', id="bind"
+        ),
+    ],
+)
+async def test_a_pod_whose_deletion_begins(at: str, place: str, held: list[int], said: str) -> None:
+    """A wait ends; later its place is free at once, since its bind will be refused. It is not tried again."""
+    stage = await begun(at)
+    made = stage.made
+    made.writer.fail_binds([ConflictError("it is being deleted")])
+    made.scheduler.feed.pod_updated(POD, ending(POD))
+    assert (stage.held, made.place(OTHER)) == (held, "backoff")
+    assert not await stage.go_on()
+    assert (stage.held, made.place(POD), stage.said) == ([0], place, [said])
+    made.queue.activate([UID])
+    while made.queue.find(UID) is not None:
+        made.decide()
+    assert stage.said[1:] == ["skip schedule deleting pod: default/web"]
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+async def test_a_pod_that_changes(at: str) -> None:
+    """The attempt goes on with the pod as it was; should it fail, the next one sees it as it is."""
+    stage = await begun(at)
+    made = stage.made
+    newer = pod("web", requests={"cpu": "3"}, labels={"new": "yes"})
+    made.writer.fail_binds([ConflictError("no")])
+    made.scheduler.feed.pod_updated(POD, newer)
+    assert not await stage.go_on()
+    queued = made.queue.find(UID)
+    assert queued is not None
+    assert (queued.info.pod, stage.held) == (newer, [0])
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+@pytest.mark.parametrize("is_bound", [pytest.param(True, id="bound"), pytest.param(False, id="fails")])
+async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
+    """The pod is kept for it until its bind is answered; a node that comes back has what was bound, and only that."""
+    stage = await begun(at)
+    made = stage.made
+    if not is_bound:
+        made.writer.fail_binds([ConflictError("no")])
+    made.scheduler.feed.node_deleted(node("n0"))
+    assert await stage.go_on() is is_bound
+    assert made.context.cache.assumed_count == int(is_bound)
+    made.add(node("n0"))
+    assert stage.held == [int(is_bound)]
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+async def test_a_profile_that_is_replaced(at: str) -> None:
+    """The attempt ends by the revision by which it began, which is closed then."""
+    stage = await begun(at)
+    made = stage.made
+    made.serve(profile())
+    assert stage.journal.plugins_at("close") == []
+    assert await stage.go_on()
+    assert stage.journal.plugins_at("close") == ["Rec"]
+    assert made.bound == {"web": "n0"}
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+async def test_a_profile_that_is_withdrawn(at: str) -> None:
+    """The attempt ends; the pod waits for the profile to be served again."""
+    stage = await begun(at)
+    made = stage.made
+    made.writer.fail_binds([ConflictError("no")])
+    made.scheduler.withdraw("default-scheduler")
+    assert not await stage.go_on()
+    assert (made.place(POD), stage.held) == ("parked", [0])
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+async def test_a_scheduler_that_stops(at: str) -> None:
+    """What is held is given back, and nothing is said: a restart is no failure of the pod."""
+    stage = await begun(at)
+    made = stage.made
+    if at == "permit":
+        await made.scheduler.stop(0)
+    else:
+        stage.task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await stage.task
+    assert (stage.held, stage.said, len(made.context.waiting), len(made.context.in_pre_bind)) == ([0], [], 0, 0)
+    assert stage.journal.plugins_at("unreserve") == ["Rec"]
+    made.queue.close()
+    assert made.clock.pending == 0
+
+
+@pytest.mark.parametrize(
+    ("at", "kept"),
+    [pytest.param("permit", True, id="permit"), pytest.param("preBind", False, id="preBind")],
+)
+async def test_events_are_kept_until_permit_is_passed(at: str, kept: bool) -> None:
+    """After it a pod that fails is retried whatever happened, so a long PreBind costs no memory."""
+    stage = await begun(at)
+    made = stage.made
+    made.scheduler.feed.node_added(node("n1"))
+    assert bool(made.queue.in_flight_events()) is kept
+    assert await stage.go_on()
+    assert made.queue.in_flight_events() == {}
+    made.queue.close()
