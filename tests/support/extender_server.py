@@ -1,0 +1,185 @@
+"""An extender on loopback: real HTTP or HTTPS, recording what it is asked, answering as a test has written down.
+
+Owns the server, in a thread of its own, so that tests with and without a loop use it alike. It must not know what a
+good answer is: tests write bad ones on purpose.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from aiohttp import web
+
+from hack.controlplane.probes import LOOPBACK
+from tests.support.certificates import Pair
+
+Json = Any
+Rule = Callable[[Json], "Json | Reply"]
+
+
+@dataclass(frozen=True)
+class Call:
+    """A request as it arrived.
+
+    Attributes:
+        verb: What followed the prefix.
+        body: Decoded.
+        headers: With names in lower case.
+        connection: The client's port, which tells connections apart.
+    """
+
+    verb: str
+    body: Json
+    headers: dict[str, str]
+    connection: int
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer that is not just JSON of status 200.
+
+    Attributes:
+        body: Bytes as they are.
+        status: HTTP status.
+        headers: Added to the answer's.
+        held: Do not answer while it is not set.
+        disconnect: Break the connection instead.
+    """
+
+    body: bytes = b""
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    held: threading.Event | None = None
+    disconnect: bool = False
+
+
+class ExtenderServer:
+    """The server; a context manager.
+
+    Args:
+        pair: Its certificate and key, for HTTPS.
+        trusted: Path of an authority that must have signed the client's certificate; None asks for none.
+        directory: Where the certificate can be written.
+
+    Attributes:
+        calls: Every request, in order of arrival.
+        rules: What to answer, by verb; a verb without one is answered with 404.
+        port: Where it listens; the same one when it is started again.
+    """
+
+    def __init__(self, pair: Pair | None = None, directory: Path | None = None, trusted: Path | None = None) -> None:
+        self.calls: list[Call] = []
+        self.rules: dict[str, Rule] = {}
+        self.port = 0
+        self._ssl: ssl.SSLContext | None = None
+        if pair is not None:
+            assert directory is not None
+            self._ssl = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._ssl.load_cert_chain(*pair.write(directory, "server"))
+            if trusted is not None:
+                self._ssl.load_verify_locations(trusted)
+                self._ssl.verify_mode = ssl.CERT_REQUIRED
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._stop = asyncio.Event()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"{'https' if self._ssl else 'http'}://{LOOPBACK}:{self.port}"
+
+    def of(self, verb: str) -> list[Json]:
+        """The bodies that came for a verb."""
+        return [call.body for call in self.calls if call.verb == verb]
+
+    def start(self) -> None:
+        """Start to listen; also after :meth:`stop`."""
+        listening = threading.Event()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve(listening)), daemon=True)
+        self._thread.start()
+        assert listening.wait(10), "the extender server does not start"
+
+    def stop(self) -> None:
+        """Break all connections and listen no more; harmless when it does not."""
+        if self._thread is not None:
+            assert self._loop is not None
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+            self._thread = None
+
+    async def _serve(self, listening: threading.Event) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        app = web.Application(client_max_size=1 << 28)
+        app.router.add_post("/{verb:.*}", self._handle)
+        runner = web.AppRunner(app, shutdown_timeout=0.1)
+        await runner.setup()
+        site = web.TCPSite(runner, LOOPBACK, self.port, ssl_context=self._ssl, reuse_address=True)
+        await site.start()
+        self.port = runner.addresses[0][1]
+        listening.set()
+        await self._stop.wait()
+        await runner.cleanup()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        verb = request.match_info["verb"]
+        body = await request.read()
+        assert request.transport is not None
+        port = request.transport.get_extra_info("peername")[1]
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        self.calls.append(Call(verb, json.loads(body) if body else None, headers, port))
+        rule = self.rules.get(verb)
+        if rule is None:
+            return web.Response(status=404)
+        answer = rule(self.calls[-1].body)
+        if not isinstance(answer, Reply):
+            return web.json_response(answer)
+        if answer.held is not None:
+            await asyncio.to_thread(answer.held.wait, 30)
+        if answer.disconnect:
+            request.transport.close()
+        return web.Response(body=answer.body, status=answer.status, headers=answer.headers)
+
+
+def names_of(body: Json) -> list[str]:
+    """The candidates of a filter or prioritize call, however they were sent."""
+    if body["NodeNames"] is not None:
+        return list(body["NodeNames"])
+    return [node["metadata"]["name"] for node in body["Nodes"]["items"] or ()]
+
+
+def keeps(*names: str) -> Rule:
+    """A filter that leaves these nodes, answered in the form that it was asked in; the others fail."""
+
+    def rule(body: Json) -> Json:
+        left = [name for name in names_of(body) if name in names]
+        failed = {name: "not licensed" for name in names_of(body) if name not in names}
+        if body["NodeNames"] is not None:
+            return {"NodeNames": left, "FailedNodes": failed}
+        items = [node for node in body["Nodes"]["items"] or () if node["metadata"]["name"] in names]
+        return {"Nodes": {"items": items}, "FailedNodes": failed}
+
+    return rule
+
+
+def scores(**by_name: int) -> Rule:
+    """A prioritize call's scores; 0 for others. Names are given with ``_`` for ``-``."""
+    known = {name.replace("_", "-"): score for name, score in by_name.items()}
+    return lambda body: [{"Host": name, "Score": known.get(name, 0)} for name in names_of(body)]
