@@ -38,7 +38,7 @@ from bayplan.kube.watch_stream import (
     Undecodable,
     WatchEvent,
 )
-from bayplan.kube.watch_trouble import needs_a_person, watch_trouble
+from bayplan.kube.watch_trouble import WatchOutages, watch_trouble
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
 
@@ -161,6 +161,7 @@ class Informer(Generic[T]):
         self._decoder = ObjectDecoder(kind)
         self._sink = sink
         self._clock = clock
+        self._outages = WatchOutages(clock)
         self.configure(InformerOptions())
         self._listing: set[str] | None = None
         self._use_streamed_list = True
@@ -187,6 +188,15 @@ class Informer(Generic[T]):
         self._options = options
         self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
         self._random = random.Random(options.seed)
+        return self
+
+    def tell(self, outages: WatchOutages) -> Informer[T]:
+        """Share the account of outages with other informers; before :meth:`run`.
+
+        Returns:
+            This informer.
+        """
+        self._outages = outages
         return self
 
     async def run(self) -> None:
@@ -216,11 +226,8 @@ class Informer(Generic[T]):
                 await self._clock.sleep(self._backoff.next_delay())
 
     def _note_error(self, error: SchedulerCoreError) -> None:
-        text = watch_trouble(self._resource.path, error)
-        if text != self.last_error:  # a server that is away for an hour is one line, not thousands
-            level = logging.ERROR if needs_a_person(error) else logging.WARNING
-            _logger.log(level, "Watch of %s is opened again: %s", self._resource.path, text)
-        self.last_error = text
+        self._outages.broke(self._resource.path, error)
+        self.last_error = watch_trouble(self._resource.path, error)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
         if not self.resource_version and self._use_streamed_list:
@@ -255,6 +262,7 @@ class Informer(Generic[T]):
         clock, decode = self._clock, self._decoder.line
         async with self._connection.stream(self._resource.path, tuple(params), self._options.idle_seconds) as stream:
             self._opened = True
+            self._outages.opened(self._resource.path)
             while chunk := await stream.readany():
                 self.last_event_time = clock.now()
                 slice_ends = time.perf_counter() + self._options.slice_seconds

@@ -1,0 +1,82 @@
+"""The kinds of fault, and how often each one took effect.
+
+Owns the list, so that one that never happens any more is seen: it stays in the table with a share of 0. A fault is
+counted when it takes effect, not when it is planned.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+FAULTS: dict[str, str] = {
+    "watch stalled": "events of one kind were held back for seconds",
+    "watch reordered": "an event was delivered before an older one of another kind",
+    "watch dropped": "a watch's connection broke",
+    "watch ended": "the server ended a watch in order",
+    "watch expired": "a watch was answered by 410 and everything was listed again",
+    "server away": "no request was answered for seconds",
+    "throttled": "a request was answered by 429",
+    "bind refused": "5xx, and the pod was not bound",
+    "bind failed after it happened": "5xx, and the pod was bound",
+    "bind lost before it happened": "the connection broke, and the pod was not bound",
+    "bind lost after it happened": "the connection broke, and the pod was bound",
+    "bind unanswered": "the time was up before the bind was answered, which happened all the same",
+    "bind conflict without reason": "409, and the pod was not bound",
+    "bind conflict with a rival": "409, for another scheduler was faster",
+    "bind slow": "a bind took seconds",
+    "read failed": "a pod could not be read",
+    "patch failed": "a status could not be patched",
+    "deletion failed": "a victim could not be deleted at the first try",
+    "pod deleted half-way": "a pod was deleted while its attempt was under way",
+    "node deleted under a pod": "a node was deleted while a pod was being bound to it",
+    "rival bound": "another scheduler bound a pending pod",
+    "rival overcommitted": "another scheduler put more on a node than it can hold",
+    "operator killed": "the process ended at once, and another one began",
+    "operator stopped": "the process ended in order, and another one began",
+    "profile swapped": "a profile was replaced while it had pods",
+    "profile refused": "an edit of a profile was not valid",
+    "profile withdrawn": "a profile went away and came back",
+    "permit allowed late": "a pod waited at Permit and was allowed",
+    "permit rejected": "a pod was rejected at Permit, or while it waited there",
+    "permit timed out": "nobody answered for a pod at Permit",
+    "reserve refused": "a Reserve plugin did not succeed",
+    "pre-bind failed": "a PreBind plugin failed",
+    "pre-bind turned away": "a PreBind plugin answered Unschedulable",
+    "plugin raised": "a plugin raised an exception",
+    "node came": "a node was added",
+    "node went": "a node was deleted",
+    "node shrank": "a node's allocatable resources were cut",
+    "node cordoned or tainted": "a node became unschedulable, or was tainted",
+    "node relabelled": "a node's labels changed",
+    "pod changed": "a waiting pod's labels, tolerations or requests changed",
+    "gate lifted": "a pod's last scheduling gate was removed",
+    "pod created anew": "a pod was deleted, and another one of its name was created at once",
+    "evicted": "a victim was deleted by preemption",
+    "ended slowly": "a deleted pod took seconds to end",
+    "volume changed under a pod": "a volume could not be bound or made as planned",
+}
+"""What each kind means."""
+
+
+class FaultCounts:
+    """Counts of one run."""
+
+    def __init__(self) -> None:
+        self.by_name: Counter[str] = Counter()
+
+    def add(self, name: str) -> None:
+        """A fault took effect.
+
+        Raises:
+            KeyError: The name is not on the list.
+        """
+        if name not in FAULTS:
+            raise KeyError(f'fault "{name}" is not on the list; add it to FAULTS')
+        self.by_name[name] += 1
+
+
+def shares(counts: Iterable[Mapping[str, int]]) -> dict[str, float]:
+    """In which part of the runs each kind occurred, 0 to 1, in the order of the list."""
+    runs = list(counts)
+    return {name: sum(1 for run in runs if run.get(name)) / max(1, len(runs)) for name in FAULTS}

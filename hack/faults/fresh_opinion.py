@@ -1,0 +1,76 @@
+"""What a scheduler that was started just now, on the API server's state, would say.
+
+Owns the second opinion: its cache was filled in one go, so it has not seen any of the run's faults. Must not write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+
+from hack.faults.api_server import NODES, ApiServer
+from hack.faults.operator_life import LifeOptions, OperatorLife, make_scheduler, plan_of
+from hack.faults.operator_supervisor import OperatorSupervisor
+from hack.faults.virtual_loop import LoopClock, VirtualLoop
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.examination import examine
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+
+_OPTIONS = LifeOptions(0, 0, 0.0, 1)
+
+
+class _NoWriter:
+    """Nothing is written."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"an opinion writes nothing: {name}")
+
+
+class FreshOpinion:
+    """The opinion.
+
+    Attributes:
+        context: The fresh scheduler's parts.
+    """
+
+    def __init__(self, supervisor: OperatorSupervisor, server: ApiServer) -> None:
+        self._life: OperatorLife = supervisor.life
+        clock = LoopClock(VirtualLoop())
+        fresh = make_scheduler(clock, _NoWriter(), self._life.ledger, _OPTIONS)
+        self.context: CycleContext = fresh.context
+        for path in SURROUNDINGS:
+            for each in server.objects(path):
+                fresh.workload_feed.added(each)
+        for path in STORAGE:
+            for each in server.objects(path):
+                fresh.storage_feed.added(each)
+        for node in server.objects(NODES):
+            fresh.feed.node_added(node)
+        self._profiles: dict[str, FrameworkInstance] = {
+            name: fresh.build_planned(plan_of(name, revision)) for name, revision in supervisor.profiles.items()
+        }
+        fresh.activate(self._profiles.values())
+        for pod in server.pods():
+            fresh.feed.pod_added(pod)
+        self._waiting = [pod for pod in server.pods() if not pod.spec.node_name and not pod.is_terminal]
+        fresh.context.queue.close()
+        clock.is_dead = True
+
+    def left_waiting(self) -> Iterator[str]:
+        """Pods that wait although they fit."""
+        queue = self._life.scheduler.context.queue
+        for pod in self._waiting:
+            instance = self._profiles.get(pod.spec.scheduler_name)
+            if instance is None or pod.metadata.deletion_timestamp is not None:
+                continue
+            found = examine(self.context, instance, self.context.cache.columns.compile_pod(pod))
+            queued = queue.find(pod.metadata.uid)
+            reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
+            if found.feasible:
+                yield (
+                    f"{pod.metadata.uid} fits on {', '.join(found.feasible)} and is left waiting (rejected by {reasons})"
+                )
+            elif found.error:
+                yield f"{pod.metadata.uid} cannot be judged: {found.error}"

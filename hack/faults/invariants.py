@@ -1,0 +1,113 @@
+"""What must hold at every moment, and what must hold when everything has come to rest.
+
+Owns the judgement. Must not change anything. It looks into the queue's places, which are nobody else's business, because
+"exactly one place" can be said of nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hack.faults.api_server import NODES, PODS, ApiServer
+from hack.faults.cache_comparison import cache_differences
+from hack.faults.fresh_opinion import FreshOpinion
+from hack.faults.network import Network
+from hack.faults.operator_life import OperatorLife
+from hack.faults.operator_supervisor import OperatorSupervisor
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.cluster_cache import Placement
+
+_IN_FLIGHT = "inFlight"
+
+
+def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
+    """The places of every pod that the queue keeps, by UID."""
+    found: dict[str, list[str]] = {}
+    for place, pod in queue.places():
+        found.setdefault(pod.uid, []).append(place)
+    return found
+
+
+def check_now(supervisor: OperatorSupervisor, network: Network) -> Iterator[str]:
+    """What is wrong at this moment, between two cycles."""
+    yield from supervisor.complaints
+    supervisor.complaints.clear()
+    for uid in network.twice:
+        yield f"two binds of {uid} are on their way at once"
+    network.twice.clear()
+    life = supervisor.life
+    if life.is_over or not life.is_scheduling:
+        return
+    yield from _misplaced(life)
+    for path, informer in life.informers:
+        if informer.sink_errors:
+            yield f"the feed of {path} raised {informer.sink_errors} times"
+
+
+def _misplaced(life: OperatorLife) -> Iterator[str]:
+    context = life.scheduler.context
+    queue, cache = context.queue, context.cache
+    places = all_places(queue)
+    known = {pod.metadata.uid: pod for pod in life.informers.pods.known.values()}
+    for uid, where in places.items():
+        pod = known.get(uid)
+        if len(where) > 1:
+            yield f"{uid} is in {len(where)} places at once: {', '.join(where)}"
+        elif pod is not None and (pod.spec.node_name or pod.is_terminal) and not _is_read_ahead(pod, where):
+            yield f"{uid} is bound or has ended, and is {where[0]} in the queue"
+    for uid, pod in known.items():
+        if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
+            continue
+        placed = cache.get(uid)
+        if uid not in places and placed is None and not _is_settled_as_gone(life, pod):
+            yield f"{uid} waits, and is nowhere in the queue"
+        if uid in places and placed is not None and places[uid] != [_IN_FLIGHT]:
+            yield f"{uid} is held on {placed.info.node_name}, and is {places[uid][0]} in the queue"
+    for waiting in context.waiting:
+        if waiting.pod.uid in known and waiting.pod.uid not in places and cache.get(waiting.pod.uid) is None:
+            yield f"{waiting.pod.uid} waits at Permit for nothing"
+
+
+def _is_read_ahead(pod: Pod, where: list[str]) -> bool:
+    del pod, where
+    return False
+
+
+def _is_settled_as_gone(life: OperatorLife, pod: Pod) -> bool:
+    """Whether the scheduler may have read that a pod is gone, before its watch tells."""
+    del life
+    return pod.metadata.deletion_timestamp is not None
+
+
+def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator[str]:
+    """What is wrong when nothing has happened for long."""
+    life = supervisor.life
+    context = life.scheduler.context
+    if not life.is_scheduling:
+        yield "the operator has not begun to schedule"
+        return
+    for waiting in context.waiting:
+        yield f"{waiting.pod.uid} waits at Permit for ever"
+    for instance in life.instances:
+        if instance.in_flight:
+            yield f"profile {instance.name}, revision {instance.revision} has {instance.in_flight} attempts in flight"
+    if context.queue._in_flight.event_count or len(context.queue._in_flight):
+        yield "events are kept for attempts that have ended"
+    for uid in life.ledger.open_reservations():
+        yield f"{uid} is reserved on {life.ledger.holds[uid].node_name} for ever"
+    for placed in context.cache.placed_pods():
+        if placed.placement is not Placement.ADDED:
+            yield f"{placed.info.uid} is assumed on {placed.info.node_name} for ever"
+    yield from _known_differs(life, server)
+    fresh = FreshOpinion(supervisor, server)
+    yield from cache_differences(context, fresh.context)
+    yield from fresh.left_waiting()
+
+
+def _known_differs(life: OperatorLife, server: ApiServer) -> Iterator[str]:
+    for path, informer in ((PODS, life.informers.pods), (NODES, life.informers.nodes)):
+        known = {each.metadata.name: each.metadata.resource_version for each in informer.known.values()}
+        there = {name: each.metadata.resource_version for name, each in server.collection(path).objects.items()}
+        if known != there:
+            yield f"the informer of {path} does not know what the server has"

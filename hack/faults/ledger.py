@@ -1,0 +1,168 @@
+"""The account of one life of the operator: what it has reserved, and whether it might.
+
+Owns what is judged at the moment of a decision: was the pod to be tried at all, and is there room on the node, counting
+what the scheduler has been told and what it holds itself. Must not read the core's cache, which it judges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from bayplan.kube.informer import Informer
+
+from hack.faults.api_server import ApiServer
+from hack.faults.fault_counts import FaultCounts
+from hack.faults.plain_fit import misfit
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_TURNS = 1
+
+
+@dataclass(slots=True)
+class Hold:
+    """A pod on a node: reserved, or bound at ``bound_at`` and not yet seen there."""
+
+    pod: Pod
+    node_name: str
+    bound_at: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a ledger looks at.
+
+    Attributes:
+        server: The truth.
+        counts: Faults.
+        turns: How many turns each pod has taken; outlives the operator.
+        say: Adds a line to the trace.
+        complain: Told what is wrong.
+        now: The time.
+        settle_seconds: After this the scheduler may have read a pod that it bound.
+    """
+
+    server: ApiServer
+    counts: FaultCounts
+    turns: dict[str, int]
+    say: Callable[[str], None]
+    complain: Callable[[str], None]
+    now: Callable[[], float]
+    settle_seconds: float
+
+
+class ReservationLedger:
+    """The account.
+
+    Attributes:
+        holds: By UID.
+        is_closed: Whether the process is gone, so that nothing counts any more.
+    """
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self.holds: dict[str, Hold] = {}
+        self.is_closed = False
+        self._pods: Informer[Pod] | None = None
+        self._nodes: Informer[Node] | None = None
+
+    def watch(self, pods: Informer[Pod], nodes: Informer[Node]) -> None:
+        """Say what the scheduler is told."""
+        self._pods, self._nodes = pods, nodes
+
+    def complain(self, what: str) -> None:
+        """Something is wrong."""
+        if not self.is_closed:
+            self._around.complain(what)
+
+    def count(self, fault: str) -> None:
+        """A fault took effect."""
+        self._around.counts.add(fault)
+
+    def take_turn(self, uid: str) -> bool:
+        """Whether the pod's label is to be obeyed this time."""
+        taken = self._around.turns.get(uid, 0)
+        self._around.turns[uid] = taken + 1
+        return taken < _TURNS
+
+    def reserved(self, info: PodInfo, node_name: str) -> None:
+        """A node is being reserved for a pod."""
+        if self.is_closed:
+            return
+        self._around.say(f"reserve {info.uid} on {node_name}")
+        if info.uid in self.holds:
+            self.complain(f"{info.uid} is reserved on {node_name}, and is on {self.holds[info.uid].node_name} still")
+        known = self._known(info.key)
+        if known is None or known.metadata.uid != info.uid:
+            self.complain(f"{info.uid} is tried, of whose deletion the scheduler has been told")
+        elif known.spec.node_name:
+            self.complain(f"{info.uid} is tried, of which the scheduler knows that it is bound")
+        elif known.spec.scheduling_gates or known.metadata.deletion_timestamp is not None:
+            self.complain(f"{info.uid} is tried, which is gated or being deleted")
+        self._judge(info.pod, node_name)
+        self.holds[info.uid] = Hold(info.pod, node_name)
+
+    def unreserved(self, info: PodInfo, node_name: str) -> None:
+        """A reservation is given back."""
+        if self.is_closed:
+            return
+        self._around.say(f"unreserve {info.uid} on {node_name}")
+        held = self.holds.pop(info.uid, None)
+        if held is not None and held.node_name != node_name:
+            self.complain(f"{info.uid} gives back {node_name}, and had {held.node_name}")
+
+    def bound(self, info: PodInfo, node_name: str) -> None:
+        """A pod was bound."""
+        if self.is_closed:
+            return
+        self._around.say(f"bound {info.uid} to {node_name}")
+        held = self.holds.get(info.uid)
+        if held is None or held.node_name != node_name:
+            self.complain(f"{info.uid} is bound to {node_name}, which was not reserved for it")
+        else:
+            held.bound_at = self._around.now()
+
+    def open_reservations(self) -> list[str]:
+        """UIDs of pods that are reserved and not bound."""
+        return [uid for uid, hold in self.holds.items() if hold.bound_at is None]
+
+    def _judge(self, pod: Pod, node_name: str) -> None:
+        assert self._nodes is not None
+        node = self._nodes.known.get(f"/{node_name}")
+        if node is None:
+            self.complain(f"{pod.metadata.uid} is put on {node_name}, of whose deletion the scheduler has been told")
+            return
+        there = [other for other in self._on(node_name) if other.metadata.uid != pod.metadata.uid]
+        problem = misfit(pod, node, there)
+        if problem:
+            names = ", ".join(other.metadata.uid for other in there)
+            self.complain(f"{pod.metadata.uid} is put on {node_name} beside {names or 'nobody'}: {problem}")
+
+    def _on(self, node_name: str) -> Iterator[Pod]:
+        """The pods that the scheduler must count on a node."""
+        assert self._pods is not None
+        for pod in self._pods.known.values():
+            if pod.spec.node_name == node_name and not pod.is_terminal and not self._may_know_better(pod):
+                yield pod
+        for uid, hold in list(self.holds.items()):
+            known = self._known(hold.pod.key)
+            if known is None or known.metadata.uid != uid or known.spec.node_name:
+                if hold.bound_at is not None:
+                    del self.holds[uid]
+                continue
+            if hold.node_name == node_name and not self._may_know_better(hold.pod):
+                yield hold.pod
+
+    def _may_know_better(self, pod: Pod) -> bool:
+        """Whether the pod is gone and the scheduler may have read that before a watch told."""
+        hold = self.holds.get(pod.metadata.uid)
+        if hold is None or hold.bound_at is None or self._around.now() - hold.bound_at < self._around.settle_seconds:
+            return False
+        now = self._around.server.pod(pod.metadata.name)
+        return now is None or now.metadata.uid != pod.metadata.uid or now.is_terminal
+
+    def _known(self, key: str) -> Pod | None:
+        assert self._pods is not None
+        return self._pods.known.get(key)

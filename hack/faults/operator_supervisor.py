@@ -1,0 +1,135 @@
+"""Keeps one operator running, and says which profiles it should serve.
+
+Owns the lives, one after the other, and the profiles that are wanted. Must not know the rest of the world. A killed
+operator leaves what it had sent on its way; its successor begins with nothing but what the API server has.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from hack.faults.fault_counts import FaultCounts
+from hack.faults.inhabitants import one_of
+from hack.faults.operator_life import LifeOptions, OperatorLife
+from hack.faults.profiles import BAD_REVISION, PROFILES, REVISIONS
+from hack.faults.virtual_loop import VirtualLoop
+from scheduler_core.errors import ConfigError
+
+_STOP_SECONDS = 4.0
+
+MakeLife = Callable[[LifeOptions], OperatorLife]
+
+
+class OperatorSupervisor:
+    """The operator, over and over.
+
+    Attributes:
+        life: The one that runs, or ran last.
+        profiles: The wanted revision by scheduler name.
+        complaints: What went wrong in here.
+    """
+
+    def __init__(self, loop: VirtualLoop, counts: FaultCounts, seed: int, make: MakeLife) -> None:
+        self._loop = loop
+        self._counts = counts
+        self._make = make
+        self._rng = random.Random(f"{seed}/supervisor")
+        self._seed = seed
+        self._lives = 0
+        self.is_restarting = False
+        self.profiles: dict[str, str] = dict.fromkeys(PROFILES, REVISIONS[0])
+        self.complaints: list[str] = []
+        self.life = self._next_life()
+
+    def _next_life(self) -> OperatorLife:
+        self._lives += 1
+        rng = self._rng
+        options = LifeOptions(
+            self._lives, self._seed, one_of(rng, (0.0, 0.0, 0.0001, 0.001)), bind_limit=one_of(rng, (2, 8, 32))
+        )
+        return self._make(options)
+
+    def begin(self) -> None:
+        """Start the operator."""
+        self.life.start(self.profiles)
+
+    def held(self) -> dict[str, str]:
+        """Pods that are reserved and not known to be bound, with their nodes, by UID."""
+        return {uid: hold.node_name for uid, hold in self.life.ledger.holds.items()}
+
+    # -- restarts -----------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        if self.is_restarting:
+            return
+        self._counts.add("operator killed")
+        self.is_restarting = True
+        self.life.kill()
+        self._loop.call_later(0.2 + 2.0 * self._rng.random(), self._restart)
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.is_restarting or not self.life.is_scheduling:
+            return
+        self._counts.add("operator stopped")
+        self.is_restarting = True
+        self._loop.create_task(self._stop())
+
+    async def _stop(self) -> None:
+        await self.life.stop(_STOP_SECONDS)
+        open_attempts = {instance.name: instance.in_flight for instance in self.life.instances if instance.in_flight}
+        if open_attempts:
+            self.complaints.append(f"the operator stopped with attempts under way: {open_attempts}")
+        self._restart()
+
+    def _restart(self) -> None:
+        self.life = self._next_life()
+        self.life.start(self.profiles)
+        self.is_restarting = False
+
+    # -- profiles -----------------------------------------------------------------------------------------------
+
+    @property
+    def _serves(self) -> bool:
+        return self.life.is_scheduling and not self.life.is_over
+
+    def swap_profile(self, rng: random.Random) -> None:
+        """Edit a profile."""
+        name = one_of(rng, PROFILES)
+        if name not in self.profiles:
+            return
+        self.profiles[name] = one_of(rng, [each for each in REVISIONS if each != self.profiles[name]])
+        if self._serves:
+            self._counts.add("profile swapped")
+            self.life.activate((name, self.profiles[name]))
+
+    def offer_bad_profile(self, rng: random.Random) -> None:
+        """Edit a profile so that it cannot be built."""
+        name = one_of(rng, PROFILES)
+        if not self._serves:
+            return
+        before = self.life.scheduler.context.profiles.get(name)
+        try:
+            self.life.activate((name, BAD_REVISION))
+        except ConfigError:
+            self._counts.add("profile refused")
+        if self.life.scheduler.context.profiles.get(name) is not before:
+            self.complaints.append(f"a bad edit of profile {name} replaced the good one")
+
+    def withdraw_profile(self, name: str) -> bool:
+        """Take a profile away; tells whether it was there."""
+        if self.profiles.pop(name, None) is None:
+            return False
+        if self._serves:
+            self._counts.add("profile withdrawn")
+            self.life.scheduler.withdraw(name)
+        return True
+
+    def return_profile(self, name: str) -> None:
+        """Give a profile back."""
+        if name not in self.profiles:
+            self.profiles[name] = REVISIONS[0]
+            if self._serves:
+                self.life.activate((name, self.profiles[name]))

@@ -1,0 +1,50 @@
+"""The profiles of the simulation, each in several revisions.
+
+Owns what an edit may turn a profile into. Every revision enables the filters that :mod:`hack.faults.plain_fit` knows.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from scheduler_core.config.plugins_config import Plugin, PluginConfig, Plugins, PluginSet
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.in_tree import default_plugins
+
+PROFILES = ("default-scheduler", "batch")
+REVISIONS = ("plain", "doors", "packing", "hasty")
+BAD_REVISION = "bad"
+
+_VOLUMES = PluginConfig(name="VolumeBinding", args={"bindTimeoutSeconds": 20})
+_PACKING = PluginConfig(
+    name="NodeResourcesFit",
+    args={"scoringStrategy": {"type": "MostAllocated", "resources": [{"name": "cpu", "weight": 1}]}},
+)
+
+
+@lru_cache(maxsize=1)
+def defaults() -> Plugins:
+    """The default plugins, and those that watch and misbehave."""
+    built_in = default_plugins().multi_point.enabled
+    return Plugins(multi_point=PluginSet(enabled=(*built_in, Plugin(name="Turnstile"), Plugin(name="Ledger"))))
+
+
+@lru_cache(maxsize=64)
+def config_of(name: str, revision: str) -> ProfileConfig:
+    """A revision of a profile.
+
+    Args:
+        name: The scheduler name.
+        revision: One of :data:`REVISIONS`, or :data:`BAD_REVISION`, which cannot be built.
+    """
+    if revision == "doors":
+        doors = Plugins(pre_enqueue=PluginSet(enabled=(Plugin(name="Doorman"),)))
+        return ProfileConfig(scheduler_name=name, plugins=doors, plugin_config=(_VOLUMES,))
+    if revision == "packing":
+        return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES, _PACKING))
+    if revision == "hasty":
+        return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,), pod_max_backoff_seconds=2)
+    if revision == BAD_REVISION:
+        missing = Plugins(filter=PluginSet(enabled=(Plugin(name="Mislaid"),)))
+        return ProfileConfig(scheduler_name=name, plugins=missing)
+    return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,))

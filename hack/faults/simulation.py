@@ -1,0 +1,205 @@
+"""One run: a cluster's life from a seed, judged at every step and at its end.
+
+Owns the order of a run::
+
+    the operator starts ─▶ steps, each judged ─▶ all is healed ─▶ rest ─▶ judged as a whole
+
+Everything is drawn from the seed, time is virtual, and tasks are ordered, so that equal seeds give equal traces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import random
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+
+from hack.faults.api_server import ApiServer
+from hack.faults.controllers import Controllers
+from hack.faults.fault_counts import FaultCounts
+from hack.faults.invariants import check_at_rest, check_now
+from hack.faults.ledger import Surroundings
+from hack.faults.network import Network
+from hack.faults.operator_life import SETTLE_SECONDS, OperatorLife
+from hack.faults.operator_supervisor import OperatorSupervisor
+from hack.faults.profiles import PROFILES
+from hack.faults.steps import Step, draw_steps
+from hack.faults.virtual_loop import StalledError, VirtualLoop
+from hack.faults.world import Scene, World
+from scheduler_core.model.pod import Pod
+
+_LOOK_SECONDS = 0.25
+_REST_SECONDS = 45.0
+_LONGEST_REST_SECONDS = 600.0
+_REST_LOOK_SECONDS = 5.0
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of a run.
+
+    Attributes:
+        seed: Its seed.
+        problems: What was wrong, in the order in which it was seen; the run ends with the first.
+        trace: What happened, line by line.
+        counts: Faults that took effect.
+        seconds: Virtual seconds.
+        steps: The steps that were carried out.
+        bound: Pods that the operator bound.
+    """
+
+    seed: int
+    problems: list[str] = field(default_factory=list)
+    trace: list[str] = field(default_factory=list)
+    counts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    steps: tuple[Step, ...] = ()
+    bound: int = 0
+
+    @property
+    def digest(self) -> str:
+        """Names the trace."""
+        return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
+
+
+def run_seed(seed: int, *, without: Collection[int] = (), trials: Callable[[], None] | None = None) -> Outcome:
+    """Run a seed.
+
+    Args:
+        seed: Of everything.
+        without: Numbers of steps to leave out.
+        trials: Called when the run is set up; tests use it to plant things.
+
+    Returns:
+        What became of it.
+    """
+    steps = tuple(step for step in draw_steps(seed) if step.number not in without)
+    random.seed(seed)  # jitter of the operator's retries is drawn from the module's own generator
+    logging.disable(logging.CRITICAL)
+    loop = VirtualLoop()
+    try:
+        asyncio.set_event_loop(loop)
+        simulation = Simulation(loop, seed, steps)
+        if trials is not None:
+            trials()
+        return simulation.run()
+    finally:
+        asyncio.set_event_loop(None)
+        loop.close()
+        logging.disable(logging.NOTSET)
+
+
+class Simulation:
+    """A run under way."""
+
+    def __init__(self, loop: VirtualLoop, seed: int, steps: Iterable[Step]) -> None:
+        self._loop = loop
+        self._steps = tuple(steps)
+        self._outcome = Outcome(seed, steps=self._steps)
+        self._counts = FaultCounts()
+        self.server = ApiServer()
+        self.network = Network(loop, self.server, self._counts, random.Random(f"{seed}/network"))
+        self._controllers = Controllers(loop, self.server, self._counts, seed)
+        self.server.on_bound = self._on_bound
+        self.server.on_event = self._on_event
+        self._around = Surroundings(
+            self.server,
+            self._counts,
+            {},
+            self.network.say,
+            self._complain,
+            loop.time,
+            SETTLE_SECONDS,
+        )
+        self.supervisor = OperatorSupervisor(
+            loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
+        )
+        scene = Scene(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
+        self.world = World(scene)
+
+    def run(self) -> Outcome:
+        """Run to the end or to the first problem."""
+        outcome = self._outcome
+        try:
+            self._loop.run_until_complete(self._run())
+        except StalledError as stalled:
+            self._complain(str(stalled))
+        finally:
+            self._end_tasks()
+        outcome.trace = self.network.trace
+        outcome.counts = dict(self._counts.by_name)
+        outcome.seconds = self._loop.virtual_now
+        return outcome
+
+    def _end_tasks(self) -> None:
+        left = asyncio.all_tasks(self._loop)
+        for task in left:
+            task.cancel()
+        self.supervisor.life.kill()
+        if left:
+            self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
+
+    async def _run(self) -> None:
+        self.world.begin()
+        self.supervisor.begin()
+        for step in self._steps:
+            await self._until(step.at)
+            if self._outcome.problems:
+                return
+            self.world.act(step)
+        await self._until(self._loop.virtual_now + 5.0)
+        if not self._outcome.problems:
+            await self._rest()
+
+    async def _until(self, at: float) -> None:
+        while self._loop.virtual_now < at and not self._outcome.problems:
+            await asyncio.sleep(min(_LOOK_SECONDS, at - self._loop.virtual_now))
+            self._check(check_now(self.supervisor, self.network))
+
+    async def _rest(self) -> None:
+        """Let nothing more go wrong, wait until nothing happens any more, and judge."""
+        self.network.say("heal")
+        self.network.heal()
+        self._controllers.failing = 0
+        for name in PROFILES:
+            self.supervisor.return_profile(name)
+        quiet = 0.0
+        before: tuple[object, ...] = ()
+        for _ in range(int(_LONGEST_REST_SECONDS / _REST_LOOK_SECONDS)):
+            await asyncio.sleep(_REST_LOOK_SECONDS)
+            self._check(check_now(self.supervisor, self.network))
+            if self._outcome.problems:
+                return
+            now = self._fingerprint()
+            quiet = quiet + _REST_LOOK_SECONDS if now == before else 0.0
+            before = now
+            if quiet >= _REST_SECONDS and not self.supervisor.is_restarting:
+                self._check(check_at_rest(self.supervisor, self.server))
+                return
+        self._complain(f"no rest after {_LONGEST_REST_SECONDS:g} s: {before}")
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        """Changes as long as anything happens."""
+        life = self.supervisor.life
+        queue = life.scheduler.context.queue
+        attempts = sum(pod.attempts for pod in queue)
+        return (self.server.version, life.number, attempts, queue.in_flight_count, life.queued_writes)
+
+    def _check(self, problems: Iterable[str]) -> None:
+        for problem in problems:
+            self._complain(problem)
+
+    def _complain(self, problem: str) -> None:
+        self.network.say(f"WRONG: {problem}")
+        self._outcome.problems.append(problem)
+
+    def _on_bound(self, pod: Pod, who: str) -> None:
+        if who == "us":
+            self._outcome.bound += 1
+        self._controllers.run(pod)
+
+    def _on_event(self, document: dict[str, object]) -> None:
+        if document.get("reason") == "Preempted":
+            self._counts.add("evicted")

@@ -1,0 +1,140 @@
+"""An event loop whose time passes only when nothing is left to do, and the clock that reads it.
+
+Owns virtual time. Must not know what runs on it. Why a loop and not a clock alone: the operator's own parts wait by
+``asyncio.sleep`` and ``asyncio.timeout`` too, which read the loop's time, and all of them are to run here unchanged.
+
+Tasks are numbered and hash by their number, so that a set of tasks has the same order in every run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Coroutine, Generator
+from contextvars import Context, ContextVar
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+_EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
+
+LIFE: ContextVar[int] = ContextVar("LIFE", default=0)
+"""Which life of the operator a task belongs to; 0 is the world around it. Tasks inherit it from who makes them."""
+
+
+class StalledError(Exception):
+    """Nothing is left to run and nothing is due: whoever is waited for will never come."""
+
+
+class NumberedTask(asyncio.Task[Any]):
+    """A task that knows its number and its life."""
+
+    def __init__(self, number: int, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], **options: Any) -> None:
+        self.number = number
+        context: Context | None = options.get("context")
+        self.life = LIFE.get() if context is None else context.get(LIFE, 0)
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self.number
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+
+class _NoFiles:
+    """In the selector's place: waiting is moving the time on."""
+
+    def __init__(self, loop: VirtualLoop) -> None:
+        self._loop = loop
+
+    def select(self, timeout: float | None) -> list[object]:
+        if timeout is None:
+            raise StalledError("every task waits for another; a timer or an answer was lost")
+        self._loop.virtual_now += max(0.0, timeout)
+        return []
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class VirtualLoop(asyncio.BaseEventLoop):
+    """The loop.
+
+    Attributes:
+        virtual_now: Seconds since the start.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.virtual_now = 0.0
+        self._selector = _NoFiles(self)
+        self._numbers = itertools.count(1)
+        self._tasks: list[NumberedTask] = []
+        self.set_task_factory(self._make_task)
+        self.slow_callback_duration = float("inf")
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.virtual_now
+
+    def tasks_of(self, life: int) -> list[NumberedTask]:
+        """The tasks of a life that have not ended, oldest first."""
+        self._tasks = [task for task in self._tasks if not task.done()]
+        return [task for task in self._tasks if task.life == life]
+
+    def _make_task(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any],
+        context: Context | None = None,
+    ) -> NumberedTask:
+        task = NumberedTask(next(self._numbers), coro, loop=loop, context=context)
+        self._tasks.append(task)
+        if task.number % 1024 == 0:
+            self._tasks = [each for each in self._tasks if not each.done()]
+        return task
+
+    def _process_events(self, event_list: list[object]) -> None:
+        """No files, no events."""
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps in a selector."""
+
+
+class LoopClock:
+    """The clock of one life, on the loop's time; fulfils :class:`scheduler_core.ports.Clock`.
+
+    Args:
+        loop: Whose time it is.
+        seconds_per_look: How far the time moves each time that it is looked at: the slowness of the processor. With 0 a
+            slice of cycles never ends by its time.
+
+    Attributes:
+        is_dead: Whether the process is gone: nothing that it planned happens any more.
+    """
+
+    def __init__(self, loop: VirtualLoop, seconds_per_look: float = 0.0) -> None:
+        self._loop = loop
+        self._seconds_per_look = seconds_per_look
+        self.is_dead = False
+
+    def now(self) -> float:
+        """Virtual seconds since the start."""
+        self._loop.virtual_now += self._seconds_per_look
+        return self._loop.virtual_now
+
+    def wall(self) -> datetime:
+        """The date and time that goes with :meth:`now`, UTC."""
+        return _EPOCH + timedelta(seconds=self._loop.virtual_now)
+
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+        """Run ``callback`` in ``seconds`` if the process lives then."""
+        return self._loop.call_later(max(0.0, seconds), self._call, callback)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait for ``seconds``; 0 lets other tasks run once."""
+        await asyncio.sleep(max(0.0, seconds))
+
+    def _call(self, callback: Callable[[], None]) -> None:
+        if not self.is_dead:
+            callback()
