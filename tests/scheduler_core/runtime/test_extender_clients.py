@@ -1,0 +1,121 @@
+"""Clients of extenders live as long as the instance that they were made for."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.errors import ConfigError
+from tests.support.scheduling import Rig, profile, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_profile, extender
+
+
+def made_with(clients: list[ScriptedExtender]) -> Rig:
+    """A scheduler whose factory notes every client, and refuses the URL ``bad``."""
+    made = rig(serve=False)
+
+    def make(name: str, config: Extender) -> ScriptedExtender:
+        if config.url_prefix == "bad":
+            raise ValueError("no such certificate")
+        clients.append(ScriptedExtender(f"{name} {config.url_prefix}"))
+        return clients[-1]
+
+    made.scheduler.call_extenders_with(make)
+    return made
+
+
+async def settle() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_client_is_closed_with_its_instance() -> None:
+    """Once, when the profile is replaced; the new revision has its own."""
+    clients: list[ScriptedExtender] = []
+    made = made_with(clients)
+    made.serve(extended_profile(extender("one"), extender("two")))
+    made.serve(extended_profile(extender("one")))
+    await settle()
+    assert [(client.url, client.closed) for client in clients] == [
+        ("default-scheduler one", 1),
+        ("default-scheduler two", 1),
+        ("default-scheduler one", 0),
+    ]
+
+
+async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
+    """An attempt in flight may still bind by it."""
+    clients: list[ScriptedExtender] = []
+    made = made_with(clients)
+    (instance,) = made.serve(extended_profile(extender()))
+    instance.begin()
+    made.scheduler.withdraw(instance.name)
+    await settle()
+    assert clients[0].closed == 0
+    instance.end()
+    await settle()
+    assert clients[0].closed == 1
+
+
+async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
+    """And what is being closed is waited for; nothing is closed twice."""
+    clients: list[ScriptedExtender] = []
+    made = made_with(clients)
+    made.serve(extended_profile(extender("a")), extended_profile(extender("b"), name="other"))
+    made.scheduler.withdraw("other")
+    await made.scheduler.stop(0)
+    assert [client.closed for client in clients] == [1, 1]
+    await made.scheduler.stop(0)
+    assert [client.closed for client in clients] == [1, 1]
+
+
+async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    """The others are closed all the same."""
+
+    class Stuck(ScriptedExtender):
+        async def close(self) -> None:
+            raise OSError("stuck")
+
+    clients = {"stuck": Stuck(), "fine": ScriptedExtender()}
+    made = rig(serve=False)
+    made.scheduler.call_extenders_with(lambda _, config: clients[config.url_prefix])
+    made.serve(extended_profile(extender("stuck"), extender("fine")))
+    await made.scheduler.stop(0)
+    assert clients["fine"].closed == 1
+    assert "failed to close" in caplog.text
+
+
+async def test_an_extender_that_cannot_be_called_refuses_the_profile() -> None:
+    """With its path; the clients that were made already are closed."""
+    clients: list[ScriptedExtender] = []
+    made = made_with(clients)
+    with pytest.raises(ConfigError, match=r"extenders\[1\]: the extender cannot be called: no such certificate"):
+        made.scheduler.build(extended_profile(extender("good"), extender("bad")))
+    await settle()
+    assert [client.closed for client in clients] == [1]
+
+
+def test_outside_of_a_loop_nothing_is_closed() -> None:
+    """Whoever builds profiles only to look at them has connected nowhere."""
+    clients: list[ScriptedExtender] = []
+    made = made_with(clients)
+    made.scheduler.build(extended_profile(extender())).retire()
+    assert clients[0].closed == 0
+    asyncio.run(made.scheduler.stop(0))
+    assert clients[0].closed == 1
+
+
+def test_without_a_factory_no_extender_is_called() -> None:
+    """As in a simulation: the instance has none, and nothing registers for them."""
+    made = rig(serve=False)
+    (instance,) = made.serve(extended_profile(extender()))
+    assert (instance.extenders, "Extender" in instance.registrations) == ((), False)
+
+
+def test_a_profile_without_extenders_has_none() -> None:
+    """Its cycles stay synchronous."""
+    clients: list[ScriptedExtender] = []
+    (instance,) = made_with(clients).serve(profile())
+    assert (instance.extenders, clients) == ((), [])

@@ -1,0 +1,265 @@
+"""An extender's rules: whom it is asked about, in which order, and what its answers and errors mean."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from scheduler_core.errors import ExtenderError
+from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.status import Status, unresolvable, unschedulable
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import ExtenderVerdict, NodeVictims
+from scheduler_core.runtime.extenders import (
+    ExtenderRunner,
+    PreemptionConsultation,
+    binder_of,
+    in_calling_order,
+    run_extender_filters,
+    run_extender_scores,
+)
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import container, node, pod
+from tests.support.scheduling import rig
+from tests.support.scripted_extender import ScriptedExtender, extender, leaves
+
+MANAGED = {"managedResources": [{"name": "example.com/licence"}, {"name": "example.com/dongle"}]}
+NAMES = ("a", "b", "c")
+
+
+def runner(client: ScriptedExtender, **fields: object) -> ExtenderRunner:
+    return ExtenderRunner(extender(client.url, **fields), client)
+
+
+def compiled(wanted: Pod) -> PodInfo:
+    return rig().context.cache.columns.compile_pod(wanted)
+
+
+POD = compiled(pod("web"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        pytest.param(pod(), False, id="no resources"),
+        pytest.param(pod(requests={"cpu": "1"}), False, id="another resource"),
+        pytest.param(pod(requests={"example.com/licence": "1"}), True, id="request"),
+        pytest.param(pod(requests={"example.com/licence": "0"}), True, id="request of nothing"),
+        pytest.param(pod(containers=[container(limits={"example.com/dongle": "1"})]), True, id="limit"),
+        pytest.param(
+            pod(containers=[container()], init_containers=[container(requests={"example.com/dongle": "1"})]),
+            True,
+            id="request of an init container",
+        ),
+        pytest.param(
+            pod(containers=[container()], init_containers=[container(limits={"example.com/licence": "1"})]),
+            True,
+            id="limit of an init container",
+        ),
+        pytest.param(pod(overhead={"example.com/licence": "1"}), False, id="overhead"),
+    ],
+)
+def test_an_extender_with_managed_resources_takes_part_where_one_is_named(wanted: Pod, expected: bool) -> None:
+    """The name counts, not the amount; without managed resources every pod is its concern."""
+    assert runner(ScriptedExtender(), **MANAGED).is_interested(wanted) is expected
+    assert runner(ScriptedExtender()).is_interested(wanted)
+
+
+def test_those_that_may_be_ignored_come_last() -> None:
+    """Otherwise the order is the configuration's."""
+    names = ["i1", "n1", "i2", "n2"]
+    runners = [runner(ScriptedExtender(name), ignorable=name.startswith("i")) for name in names]
+    assert [each.config.url_prefix for each in in_calling_order(runners)] == ["n1", "n2", "i1", "i2"]
+
+
+async def filtered(*runners: ExtenderRunner) -> tuple[list[str], dict[str, Status]]:
+    rejections: dict[str, Status] = {}
+    left = await run_extender_filters(runners, POD, NAMES, rejections)
+    return list(left), rejections
+
+
+async def test_each_extender_is_asked_about_what_the_one_before_left() -> None:
+    """And nobody about nothing."""
+    first, second, third = (
+        ScriptedExtender("1", leaves("b", "c")),
+        ScriptedExtender("2", leaves()),
+        ScriptedExtender("3"),
+    )
+    assert await filtered(*map(runner, (first, second, third))) == ([], {})
+    assert (first.asked, second.asked, third.asked) == (
+        [("filter", NAMES)],
+        [("filter", ("b", "c"))],
+        [],
+    )
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [pytest.param({"filterVerb": ""}, id="without a filter"), pytest.param(MANAGED, id="not interested")],
+)
+async def test_who_takes_no_part_is_not_asked(fields: dict[str, object]) -> None:
+    """All nodes are left."""
+    client = ScriptedExtender(on_filter=leaves())
+    assert await filtered(runner(client, **fields)) == (list(NAMES), {})
+    assert client.asked == []
+
+
+async def test_what_extenders_say_of_nodes_is_kept() -> None:
+    """What cannot be helped comes before what can, and a later word before an earlier one."""
+    first = ScriptedExtender("1", leaves("b", "c", failed={"a": "full", "x": "odd"}, hopeless={"a": "broken"}))
+    second = ScriptedExtender("2", leaves("c", failed={"b": "busy", "a": "still"}))
+    left, rejections = await filtered(runner(first), runner(second))
+    assert left == ["c"]
+    assert rejections == {"a": unschedulable("still"), "b": unschedulable("busy"), "x": unschedulable("odd")}
+    _, rejections = await filtered(runner(first))
+    assert rejections["a"] == unresolvable("broken")
+
+
+@pytest.mark.parametrize("is_unknown", [False, True], ids=["away", "a node that was not asked about"])
+async def test_an_error_counts_unless_it_may_be_ignored(is_unknown: bool) -> None:
+    """Ignored, the extender leaves every node and has said nothing."""
+    client = ScriptedExtender("e")
+    if is_unknown:
+        client.on_filter = lambda _: ExtenderVerdict(("z", "y"), {"a": "full"})
+    else:
+        client.fails("filter")
+    assert await filtered(runner(client, ignorable=True)) == (list(NAMES), {})
+    with pytest.raises(
+        ExtenderError, match='node "y", which it was not asked about' if is_unknown else "extender e: away"
+    ):
+        await filtered(runner(client))
+
+
+@pytest.mark.parametrize(
+    ("weight", "scores", "expected"),
+    [
+        pytest.param(1, {"a": 10, "b": 0, "c": 3}, [100, 0, 30], id="scaled"),
+        pytest.param(7, {"a": 1, "c": 2}, [70, 0, 140], id="weighted, a node without a score"),
+        pytest.param(1, {"a": 1, "z": 9}, [10, 0, 0], id="a node that was not asked about"),
+        pytest.param(2, {"a": -3, "b": 11}, [-60, 220, 0], id="beyond the range"),
+        pytest.param(2**62, {"a": 1}, [(2**62 * 10 + 2**63) % 2**64 - 2**63, 0, 0], id="wraps as int64 does"),
+    ],
+)
+async def test_scores_are_scaled_and_weighted(weight: int, scores: dict[str, int], expected: list[int]) -> None:
+    """An extender's 0 to 10 becomes 0 to 100, times its weight."""
+    client = ScriptedExtender(scores=scores)
+    assert (await run_extender_scores([runner(client, weight=weight)], POD, NAMES)).tolist() == expected
+
+
+async def test_scores_add_up_and_errors_are_left_out() -> None:
+    """Whether or not the one that fails may be ignored; who has no prioritize or no interest is not asked."""
+    good, bad = ScriptedExtender("good", scores={"a": 1}), ScriptedExtender("bad", scores={"a": 5})
+    mute, idle = ScriptedExtender("mute"), ScriptedExtender("idle")
+    bad.fails("prioritize")
+    runners = [runner(good, weight=3), runner(bad), runner(mute, prioritizeVerb=""), runner(idle, **MANAGED)]
+    assert (await run_extender_scores([*runners, runner(good)], POD, NAMES)).tolist() == [40, 0, 0]
+    assert (mute.asked, idle.asked) == ([], [])
+
+
+async def test_scores_are_asked_for_at_once() -> None:
+    """One that is slow does not keep the others from being asked."""
+    clients = [ScriptedExtender(name, scores={"a": 1}) for name in "12"]
+    for client in clients:
+        client.hold()
+    asking = asyncio.ensure_future(run_extender_scores([runner(client) for client in clients], POD, NAMES))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert [client.verbs() for client in clients] == [["prioritize"], ["prioritize"]]
+    for client in clients:
+        client.answer()
+    assert (await asking).tolist() == [20, 0, 0]
+
+
+def test_the_first_interested_binder_binds() -> None:
+    """One without bindVerb never does."""
+    binder = runner(ScriptedExtender("b"), bindVerb="bind", **MANAGED)
+    runners = [runner(ScriptedExtender("f")), binder]
+    assert binder_of(runners, pod(requests={"example.com/licence": "1"})) is binder
+    assert binder_of(runners, pod()) is None
+
+
+# -- preemption -----------------------------------------------------------------------------------------------------
+
+VICTIMS = {name: pod(f"v-{name}", node_name=name) for name in NAMES}
+EXTRA = pod("extra", node_name="a")
+
+
+def running() -> tuple[NodeColumns, list[PreemptionCandidate]]:
+    """Nodes with a victim each, of which a and b are candidates."""
+    made = rig()
+    made.add(*(node(name) for name in NAMES), *VICTIMS.values(), EXTRA)
+    columns = made.context.cache.columns
+    infos = {info.key: info for pods in columns.pods for info in pods.values()}
+    return columns, [PreemptionCandidate(name, (infos[VICTIMS[name].key],), number) for number, name in enumerate("ba")]
+
+
+async def left_by(*runners: ExtenderRunner) -> list[tuple[str, list[str], int]]:
+    columns, candidates = running()
+    left = await PreemptionConsultation(runners, columns).leave(POD, candidates)
+    return [(each.node_name, [info.pod.metadata.name for info in each.victims], each.pdb_violations) for each in left]
+
+
+FOUND = [("b", ["v-b"], 0), ("a", ["v-a"], 1)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        pytest.param({"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims((VICTIMS["b"],))}, FOUND, id="everything"),
+        pytest.param({"a": NodeVictims((VICTIMS["a"],), 4)}, [("a", ["v-a"], 4)], id="one, with other violations"),
+        pytest.param({"a": NodeVictims((EXTRA, VICTIMS["a"]))}, [("a", ["extra", "v-a"], 0)], id="other victims"),
+        pytest.param(
+            {"c": NodeVictims((VICTIMS["c"],)), "b": NodeVictims((VICTIMS["b"],))},
+            [FOUND[0], ("c", ["v-c"], 0)],
+            id="another node",
+        ),
+        pytest.param({}, [], id="nothing"),
+    ],
+)
+async def test_an_extender_says_which_candidates_stay(
+    answer: dict[str, NodeVictims], expected: list[tuple[str, list[str], int]]
+) -> None:
+    """Its nodes, victims and counts take the place of what was found."""
+    assert await left_by(runner(ScriptedExtender(on_preempt=lambda _: answer))) == expected
+
+
+async def test_preemption_asks_one_extender_after_the_other() -> None:
+    """Each about what the one before left, until nothing is; who takes no part is not asked."""
+    first, second = ScriptedExtender("1", on_preempt=lambda asked: {"a": asked["a"]}), ScriptedExtender("2")
+    mute, last = ScriptedExtender("mute"), ScriptedExtender("last")
+    second.on_preempt = lambda _: {}
+    assert (
+        await left_by(runner(mute, preemptVerb=""), runner(mute, **MANAGED), *map(runner, (first, second, last))) == []
+    )
+    assert (first.asked, second.asked) == ([("preempt", ("b", "a"))], [("preempt", ("a",))])
+    assert (mute.asked, last.asked) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("answer", "message", "ignored"),
+    [
+        pytest.param(None, "extender e: away", FOUND, id="an error"),
+        pytest.param({"z": NodeVictims((EXTRA,))}, 'node "z", which does not exist', FOUND, id="an unknown node"),
+        pytest.param({"b": NodeVictims((EXTRA,))}, "where it does not run", FOUND, id="a victim from elsewhere"),
+        pytest.param(
+            {"a": NodeVictims((VICTIMS["a"],), 1), "b": NodeVictims(())},
+            'expected at least one victim pod on node "b"',
+            FOUND[1:],
+            id="a node without victims",
+        ),
+    ],
+)
+async def test_what_is_wrong_in_preemption_counts_unless_it_may_be_ignored(
+    answer: dict[str, NodeVictims] | None, message: str, ignored: list[tuple[str, list[str], int]]
+) -> None:
+    """An answer that cannot be used is an error; a node without victims is left out where errors may be ignored."""
+    client = ScriptedExtender("e")
+    if answer is None:
+        client.fails("preempt")
+    else:
+        client.on_preempt = lambda _: answer
+    assert await left_by(runner(client, ignorable=True)) == ignored
+    with pytest.raises(ExtenderError, match=message):
+        await left_by(runner(client))

@@ -1,0 +1,152 @@
+"""Extenders in memory that answer what a test has told them, and a scheduler that calls them.
+
+Owns a :class:`scheduler_core.ports.ExtenderClient` without any transport. Each keeps what it was asked, in order, and
+can be told to let its asker wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.errors import ExtenderError
+from scheduler_core.framework.extension_points import Plugin
+from scheduler_core.model.pod import Pod
+from scheduler_core.ports import Binding, ExtenderVerdict, NodeVictims
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+
+FilterScript = Callable[[Sequence[str]], ExtenderVerdict]
+PreemptScript = Callable[[Mapping[str, NodeVictims]], Mapping[str, NodeVictims]]
+
+ALL_VERBS = {"filterVerb": "filter", "prioritizeVerb": "prioritize", "preemptVerb": "preempt"}
+
+
+def leaves(
+    *names: str, failed: Mapping[str, str] | None = None, hopeless: Mapping[str, str] | None = None
+) -> FilterScript:
+    """A filter that leaves those of ``names`` that it is asked about."""
+    return lambda asked: ExtenderVerdict(
+        tuple(name for name in asked if name in names), dict(failed or {}), dict(hopeless or {})
+    )
+
+
+@dataclass(eq=False)
+class ScriptedExtender:
+    """One extender.
+
+    Attributes:
+        on_filter: Answers filter; by default every node is left.
+        scores: Answers prioritize.
+        on_preempt: Answers preempt; by default every candidate is left.
+        on_bind: Called with a binding before it is answered.
+        faults: Errors by verb, which are raised each time.
+        asked: Verb and node names of every question, in order.
+        closed: How often it was closed.
+    """
+
+    url: str = "http://extender"
+    on_filter: FilterScript = field(default=lambda asked: ExtenderVerdict(tuple(asked)))
+    scores: Mapping[str, int] = field(default_factory=dict)
+    on_preempt: PreemptScript = field(default=dict)
+    on_bind: Callable[[Binding], None] = field(default=lambda _: None)
+    faults: dict[str, Exception] = field(default_factory=dict)
+    asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
+    closed: int = 0
+    _open: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        """Answer at once until told otherwise."""
+        self._open.set()
+
+    def hold(self) -> None:
+        """Answer nothing until :meth:`answer`."""
+        self._open.clear()
+
+    def answer(self) -> None:
+        """Answer whoever waits, and all who come."""
+        self._open.set()
+
+    def fails(self, verb: str, reason: str = "away") -> None:
+        """Answer a verb with an error from now on."""
+        self.faults[verb] = ExtenderError(self.url, reason)
+
+    def verbs(self) -> list[str]:
+        """What it was asked for, in order."""
+        return [verb for verb, _ in self.asked]
+
+    async def _take(self, verb: str, names: Sequence[str]) -> None:
+        self.asked.append((verb, tuple(names)))
+        await asyncio.sleep(0)
+        await self._open.wait()
+        if verb in self.faults:
+            raise self.faults[verb]
+
+    async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
+        """Answer by :attr:`on_filter`."""
+        await self._take("filter", node_names)
+        return self.on_filter(node_names)
+
+    async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
+        """Answer :attr:`scores`."""
+        await self._take("prioritize", node_names)
+        return self.scores
+
+    async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
+        """Answer by :attr:`on_preempt`."""
+        await self._take("preempt", tuple(victims))
+        return self.on_preempt(victims)
+
+    async def bind(self, binding: Binding) -> None:
+        """Call :attr:`on_bind`, then fail if told so."""
+        self.on_bind(binding)
+        await self._take("bind", (binding.node_name,))
+
+    async def close(self) -> None:
+        """Count it."""
+        await asyncio.sleep(0)
+        self.closed += 1
+
+
+def extender(url: str = "http://extender", **fields: object) -> Extender:
+    """An extender that filters, scores and preempts, with weight 1, unless ``fields`` (as in YAML) say otherwise."""
+    return Extender.model_validate({"urlPrefix": url, "weight": 1, **ALL_VERBS, **fields})
+
+
+def extended_profile(*extenders: Extender, name: str = DEFAULT_NAME, percentage: int | None = None) -> ProfileConfig:
+    """A profile with extenders."""
+    return ProfileConfig(scheduler_name=name, extenders=extenders, percentage_of_nodes_to_score=percentage)
+
+
+def extended_rig(
+    *pairs: tuple[Extender, ScriptedExtender],
+    plugins: Sequence[type[Plugin]] = (),
+    defaults: Plugins | None = None,
+    percentage: int | None = None,
+) -> Rig:
+    """A scheduler whose default profile has extenders, each with the client that serves its ``urlPrefix``."""
+    made = rig(plugins, defaults=defaults, serve=False)
+    clients = {config.url_prefix: client for config, client in pairs}
+    made.scheduler.call_extenders_with(lambda _, config: clients[config.url_prefix])
+    made.serve(extended_profile(*(config for config, _ in pairs), percentage=percentage))
+    return made
+
+
+async def decide(made: Rig) -> Attempt | None:
+    """Take the next pod through its scheduling cycle."""
+    return await schedule_with_extenders(made.context, made.pop())
+
+
+async def place(made: Rig) -> str:
+    """Take the next pod through both cycles; the node that it was bound to, "" for none."""
+    attempt = await decide(made)
+    if attempt is None:
+        return ""
+    node_name = attempt.node_name
+    return node_name if await bind(made.context, attempt) else ""
