@@ -23,8 +23,10 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.cluster_informers import ClusterInformers
-from bayplan.explanation.building import explain_pod
-from bayplan.explanation.model import Explanation
+from bayplan.endpoints import ServedParts
+from bayplan.introspection.cache_debugger import CacheDebugger
+from bayplan.extending.circuit import CircuitOptions
+from bayplan.extending.clients import ClusterObjects, ExtenderClients
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
@@ -35,7 +37,7 @@ from bayplan.kube_configuration import RunConfiguration
 from bayplan.loop_liveness import LoopLiveness
 from bayplan.plugin_watchdog import PluginWatchdog
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource
-from bayplan.serving.explain import ExplainEndpoint
+from bayplan.serving.extender_metrics import ExtenderCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
@@ -110,13 +112,18 @@ class Operator:
         self._liveness = LoopLiveness(settings.liveness_limit)
         self._scheduler.write_storage_with(StorageWrites(connection, options.request_seconds))
         self._informers = ClusterInformers(connection, self._scheduler, clock)
+        self._debugger = CacheDebugger(connection, self._scheduler)
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
         self._informers.report_to(self._readiness)
+        objects = ClusterObjects(connection, self._informers.nodes, self._informers.pods)
+        self._extenders = ExtenderClients(objects, clock, CircuitOptions(seed=settings.seed))
+        self._scheduler.call_extenders_with(self._extenders.make)
         self._profiles: ProfileSource = (
             CustomResourceProfiles(self._scheduler, connection, access, settings, clock)
             if configuration is None
             else ConfiguredProfiles(self._scheduler, configuration)
         )
+        self._extenders.on_change = self._profiles.extenders_changed
         self._election = self._candidate()
         self._stop_asked = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -137,6 +144,7 @@ class Operator:
             return _FAULT_EXIT_CODE if self._fault.is_set() else 0
         finally:
             await self._stop()
+            await self._extenders.close()
             if health is not None:
                 await health.stop()
             await self._connection.close()
@@ -229,12 +237,16 @@ class Operator:
         if address is None:
             return None
         metrics = metrics_registry(self._scheduler.context, self._informers.by_resource)
-        explain = ExplainEndpoint(self._explain, self._readiness)
-        return HealthServer(address, self._readiness, metrics, explain.routes)
-
-    def _explain(self, namespace: str, name: str) -> Explanation | None:
-        pod = self._known_pod(namespace, name)
-        return None if pod is None else explain_pod(self._scheduler.context, pod)
+        metrics.register(ExtenderCollector(self._extenders))
+        parts = ServedParts(
+            self._scheduler,
+            self._informers,
+            self._readiness,
+            self._connection,
+            self._clock.now(),
+            self._settings.enable_profiling,
+        )
+        return HealthServer(address, self._readiness, metrics, parts.routes())
 
     def _known_pod(self, namespace: str, name: str) -> Pod | None:
         return self._informers.pods.known.get(f"{namespace}/{name}")
@@ -245,6 +257,7 @@ class Operator:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._signalled, number)
+        loop.add_signal_handler(signal.SIGUSR2, self._debugger.start)
 
     def _signalled(self, number: signal.Signals) -> None:
         log.info("Stopping: %s", number.name)
@@ -261,6 +274,7 @@ class Operator:
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
         watches = {_watch_task(resource) for resource, _ in self._informers}
+        await self._debugger.stop()
         early = [name for name in self._tasks if name not in watches and name != _ELECTION]
         await self._end(early, grace * 0.2)
         await self._scheduler.stop(grace * 0.4)

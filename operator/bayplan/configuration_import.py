@@ -16,7 +16,6 @@ from typing import Any
 
 from bayplan.completed_configuration import offline_scheduler
 from bayplan.kube_configuration import RunConfiguration, build_profiles
-from bayplan.reconcile.extenders import extender_notice
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import API_VERSION, MAX_NAME_LENGTH
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -213,6 +212,7 @@ def _settings(document: KubeSchedulerConfiguration) -> dict[str, Any]:
             "renewDeadline": str(election.renew_deadline),
             "retryPeriod": str(election.retry_period),
         }
+    settings["enableProfiling"] = document.enable_profiling
     settings["delayCacheUntilActive"] = document.delay_cache_until_active
     return settings
 
@@ -227,14 +227,13 @@ def _notices(document: KubeSchedulerConfiguration) -> Iterator[str]:
         yield f"the Lease {lease} stays kube-scheduler's; the operator takes one of its own"
     if document.parallelism != _DEFAULT_PARALLELISM:
         yield f"parallelism {document.parallelism} has no counterpart: all nodes are looked at in one vectorised step"
-    if not document.enable_profiling or document.enable_contention_profiling is False:
-        yield "enableProfiling and enableContentionProfiling have no counterpart: no profiler is served"
+    if document.enable_contention_profiling is False and document.enable_profiling:
+        yield "enableContentionProfiling has no counterpart: one thread has no locks to contend for"
     if document.client_connection.kubeconfig:
         yield "clientConnection.kubeconfig stands in the settings; leave it out for an operator that runs in a pod"
 
 
 def _extender_notices(extenders: tuple[Extender, ...]) -> list[str]:
-    notices = [extender_notice(extenders)] if extenders else []
     if any(extender.tls_config is not None and extender.tls_config.key_data for extender in extenders):
-        notices.append("a client key stands in tlsConfig.keyData, where whoever reads profiles reads it; use keyFile")
-    return notices
+        return ["a client key stands in tlsConfig.keyData, where whoever reads profiles reads it; use keyFile"]
+    return []

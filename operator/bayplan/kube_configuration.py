@@ -170,6 +170,7 @@ def _implied(document: KubeSchedulerConfiguration) -> Iterator[tuple[str, tuple[
     yield "percentage_of_nodes_to_score", ("percentageOfNodesToScore", document.percentage_of_nodes_to_score)
     yield "pod_initial_backoff_seconds", ("podInitialBackoffSeconds", document.pod_initial_backoff_seconds)
     yield "pod_max_backoff_seconds", ("podMaxBackoffSeconds", document.pod_max_backoff_seconds)
+    yield "enable_profiling", ("enableProfiling", document.enable_profiling)
     yield "delay_cache_until_active", ("delayCacheUntilActive", document.delay_cache_until_active)
 
 

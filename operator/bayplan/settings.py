@@ -149,6 +149,9 @@ class Settings(ConfigModel):
         le=3600,
         description="So long the event loop may stand still before the process ends, for another to take over.",
     )
+    enable_profiling: bool = Field(
+        default=False, description="Answer /debug/profile: where the time of the running process goes."
+    )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
     graceful_stop_seconds: Seconds = Field(

@@ -103,6 +103,16 @@ class OperatorProcess:
         finally:
             connection.close()
 
+    @property
+    def url(self) -> str:
+        """Where it serves, for commands' ``--server``."""
+        return f"http://{LOOPBACK}:{self._port}"
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal that does not end it."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def kill(self) -> None:
         """End it as a crash does."""
         self._signal(signal.SIGKILL)

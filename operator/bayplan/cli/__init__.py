@@ -23,6 +23,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
         "run": ("bayplan.cli.run:run", "Run the operator and its scheduler."),
         "simulate": ("bayplan.cli.simulate:simulate", "Place the pods of files, without a cluster."),
+        "status": ("bayplan.cli.status:status", "Show what the running operator is at."),
         "explain": ("bayplan.cli.explain:explain", "Show why a pod goes where it goes, or nowhere."),
         "import-config": (
             "bayplan.cli.import_config:import_config",

@@ -81,6 +81,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("delay-cache-until-active", bool)
 @_flag("plugin-time-budget", str, metavar="SECONDS")
 @_flag("liveness-limit", str, metavar="SECONDS")
+@_flag("enable-profiling", bool)
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
 @_flag("log-format", click.Choice(["text", "json"]))
 @_flag("graceful-stop-seconds", str, metavar="SECONDS")

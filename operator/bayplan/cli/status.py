@@ -1,0 +1,40 @@
+"""``bayplan status``: what the running operator is at.
+
+Owns the command's options. It must not know what the status says or how it is laid out.
+"""
+
+from __future__ import annotations
+
+import click
+
+from bayplan.cli.operator_requests import DEFAULT_SERVER, ask_operator
+from bayplan.introspection.status_rendering import RENDERERS, read_status
+from bayplan.serving.debug import CACHE_PATH, STATUS_PATH
+
+EXIT_DIFFERENT = 1
+
+
+@click.command(short_help="Show what the running operator is at.")
+@click.option("--server", metavar="URL", default=DEFAULT_SERVER, show_default=True, help="Where the operator serves.")
+@click.option("--all", "is_all", is_flag=True, help="Show every pod of the queue.")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Pods of each place shown.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("--check-cache", is_flag=True, help="Compare the scheduler's cache with the API server instead.")
+@click.pass_context
+def status(context: click.Context, *, server: str, is_all: bool, limit: int, output: str, check_cache: bool) -> None:
+    """Show profiles, queue, pods that wait at Permit, nominations and cache of the running operator.
+
+    It is asked at 127.0.0.1:10259 unless --server says otherwise; kubectl port-forward leads there.
+
+    With --check-cache the exit code is 1 when something differs.
+    """
+    if check_cache:
+        from bayplan.introspection.cache_report import cache_report_text, read_cache_report  # noqa: PLC0415 - one option
+
+        report = read_cache_report(ask_operator(server, CACHE_PATH, {}))
+        click.echo(cache_report_text(report, output), nl=output != "yaml")
+        if report.differences:
+            context.exit(EXIT_DIFFERENT)
+        return
+    answer = ask_operator(server, STATUS_PATH, {"limit": "0" if is_all else str(limit)})
+    click.echo(RENDERERS[output](read_status(answer)), nl=output != "yaml")

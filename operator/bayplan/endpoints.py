@@ -1,0 +1,58 @@
+"""What the operator serves beside health and metrics.
+
+Owns which part of the process answers which endpoint. It must not know paths or documents.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from aiohttp import web
+
+from bayplan.cluster_informers import ClusterInformers
+from bayplan.explanation.building import explain_pod
+from bayplan.explanation.model import Explanation
+from bayplan.introspection.cache_check import check_cache
+from bayplan.introspection.status_building import StatusSources, operator_status
+from bayplan.introspection.status_model import Status
+from bayplan.kube.connection import ApiConnection
+from bayplan.serving.debug import DebugEndpoints, DebugSources
+from bayplan.serving.explain import ExplainEndpoint
+from bayplan.serving.readiness import Readiness
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+
+@dataclass(frozen=True, slots=True)
+class ServedParts:
+    """The parts that are told of.
+
+    Attributes:
+        started: The clock's time when the process started.
+        is_profiling_enabled: Whether ``/debug/profile`` answers.
+    """
+
+    scheduler: Scheduler
+    informers: ClusterInformers
+    readiness: Readiness
+    connection: ApiConnection
+    started: float
+    is_profiling_enabled: bool
+
+    def routes(self) -> list[web.RouteDef]:
+        """What to add to the server."""
+        context = self.scheduler.context
+        explain = ExplainEndpoint(self._explain, self.readiness, lambda: context.suspension.is_on)
+        debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self.is_profiling_enabled))
+        return [*explain.routes, *debug.routes]
+
+    def _explain(self, namespace: str, name: str) -> Explanation | None:
+        pod = self.informers.pods.known.get(f"{namespace}/{name}")
+        return None if pod is None else explain_pod(self.scheduler.context, pod)
+
+    def _status(self, limit: int) -> Status:
+        sources = StatusSources(self.scheduler, self.readiness, self.informers.by_resource)
+        return operator_status(sources, self.started, limit)
+
+    async def _check_cache(self) -> list[CacheDifference]:
+        return await check_cache(self.connection, self.scheduler)

@@ -1,0 +1,152 @@
+"""The operator's status, read off its parts.
+
+Owns the reading. It must not change anything: it runs in the scheduler's loop, between two cycles.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+
+import bayplan
+from bayplan.introspection.status_model import (
+    CacheState,
+    ExtenderState,
+    InformerState,
+    Nomination,
+    ProfileState,
+    QueuedPodState,
+    Status,
+    WaitingPodState,
+)
+from bayplan.kube.informer import Informer
+from bayplan.serving.readiness import Readiness
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.queueing.scheduling_queue import QueueCounts
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.cluster_cache import Placement
+
+DEFAULT_LIMIT = 20
+"""Pods that are shown of each place of the queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class StatusSources:
+    """Where the status is read.
+
+    Attributes:
+        informers: By the plural of the resource.
+        extenders: The extenders of a live profile by its scheduler name, with the states of their circuit breakers.
+    """
+
+    scheduler: Scheduler
+    readiness: Readiness
+    informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
+    extenders: Callable[[str], tuple[ExtenderState, ...]] = lambda _: ()
+
+
+def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:
+    """Tell how the operator is.
+
+    Args:
+        sources: Its parts.
+        started: The clock's time when the process started.
+        limit: Pods that are shown of each place of the queue; 0 shows all.
+    """
+    context = sources.scheduler.context
+    now = context.clock.now()
+    by_place: dict[str, list[QueuedPod]] = {}
+    for place, pod in context.queue.places():
+        by_place.setdefault(place, []).append(pod)
+    shown = [
+        _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
+    ]
+    return Status(
+        version=bayplan.__version__,
+        role=sources.readiness.role,
+        missing=tuple(sources.readiness.missing),
+        uptime_seconds=round(now - started, 1),
+        binding=sources.scheduler.binding_count,
+        is_suspended=context.suspension.is_on,
+        profiles=_profiles(context, sources.extenders),
+        places={place: len(pods) for place, pods in by_place.items()},
+        parked=dict(Counter(pod.profile for pod in by_place.get("parked", ()))),
+        queue=tuple(shown),
+        waiting=_waiting(context, now),
+        nominations=tuple(
+            Nomination(info.key, node)
+            for node in sorted(context.queue.nominator.nodes())
+            for info in context.queue.nominator.nominated_pods(node)
+        ),
+        cache=_cache(context),
+        informers=tuple(
+            InformerState(resource, len(informer.known), informer.synced, informer.last_error)
+            for resource, informer in sources.informers.items()
+        ),
+    )
+
+
+def _profiles(context: CycleContext, extenders: Callable[[str], tuple[ExtenderState, ...]]) -> tuple[ProfileState, ...]:
+    counts = context.queue.counts()
+    states = []
+    for instance in context.profiles:
+        count, record = counts.get(instance.name, QueueCounts()), context.record(instance.name)
+        states.append(
+            ProfileState(
+                name=instance.name,
+                revision=instance.revision,
+                in_flight=instance.in_flight,
+                active=count.active,
+                backoff=count.backoff,
+                unschedulable=count.unschedulable,
+                gated=count.gated,
+                scheduled=record.scheduled,
+                rejected=record.unschedulable,
+                errors=record.errors,
+                last_error=record.last_error,
+                extenders=extenders(instance.name),
+            )
+        )
+    return tuple(sorted(states, key=lambda state: state.name))
+
+
+def _queued(context: CycleContext, place: str, pod: QueuedPod, now: float) -> QueuedPodState:
+    return QueuedPodState(
+        pod=pod.info.key,
+        place=place,
+        profile=pod.profile,
+        priority=pod.info.priority,
+        seconds=round(max(0.0, now - pod.timestamp), 1),
+        attempts=pod.attempts,
+        rejected_by=tuple(sorted(pod.rejected_by)),
+        gated_by=pod.gated_by,
+        reasons=tuple(pod.gate_reasons),
+        backoff_seconds=round(max(0.0, pod.backoff_until - now), 1) if "backoff" in place.lower() else 0.0,
+        nominated_node=context.queue.nominator.node_of(pod.uid),
+    )
+
+
+def _waiting(context: CycleContext, now: float) -> tuple[WaitingPodState, ...]:
+    return tuple(
+        WaitingPodState(
+            pod=entry.pod.key,
+            node=entry.node_name,
+            seconds=round(now - entry.since, 1),
+            plugins={plugin: round(deadline - now, 1) for plugin, deadline in entry.deadlines().items()},
+        )
+        for entry in context.waiting
+    )
+
+
+def _cache(context: CycleContext) -> CacheState:
+    cache = context.cache
+    assumed = tuple(
+        Nomination(placed.info.key, placed.info.node_name)
+        for placed in cache.placed_pods()
+        if placed.placement is not Placement.ADDED
+    )
+    return CacheState(cache.columns.count, len(cache), assumed)

@@ -1,0 +1,184 @@
+"""The operator's status as text for people, as JSON and as YAML.
+
+Owns the layout. It must not know where the status came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
+from bayplan.text_output import indented_json, plain_table, text_of, yaml_of
+from scheduler_core.errors import ServerUnavailableError
+
+
+def as_bytes(status: Status) -> bytes:
+    """Give a status as compact JSON, as the operator's endpoint answers."""
+    return msgspec.json.encode(status)
+
+
+def read_status(answer: bytes) -> Status:
+    """Read what :func:`as_bytes` wrote.
+
+    Raises:
+        ServerUnavailableError: It is something else.
+    """
+    try:
+        return msgspec.json.decode(answer, type=Status)
+    except msgspec.DecodeError as error:
+        message = f"the answer is no status ({error}); is --server a Bayplan of this version?"
+        raise ServerUnavailableError(message) from error
+
+
+def as_json(status: Status) -> str:
+    """Give a status as indented JSON."""
+    return indented_json(as_bytes(status))
+
+
+def as_yaml(status: Status) -> str:
+    """Give a status as YAML."""
+    return yaml_of(as_bytes(status))
+
+
+def as_text(status: Status) -> str:
+    """Give a status as a headline and tables.
+
+    Returns:
+        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+    """
+    return text_of(_sections(status))
+
+
+RENDERERS: Mapping[str, Callable[[Status], str]] = {"table": as_text, "json": as_json, "yaml": as_yaml}
+"""By what ``-o`` calls them; YAML ends its last line by itself."""
+
+
+def _sections(status: Status) -> Iterator[RenderableType]:
+    yield _headline(status)
+    if status.profiles:
+        yield Group(Text("Profiles", style="bold"), _profiles(status.profiles))
+    if any(profile.extenders for profile in status.profiles):
+        yield Group(Text("Extenders", style="bold"), _extenders(status.profiles))
+    if status.parked:
+        waiting = ", ".join(f"{name} ({count})" for name, count in sorted(status.parked.items()))
+        yield Text.assemble(("Pods of no live profile  ", "bold"), waiting)
+    if status.waiting:
+        yield Group(Text("Waiting at Permit", style="bold"), _waiting(status))
+    if status.nominations:
+        table = plain_table("POD", "NODE")
+        for nomination in status.nominations:
+            table.add_row(Text(nomination.pod), Text(nomination.node))
+        yield Group(Text("Nominated", style="bold"), table)
+    if status.queue:
+        yield Group(Text("Queue", style="bold"), _queue(status.queue), *_left_out(status))
+    troubled = [informer for informer in status.informers if informer.last_error or not informer.synced]
+    for informer in troubled:
+        yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
+
+
+def _headline(status: Status) -> RenderableType:
+    if status.missing:
+        state = Text(f"Not ready: {'; '.join(status.missing)}", style="bold red")
+    elif status.role:
+        state = Text(status.role[:1].upper() + status.role[1:], style="bold cyan")
+    else:
+        state = Text("Scheduling", style="bold green")
+    cache = status.cache
+    facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {cache.nodes} nodes, {cache.pods} pods"
+    if cache.assumed:
+        facts += f", of them {len(cache.assumed)} assumed"
+    facts += f"; {status.binding} binding"
+    if status.is_suspended:
+        facts += "; the cycle waits for an extender"
+    return Group(state, Text(facts, style="dim"))
+
+
+def _profiles(profiles: tuple[ProfileState, ...]) -> Table:
+    table = plain_table(
+        "PROFILE", "REVISION", "ACTIVE", "BACKOFF", "UNSCHEDULABLE", "GATED", "IN FLIGHT", "SCHEDULED", "LAST ERROR"
+    )
+    for profile in profiles:
+        numbers = (profile.active, profile.backoff, profile.unschedulable, profile.gated, profile.in_flight)
+        table.add_row(
+            Text(profile.name),
+            Text(profile.revision),
+            *(str(number) for number in numbers),
+            str(profile.scheduled),
+            Text(profile.last_error or "-"),
+        )
+    return table
+
+
+def _extenders(profiles: tuple[ProfileState, ...]) -> Table:
+    table = plain_table("PROFILE", "EXTENDER", "CIRCUIT", "LAST ERROR")
+    for profile in profiles:
+        for extender in profile.extenders:
+            table.add_row(
+                Text(profile.name), Text(extender.url_prefix), extender.state, Text(extender.last_error or "-")
+            )
+    return table
+
+
+def _waiting(status: Status) -> Table:
+    table = plain_table("POD", "NODE", "SINCE", "FOR (PATIENCE LEFT)")
+    for pod in status.waiting:
+        plugins = ", ".join(f"{plugin} ({_seconds(left)})" for plugin, left in pod.plugins.items())
+        table.add_row(Text(pod.pod), Text(pod.node), _seconds(pod.seconds), Text(plugins))
+    return table
+
+
+def _queue(queue: tuple[QueuedPodState, ...]) -> Table:
+    table = plain_table("PLACE", "POD", "PROFILE", "PRIORITY", "SINCE", "ATTEMPTS", "BECAUSE")
+    for pod in queue:
+        table.add_row(
+            pod.place,
+            Text(pod.pod),
+            Text(pod.profile),
+            str(pod.priority),
+            _seconds(pod.seconds),
+            str(pod.attempts),
+            Text(_because(pod)),
+        )
+    return table
+
+
+def _because(pod: QueuedPodState) -> str:
+    parts = []
+    if pod.gated_by:
+        parts.append(f"{pod.gated_by}: {', '.join(pod.reasons)}" if pod.reasons else pod.gated_by)
+    elif pod.rejected_by:
+        parts.append(f"rejected by {', '.join(pod.rejected_by)}")
+    if pod.backoff_seconds:
+        parts.append(f"next try in {_seconds(pod.backoff_seconds)}")
+    if pod.nominated_node:
+        parts.append(f"nominated to {pod.nominated_node}")
+    return "; ".join(parts) or "-"
+
+
+def _left_out(status: Status) -> Iterator[RenderableType]:
+    shown: dict[str, int] = {}
+    for pod in status.queue:
+        shown[pod.place] = shown.get(pod.place, 0) + 1
+    more = [
+        f"{count - shown.get(place, 0)} {place}"
+        for place, count in status.places.items()
+        if count > shown.get(place, 0)
+    ]
+    if more:
+        yield Text(f"and {', '.join(more)} more; --all shows them", style="dim")
+
+
+def _seconds(seconds: float) -> str:
+    if seconds < 10:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 120:
+        return f"{whole}s"
+    if whole < 7200:
+        return f"{whole // 60}m"
+    return f"{whole // 3600}h" if whole < 172800 else f"{whole // 86400}d"

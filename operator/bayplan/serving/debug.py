@@ -1,0 +1,127 @@
+"""``/debug``: status, cache check, tasks and, behind its switch, a profile of the running operator.
+
+Owns the paths, their parameters and the HTTP answers. It must not know how any of it comes about: that is handed in.
+Answers callers on the same host only; see ``local_callers``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from aiohttp import web
+
+from bayplan.introspection.cache_report import cache_report
+from bayplan.introspection.running_code import (
+    MAX_SECONDS,
+    Profiler,
+    ProfilerBusyError,
+    profile_bytes,
+    profile_text,
+    tasks_text,
+)
+from bayplan.introspection.status_building import DEFAULT_LIMIT
+from bayplan.introspection.status_model import Status
+from bayplan.introspection.status_rendering import as_bytes
+from bayplan.serving.local_callers import for_this_host, refusal
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+INDEX_PATH = "/debug"
+STATUS_PATH = "/debug/status"
+CACHE_PATH = "/debug/cache"
+TASKS_PATH = "/debug/tasks"
+PROFILE_PATH = "/debug/profile"
+
+_DEFAULT_PROFILE_SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class DebugSources:
+    """What the endpoints tell.
+
+    Attributes:
+        status: Gives the status, with so many pods of each place of the queue.
+        check_cache: Compares the cache with the API server.
+        is_profiling_enabled: Whether ``/debug/profile`` answers.
+    """
+
+    status: Callable[[int], Status]
+    check_cache: Callable[[], Awaitable[list[CacheDifference]]]
+    is_profiling_enabled: bool = False
+
+
+class DebugEndpoints:
+    """Answers questions about the process.
+
+    Args:
+        sources: What is told.
+    """
+
+    def __init__(self, sources: DebugSources) -> None:
+        self._sources = sources
+        self._profiler = Profiler()
+
+    @property
+    def routes(self) -> list[web.RouteDef]:
+        """What to add to a server."""
+        answers = {
+            INDEX_PATH: self._index,
+            STATUS_PATH: self._status,
+            CACHE_PATH: self._cache,
+            TASKS_PATH: self._tasks,
+            PROFILE_PATH: self._profile,
+        }
+        return [web.get(path, for_this_host(answer)) for path, answer in answers.items()]
+
+    async def _index(self, _: web.Request) -> web.Response:
+        profile = "" if self._sources.is_profiling_enabled else "  (off; start with --enable-profiling)"
+        return web.Response(
+            text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
+            f"{CACHE_PATH}                    the cache against the API server\n"
+            f"{TASKS_PATH}                    what every task waits for\n"
+            f"{PROFILE_PATH}?seconds=N       where the time goes; &format=pstats for a file{profile}\n"
+            "/debug/explain?namespace=NS&pod=NAME  why a pod goes where it goes: bayplan explain\n"
+        )
+
+    async def _status(self, request: web.Request) -> web.Response:
+        text = request.query.get("limit", str(DEFAULT_LIMIT))
+        if not text.isdigit():
+            return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
+        return web.Response(body=as_bytes(self._sources.status(int(text))), content_type="application/json")
+
+    async def _cache(self, _: web.Request) -> web.Response:
+        try:
+            found = await self._sources.check_cache()
+        except ClusterWriteError as error:
+            return refusal(503, f"the API server cannot be asked: {error}; ask again")
+        return web.Response(body=msgspec.json.encode(cache_report(found)), content_type="application/json")
+
+    async def _tasks(self, _: web.Request) -> web.Response:
+        return web.Response(text=tasks_text())
+
+    async def _profile(self, request: web.Request) -> web.Response:
+        if not self._sources.is_profiling_enabled:
+            return refusal(403, "profiling is off; start the operator with --enable-profiling")
+        seconds = _seconds(request.query.get("seconds", str(_DEFAULT_PROFILE_SECONDS)))
+        if seconds is None:
+            return refusal(400, f"seconds must be above 0 and at most {MAX_SECONDS:g}")
+        kind = request.query.get("format", "text")
+        if kind not in ("text", "pstats"):
+            return refusal(400, f"format must be text or pstats, not {kind!r}")
+        try:
+            profile = await self._profiler.run(seconds)
+        except ProfilerBusyError:
+            return refusal(409, "a profile is being taken already; ask again when it has ended")
+        if kind == "pstats":
+            return web.Response(body=profile_bytes(profile), content_type="application/octet-stream")
+        return web.Response(text=profile_text(profile, seconds))
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        seconds = float(text)
+    except ValueError:
+        return None
+    return seconds if 0 < seconds <= MAX_SECONDS else None

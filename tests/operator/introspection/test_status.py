@@ -1,0 +1,139 @@
+"""The operator's status: every pod is told of in its place, and what is printed reads at a glance."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+import yaml
+from bayplan.introspection.cache_debugger import dump
+from bayplan.introspection.status_building import StatusSources, operator_status
+from bayplan.introspection.status_model import ExtenderState, Status
+from bayplan.introspection.status_rendering import RENDERERS, as_bytes, read_status
+from bayplan.serving.readiness import Readiness
+
+from scheduler_core.cycle.binding import bind
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PermitPlugin, PermitResult
+from scheduler_core.framework.status import Code
+from scheduler_core.framework.status import Status as Answer
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node, pod
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+
+class Patient(PermitPlugin):
+    """Lets pods whose name begins with ``waiting`` wait for two minutes."""
+
+    name = "Patient"
+
+    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
+        """Wait."""
+        del state, node_name
+        return PermitResult(Answer(Code.WAIT), 120.0) if pod.key.startswith("default/waiting") else PermitResult()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[Rig]:
+    """A pod in each place there is."""
+    made = rig([Patient], defaults=default_plugins(), serve=False)
+    made.serve(profile(plugins=default_plugins().model_copy(update={"permit": plugin_set("Patient")})))
+    made.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
+    made.add(pod("waiting", requests={"cpu": "1"}))
+    attempt = made.decide()
+    assert attempt is not None
+    binding = asyncio.create_task(bind(made.context, attempt))
+    made.add(pod("large", requests={"cpu": "100"}, priority=7))
+    assert await made.attempt() == ""
+    made.add(pod("gated", gates=("example.com/approval",)))
+    made.add(pod("stranger", scheduler_name="nightly"))
+    made.add(pod("next", requests={"cpu": "1"}), pod("another", requests={"cpu": "1"}))
+    made.queue.nominator.nominate(made.context.cache.columns.compile_pod(pod("promised")), "a")
+    made.clock.advance(5)
+    yield made
+    binding.cancel()
+    await asyncio.gather(binding, return_exceptions=True)
+
+
+def status_of(made: Rig, limit: int = 0, extenders: tuple[ExtenderState, ...] = ()) -> Status:
+    """Its status, five seconds after the process started."""
+    sources = StatusSources(made.scheduler, Readiness(()), extenders=lambda _: extenders)
+    return operator_status(sources, made.clock.now() - 5, limit)
+
+
+async def test_every_pod_is_in_its_place(world: Rig) -> None:
+    """With what it waits for."""
+    told = status_of(world)
+    places = {entry.pod: entry.place for entry in told.queue}
+    assert places == {
+        "default/waiting": "inFlight",
+        "default/large": "unschedulable",
+        "default/gated": "gated",
+        "default/stranger": "parked",
+        "default/next": "active",
+        "default/another": "active",
+    }
+    by_name = {entry.pod: entry for entry in told.queue}
+    assert by_name["default/large"].rejected_by == ("NodeResourcesFit",)
+    assert by_name["default/large"].seconds == 5.0
+    assert by_name["default/gated"].gated_by == "SchedulingGates"
+    assert told.parked == {"nightly": 1}
+    assert told.uptime_seconds == 5.0
+
+
+async def test_waiting_pods_and_promises_are_told(world: Rig) -> None:
+    """Where they wait, for whom and how long still."""
+    told = status_of(world)
+    (waiting,) = told.waiting
+    assert (waiting.pod, waiting.node, waiting.plugins) == ("default/waiting", "a", {"Patient": 115.0})
+    assert [(each.pod, each.node) for each in told.nominations] == [("default/promised", "a")]
+    assert [(each.pod, each.node) for each in told.cache.assumed] == [("default/waiting", "a")]
+    (profile_state,) = told.profiles
+    assert (profile_state.active, profile_state.unschedulable, profile_state.gated) == (2, 1, 1)
+    assert (profile_state.in_flight, profile_state.rejected) == (1, 1)
+
+
+async def test_a_limit_shows_so_many_of_each_place(world: Rig) -> None:
+    """And says how many are left out."""
+    told = status_of(world, limit=1)
+    assert [entry.place for entry in told.queue].count("active") == 1
+    assert "and 1 active more; --all shows them" in RENDERERS["table"](told)
+
+
+async def test_the_table_reads_at_a_glance(world: Rig) -> None:
+    """One row for each pod, with the reason."""
+    text = RENDERERS["table"](status_of(world, extenders=(ExtenderState("http://x", "Open", "refused"),)))
+    lines = [" ".join(line.split()) for line in text.splitlines()]
+    assert lines[0] == "Scheduling"
+    assert "unschedulable default/large default-scheduler 7 5.0s 1 rejected by NodeResourcesFit" in lines
+    assert "default/waiting a 5.0s Patient (115s)" in lines
+    assert "Pods of no live profile nightly (1)" in lines
+    assert "default-scheduler http://x Open refused" in lines
+
+
+async def test_json_and_yaml_are_the_document(world: Rig) -> None:
+    """And JSON is what the endpoint answers."""
+    told = status_of(world)
+    document = json.loads(RENDERERS["json"](told))
+    assert document == yaml.safe_load(RENDERERS["yaml"](told))
+    assert read_status(as_bytes(told)) == told
+    assert document["places"]["active"] == 2
+
+
+def test_something_else_is_no_status() -> None:
+    """The message says what may be wrong."""
+    with pytest.raises(ServerUnavailableError, match="is --server a Bayplan of this version"):
+        read_status(b"{}")
+
+
+async def test_the_dump_has_a_line_for_each_node_and_pod(world: Rig) -> None:
+    """What SIGUSR2 writes into the log."""
+    lines = list(dump(world.context))
+    amounts = "cpu 1000/4000, memory 0/8589934592, pods 1/10"
+    assert f"node a: requested of allocatable {amounts}, nominated default/promised" in lines
+    assert "waiting pod default/waiting: node a, for Patient" in lines
+    assert "queue unschedulable: pod default/large, attempts 1, rejected by NodeResourcesFit" in lines

@@ -1,0 +1,136 @@
+"""The debug endpoints, over a real socket."""
+
+from __future__ import annotations
+
+import json
+import marshal
+from collections.abc import AsyncIterator
+
+import aiohttp
+import pytest
+from bayplan.introspection.status_model import CacheState, Status
+from bayplan.introspection.status_rendering import read_status
+from bayplan.serving.debug import (
+    CACHE_PATH,
+    INDEX_PATH,
+    PROFILE_PATH,
+    STATUS_PATH,
+    TASKS_PATH,
+    DebugEndpoints,
+    DebugSources,
+)
+from bayplan.serving.health import HealthServer
+from bayplan.serving.readiness import Readiness
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+LOOPBACK = "127.0.0.1"
+
+
+class Source:
+    """What is told; remembers the limit that it was asked with."""
+
+    def __init__(self) -> None:
+        self.limits: list[int] = []
+        self.is_server_away = False
+
+    def status(self, limit: int) -> Status:
+        """An empty one."""
+        self.limits.append(limit)
+        return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
+
+    async def check_cache(self) -> list[CacheDifference]:
+        """One difference."""
+        if self.is_server_away:
+            raise ServerUnavailableError("connection refused")
+        return [CacheDifference("Node", "a", "is not in the cache")]
+
+
+@pytest.fixture
+def source() -> Source:
+    return Source()
+
+
+@pytest.fixture(params=[True])
+async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterator[HealthServer]:
+    endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, request.param))
+    server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), endpoints.routes)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+async def asked(server: HealthServer, path: str) -> tuple[int, bytes]:
+    """Ask for a path."""
+    url = f"http://{LOOPBACK}:{server.port}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url) as answer:
+        return answer.status, await answer.read()
+
+
+async def test_the_index_names_every_endpoint(server: HealthServer) -> None:
+    """Whoever finds the port finds the rest."""
+    status, body = await asked(server, INDEX_PATH)
+    assert status == 200
+    for path in (STATUS_PATH, CACHE_PATH, TASKS_PATH, PROFILE_PATH, "/debug/explain"):
+        assert path in body.decode()
+
+
+async def test_the_status_is_asked_with_its_limit(server: HealthServer, source: Source) -> None:
+    """20 of each place unless more are wanted."""
+    status, body = await asked(server, STATUS_PATH)
+    assert status == 200
+    assert read_status(body).version == "1"
+    await asked(server, f"{STATUS_PATH}?limit=0")
+    assert source.limits == [20, 0]
+
+
+async def test_the_cache_check_names_differences(server: HealthServer, source: Source) -> None:
+    """And says so when the API server cannot be asked."""
+    assert await asked(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
+    source.is_server_away = True
+    status, body = await asked(server, CACHE_PATH)
+    assert status == 503
+    assert "the API server cannot be asked: connection refused; ask again" in json.loads(body)["error"]
+
+
+async def test_tasks_are_listed_with_their_stacks(server: HealthServer) -> None:
+    """The test's own task waits in this file."""
+    status, body = await asked(server, TASKS_PATH)
+    assert status == 200
+    assert "test_debug.py" in body.decode()
+
+
+async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
+    """Of what ran meanwhile."""
+    status, body = await asked(server, f"{PROFILE_PATH}?seconds=0.05")
+    assert status == 200
+    assert "function calls" in body.decode()
+    status, body = await asked(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
+    assert status == 200
+    assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own answer
+
+
+@pytest.mark.parametrize(
+    ("path", "status", "text"),
+    [
+        pytest.param(f"{STATUS_PATH}?limit=many", 400, "limit must be a number", id="limit"),
+        pytest.param(f"{PROFILE_PATH}?seconds=0", 400, "seconds must be above 0 and at most 60", id="no time"),
+        pytest.param(f"{PROFILE_PATH}?seconds=nan", 400, "seconds must be above 0 and at most 60", id="no number"),
+        pytest.param(f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats", id="format"),
+    ],
+)
+async def test_bad_parameters_are_named(server: HealthServer, path: str, status: int, text: str) -> None:
+    """With what is allowed."""
+    got, body = await asked(server, path)
+    assert got == status
+    assert text in json.loads(body)["error"]
+
+
+@pytest.mark.parametrize("server", [False], indirect=True)
+async def test_without_its_switch_there_is_no_profile(server: HealthServer) -> None:
+    """The answer names the switch."""
+    status, body = await asked(server, PROFILE_PATH)
+    assert status == 403
+    assert "--enable-profiling" in json.loads(body)["error"]
