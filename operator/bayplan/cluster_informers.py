@@ -20,6 +20,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.informer import Informer, InformerOptions, Resource
 from bayplan.kube.watch_stream import KubeObject
+from bayplan.kube.watch_trouble import WatchOutages
 from bayplan.serving.readiness import Readiness
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.model.disruption import PodDisruptionBudget
@@ -116,6 +117,7 @@ class ClusterInformers:
     def __init__(self, connection: ApiConnection, scheduler: Scheduler, clock: Clock) -> None:
         self._connection = connection
         self._clock = clock
+        self._outages = WatchOutages(clock)
         self._readiness: Readiness | None = None
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
@@ -156,7 +158,7 @@ class ClusterInformers:
 
     def _informer(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
         informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
-        self.by_resource[self._name(path)] = informer.configure(_OPTIONS)
+        self.by_resource[self._name(path)] = informer.configure(_OPTIONS, self._outages)
         return informer
 
     def _told(self, resource: str) -> Callable[[], None]:

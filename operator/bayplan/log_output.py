@@ -10,6 +10,7 @@ import logging
 import sys
 from datetime import UTC, datetime
 
+from bayplan.log_flood import FloodFilter
 from bayplan.settings import LogFormat, LogLevel
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
@@ -42,11 +43,14 @@ def set_up_logging(level: LogLevel, output: LogFormat) -> None:
     """Send all logging to standard error.
 
     Args:
-        level: Least severity; kopf's own messages are shown from warning on, or all of them with debug.
+        level: Least severity; kopf's own messages are shown from warning on, or all of them with debug. Floods of like
+            warnings are summed up, except with debug.
         output: Text or JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if output == "json" else logging.Formatter(_TEXT))
+    if level != "debug":
+        handler.addFilter(FloodFilter(handler))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())

@@ -161,7 +161,6 @@ class Informer(Generic[T]):
         self._decoder = ObjectDecoder(kind)
         self._sink = sink
         self._clock = clock
-        self._outages = WatchOutages(clock)
         self.configure(InformerOptions())
         self._listing: set[str] | None = None
         self._use_streamed_list = True
@@ -179,24 +178,16 @@ class Informer(Generic[T]):
         self.last_error = ""
         self.tap: Tap[T] | None = None
 
-    def configure(self, options: InformerOptions) -> Informer[T]:
-        """Set other times and sizes; before :meth:`run`.
+    def configure(self, options: InformerOptions, outages: WatchOutages | None = None) -> Informer[T]:
+        """Set other times and sizes, and the account of outages that is shared with others; before :meth:`run`.
 
         Returns:
             This informer.
         """
         self._options = options
+        self._outages = outages or WatchOutages(self._clock)
         self._backoff = Backoff(options.backoff_initial_seconds, options.backoff_maximum_seconds, options.seed)
         self._random = random.Random(options.seed)
-        return self
-
-    def tell(self, outages: WatchOutages) -> Informer[T]:
-        """Share the account of outages with other informers; before :meth:`run`.
-
-        Returns:
-            This informer.
-        """
-        self._outages = outages
         return self
 
     async def run(self) -> None:

@@ -1,0 +1,105 @@
+"""What must never be found in a cluster, counted from its API objects and its audit log.
+
+Owns the counting: nodes with more than they hold, pods bound twice, pods that are bound and said not to be. It must not
+know which scheduler was at work, and takes no arithmetic from one: a mistake in both would go unseen.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+Manifest = dict[str, Any]
+
+_SUFFIXES = {"m": 1, "": 1000, "k": 10**6, "M": 10**9, "G": 10**12, "Ki": 1000 * 2**10, "Mi": 1000 * 2**20}
+_SUFFIXES |= {"Gi": 1000 * 2**30, "Ti": 1000 * 2**40}
+_ENDED = {"Succeeded", "Failed"}
+_CREATED = 201
+
+
+def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[str]:
+    """Find nodes whose pods request more than is allocatable, and pods on nodes that do not exist.
+
+    Args:
+        nodes: Every node of the cluster.
+        pods: Every pod; of requests, those of containers are counted.
+
+    Returns:
+        A sentence for each.
+    """
+    used: dict[str, Counter[str]] = {}
+    for pod in pods:
+        node_name = pod["spec"].get("nodeName")
+        if not node_name or pod.get("status", {}).get("phase") in _ENDED:
+            continue
+        on_node = used.setdefault(node_name, Counter())
+        on_node["pods"] += 1000
+        for container in pod["spec"]["containers"]:
+            for resource, quantity in container.get("resources", {}).get("requests", {}).items():
+                on_node[resource] += milli(quantity)
+    found = []
+    for node in nodes:
+        allocatable = node["status"]["allocatable"]
+        for resource, amount in used.pop(node["metadata"]["name"], Counter()).items():
+            held = milli(allocatable.get(resource, "0"))
+            if amount > held:
+                found.append(f"{node['metadata']['name']}: {resource} {amount / 1000:g} of {held / 1000:g}")
+    return found + [f"{name}: has {pods['pods'] // 1000} pods and is no node" for name, pods in used.items()]
+
+
+def milli(quantity: str) -> int:
+    """Read a quantity, in thousandths."""
+    digits = quantity.rstrip("kmMGTi")
+    return round(float(digits) * _SUFFIXES[quantity[len(digits) :]])
+
+
+def said_unscheduled(pods: Iterable[Manifest]) -> list[str]:
+    """Name the pods that are bound while their condition PodScheduled is not True."""
+    return [
+        pod["metadata"]["name"]
+        for pod in pods
+        if pod["spec"].get("nodeName")
+        and [one["status"] for one in pod["status"].get("conditions", ()) if one["type"] == "PodScheduled"] != ["True"]
+    ]
+
+
+class BindingLog:
+    """Successful bindings in the audit log, read as it grows: to read it whole at each look would disturb what runs.
+
+    Args:
+        path: The audit log.
+
+    Attributes:
+        counts: How often each pod was bound, by ``namespace/name``.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.counts: Counter[str] = Counter()
+        self._path = path
+        self._offset = 0
+
+    def read(self) -> int:
+        """Read on.
+
+        Returns:
+            How many pods were bound so far.
+        """
+        with self._path.open("rb") as log:
+            log.seek(self._offset)
+            lines = log.read().split(b"\n")
+        self._offset += sum(len(line) + 1 for line in lines[:-1])
+        for line in lines[:-1]:
+            if b'"subresource":"binding"' not in line:
+                continue
+            event = json.loads(line)
+            if event.get("responseStatus", {}).get("code") == _CREATED:
+                reference = event["objectRef"]
+                self.counts[f"{reference['namespace']}/{reference['name']}"] += 1
+        return len(self.counts)
+
+    def twice(self) -> list[str]:
+        """Name the pods that were bound more than once."""
+        return [name for name, times in self.counts.items() if times > 1]

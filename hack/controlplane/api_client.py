@@ -1,0 +1,175 @@
+"""Requests to the API server of a control plane, blocking, as its administrator.
+
+Owns the address of each kind and the connection. It must not know what is asked for. Why not kubectl: a test that looks
+at a cluster ten times a second would spend more on starting kubectl than the servers spend on answering.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import ssl
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlencode, urlsplit
+
+from hack.controlplane.launcher import ControlPlane
+
+Manifest = dict[str, Any]
+
+MERGE_PATCH = "application/merge-patch+json"
+STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
+
+_NOT_FOUND = 404
+_REQUEST_SECONDS = 30.0
+_CREATORS = 12
+
+_PLURALS = {
+    "CSIStorageCapacity": "csistoragecapacities",
+    "PodDisruptionBudget": "poddisruptionbudgets",
+    "PriorityClass": "priorityclasses",
+    "StorageClass": "storageclasses",
+}
+_CLUSTER_SCOPED = {
+    "CSIDriver",
+    "CSINode",
+    "Namespace",
+    "Node",
+    "PersistentVolume",
+    "PriorityClass",
+    "SchedulerProfile",
+    "StorageClass",
+}
+
+
+class ApiRefusalError(Exception):
+    """The API server refused a request.
+
+    Attributes:
+        status: HTTP status.
+    """
+
+    def __init__(self, status: int, what: str) -> None:
+        super().__init__(what)
+        self.status = status
+
+
+class ApiClient:
+    """Requests as administrator; may be used from several threads; a context manager that closes its connections.
+
+    Args:
+        plane: Whose API server is asked; it may be restarted meanwhile.
+    """
+
+    def __init__(self, plane: ControlPlane) -> None:
+        address = urlsplit(plane.url)
+        self._host, self._port = address.hostname or "", address.port
+        self._token = plane.admin.token
+        self._tls = ssl.create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
+        self._idle: list[http.client.HTTPSConnection] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections that are kept; the next request opens one again."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Manifest:
+        """Send a request; again when a kept connection turns out to be closed, as after a restart of the server.
+
+        Args:
+            method: HTTP method.
+            path: Path with its query.
+            body: Sent as JSON; None for none.
+            content_type: Of the body.
+
+        Returns:
+            The answer.
+
+        Raises:
+            ApiRefusalError: The answer is an error.
+            OSError: The server is away.
+        """
+        headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
+        payload = None if body is None else json.dumps(body)
+        kept = bool(self._idle)
+        try:
+            connection = self._idle.pop()
+        except IndexError:
+            connection = http.client.HTTPSConnection(
+                self._host, self._port, timeout=_REQUEST_SECONDS, context=self._tls
+            )
+        try:
+            connection.request(method, path, payload, headers)
+            answer = connection.getresponse()
+            text = answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            connection.close()
+            if kept:
+                return self.request(method, path, body, content_type)
+            raise ConnectionError(f"{method} {path}: {error}") from error
+        self._idle.append(connection)
+        if answer.status >= http.client.BAD_REQUEST:
+            raise ApiRefusalError(answer.status, f"{method} {path}: {answer.status} {text.decode(errors='replace')}")
+        decoded: Manifest = json.loads(text)
+        return decoded
+
+    def get(self, path: str, **params: str) -> Manifest:
+        """Read an object or a list."""
+        return self.request("GET", f"{path}?{urlencode(params)}" if params else path)
+
+    def items(self, path: str, **params: str) -> list[Manifest]:
+        """Read the objects of a list."""
+        found: list[Manifest] = self.get(path, **params)["items"]
+        return found
+
+    def create(self, manifest: Manifest) -> Manifest:
+        """Create an object; the status that it carries is written too, except a node's, which is kept as it comes."""
+        made = self.request("POST", collection(manifest), manifest)
+        if manifest.get("status") and manifest["kind"] != "Node":
+            self.patch(manifest, {"status": manifest["status"]}, subresource="status")
+        return made
+
+    def create_all(self, manifests: Iterable[Manifest]) -> None:
+        """Create many objects at once, in no order."""
+        with ThreadPoolExecutor(_CREATORS) as pool:
+            list(pool.map(self.create, manifests))
+
+    def patch(self, manifest: Manifest, change: Manifest, subresource: str = "") -> Manifest:
+        """Change an object by a merge patch."""
+        path = address(manifest) + (f"/{subresource}" if subresource else "")
+        return self.request("PATCH", path, change, MERGE_PATCH)
+
+    def delete(self, manifest: Manifest, grace_seconds: int | None = None) -> None:
+        """Delete an object; one that is gone is no error."""
+        body = None if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
+        try:
+            self.request("DELETE", address(manifest), body)
+        except ApiRefusalError as error:
+            if error.status != _NOT_FOUND:
+                raise
+
+
+def collection(manifest: Mapping[str, Any]) -> str:
+    """The path of the collection that an object belongs to."""
+    version = manifest.get("apiVersion", "v1")
+    kind = manifest["kind"]
+    root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+    plural = _PLURALS.get(kind, f"{kind.lower()}s")
+    if kind in _CLUSTER_SCOPED:
+        return f"{root}/{plural}"
+    return f"{root}/namespaces/{manifest['metadata'].get('namespace', 'default')}/{plural}"
+
+
+def address(manifest: Mapping[str, Any]) -> str:
+    """The path of an object."""
+    return f"{collection(manifest)}/{manifest['metadata']['name']}"

@@ -1,0 +1,60 @@
+"""What is told of watches that break."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from bayplan.kube.api_errors import ResourceExpiredError
+from bayplan.kube.watch_trouble import WatchOutages
+
+from scheduler_core.errors import ForbiddenError, ServerUnavailableError
+from tests.support.virtual_clock import VirtualClock
+
+AWAY = ServerUnavailableError("away")
+
+
+@pytest.fixture
+def outages(caplog: pytest.LogCaptureFixture) -> WatchOutages:
+    caplog.set_level(logging.INFO)
+    return WatchOutages(VirtualClock())
+
+
+def test_an_outage_is_told_once(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
+    """Fifteen watches that break for one reason are a line at the beginning and a line at the end."""
+    paths = [f"/api/v1/kind{number}" for number in range(15)]
+    for _ in range(3):
+        for path in paths:
+            outages.broke(path, AWAY)
+    for path in paths:
+        outages.opened(path)
+    assert caplog.messages == [
+        "Watch of /api/v1/kind0 is opened again: away",
+        "Watches that had broken: 15. All are open again after 0.0 s, 45 tries",
+    ]
+
+
+def test_the_next_outage_is_told_again(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
+    """An outage that is over is forgotten."""
+    for _ in range(2):
+        outages.broke("/api/v1/pods", AWAY)
+        outages.opened("/api/v1/pods")
+    assert len(caplog.messages) == 4
+
+
+def test_what_only_a_person_can_mend_is_told_for_each_kind(
+    outages: WatchOutages, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A right that is lacking is told once for each kind that lacks it, also while the server is away."""
+    outages.broke("/api/v1/nodes", AWAY)
+    for _ in range(2):
+        for path in ("/api/v1/pods", "/api/v1/services"):
+            outages.broke(path, ForbiddenError("no"))
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR", "ERROR"]
+
+
+def test_an_expired_version_is_no_trouble(outages: WatchOutages, caplog: pytest.LogCaptureFixture) -> None:
+    """A watch that starts over with a list is silent."""
+    outages.broke("/api/v1/pods", ResourceExpiredError("too old"))
+    outages.opened("/api/v1/pods")
+    assert caplog.messages == []

@@ -1,0 +1,143 @@
+"""A drain on the real API server that something happens to: two thousand pods, and what must hold at its end.
+
+Owns the objects of a drain, how far it has come, and the accounts at the end. It must not cause the trouble: that is a
+test's. Why some pods fit nowhere at first: a queue that lost its pods in the trouble would otherwise look well.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from hack.controlplane import accounts
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
+from hack.controlplane.launcher import ControlPlane
+from tests.support.operator_process import OperatorProcess
+
+PODS = 2000
+TOO_LARGE = 10
+_NODES = 40
+_WAIT_SECONDS = 40.0
+_POLL_SECONDS = 0.2
+
+
+class Drain:
+    """One backlog in a namespace of its own, on nodes of its own.
+
+    Args:
+        plane: The control plane that something happens to.
+        operator: Who drains.
+
+    Attributes:
+        namespace: Where the pods are.
+    """
+
+    def __init__(self, plane: ControlPlane, operator: OperatorProcess) -> None:
+        self.api = ApiClient(plane)
+        self.namespace = f"drain-{uuid.uuid4().hex[:8]}"
+        self._plane = plane
+        self._operator = operator
+        self._log = accounts.BindingLog(plane.audit_log)
+        self._made: list[Manifest] = []
+
+    def begin(self) -> None:
+        """Create nodes and pods, then the profile that serves them."""
+        self.api.create({"kind": "Namespace", "metadata": {"name": self.namespace}})
+        for index in range(_NODES):
+            self._node(f"n{index}", "16")
+        pods = [self._pod(f"p{index}", "100m") for index in range(PODS)]
+        pods += [self._pod(f"large{index}", "20") for index in range(TOO_LARGE)]
+        self.api.create_all(pods)
+        self._make(
+            {
+                "apiVersion": "bayplan.dev/v1alpha1",
+                "kind": "SchedulerProfile",
+                "metadata": {"name": self.namespace},
+                "spec": {},
+            }
+        )
+
+    def until_bound(self, count: int) -> None:
+        """Wait until so many pods are bound, as the audit log tells."""
+        self._until(lambda: self.bound >= count, f"{count} pods are bound")
+
+    @property
+    def bound(self) -> int:
+        """How many of its pods were bound."""
+        self._log.read()
+        return sum(name.startswith(f"{self.namespace}/") for name in self._log.counts)
+
+    def finish(self) -> None:
+        """Wait for the rest, then make room for the large pods and wait for them too."""
+        self._until(lambda: len(self._refused()) == len(self._unbound()) == TOO_LARGE, "only the large pods wait")
+        for index in range(TOO_LARGE):
+            self._node(f"big{index}", "20")
+        self._until(lambda: not self._unbound(), "the large pods are bound")
+        self._log.read()
+
+    def wrongs(self) -> list[str]:
+        """Everything that must not be: pods lost, bound twice, overcommitted nodes, false conditions."""
+        pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods")
+        nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.namespace}")
+        unbound = [pod["metadata"]["name"] for pod in pods if not pod["spec"].get("nodeName")]
+        return [
+            *(f"lost: {name}" for name in unbound),
+            *(f"bound twice: {name}" for name in self._log.twice()),
+            *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
+            *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
+        ]
+
+    def clean_up(self) -> None:
+        """Remove what the drain made."""
+        self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/pods", {"gracePeriodSeconds": 0})
+        self.api.request("DELETE", f"/api/v1/nodes?labelSelector=for={self.namespace}")
+        for manifest in self._made:
+            self.api.delete(manifest)
+        self.api.close()
+
+    def _unbound(self) -> list[Manifest]:
+        # Not by the audit log: a binding may have happened whose event a killed API server did not write.
+        return self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector="spec.nodeName=")
+
+    def _refused(self) -> list[Manifest]:
+        return [
+            pod
+            for pod in self._unbound()
+            if any(one.get("reason") == "Unschedulable" for one in pod["status"].get("conditions", ()))
+        ]
+
+    def _node(self, short: str, cpu: str) -> None:
+        amounts = {"cpu": cpu, "memory": "64Gi", "pods": "60"}
+        name = f"{self.namespace}-{short}"
+        metadata = {"name": name, "labels": {"for": self.namespace, "kubernetes.io/hostname": name}}
+        self.api.create({"kind": "Node", "metadata": metadata, "status": {"allocatable": amounts, "capacity": amounts}})
+
+    def _pod(self, name: str, cpu: str) -> Manifest:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": cpu, "memory": "64Mi"}}}
+        spec = {
+            "schedulerName": self.namespace,
+            "nodeSelector": {"for": self.namespace},
+            "containers": [container],
+        }
+        return {"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}, "spec": spec}
+
+    def _make(self, manifest: Manifest) -> None:
+        self.api.create(manifest)
+        self._made.append(manifest)
+
+    def _until(self, condition: Callable[[], Any], what: str) -> None:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not _tried(condition):
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not within {_WAIT_SECONDS:.0f} s: {what}\n{self._operator.log[-4000:]}")
+            time.sleep(_POLL_SECONDS)
+
+
+def _tried(condition: Callable[[], Any]) -> bool:
+    """Whether a condition holds; not while the server is away."""
+    try:
+        return bool(condition())
+    except (OSError, ApiRefusalError):
+        return False
