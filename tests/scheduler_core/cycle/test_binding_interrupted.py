@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime
-from typing import ClassVar
 
 import msgspec
 import pytest
@@ -12,11 +11,8 @@ import pytest
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.binding import bind
 from scheduler_core.errors import ConflictError, NotFoundError
-from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import BindPlugin, PermitPlugin, PermitResult, PreBindPlugin
-from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import BARE, plugin_set, profile, rig
@@ -27,34 +23,11 @@ UID = POD.metadata.uid
 STAGES = ("permit", "preBind", "bind")
 
 
-class Gate(PermitPlugin, PreBindPlugin, BindPlugin):
-    """Waits at one point of the binding cycle until the test lets it go on."""
-
-    name = "Gate"
-    at: ClassVar[str]
-    opened: ClassVar[asyncio.Event]
-
-    def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        return PermitResult(Status(Code.WAIT), 60) if self.at == "permit" else PermitResult()
-
-    def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        return SUCCESS if self.at == "preBind" else SKIP
-
-    async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        await self.opened.wait()
-        return SUCCESS
-
-    async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        if self.at == "bind":
-            await self.opened.wait()
-        return SKIP
-
-
 class Stage:
     """A pod whose binding cycle stands at a point, on a node that it nearly fills; another pod waits for room."""
 
     def __init__(self, at: str) -> None:
-        Gate.at, Gate.opened = at, asyncio.Event()
+        Gate.shut(at)
         self.journal = Journal()
         names = ("Gate", "Rec", "NodeResourcesFit", *BARE)
         plugins = Plugins(multi_point=plugin_set(*names))
@@ -74,10 +47,7 @@ class Stage:
 
     async def go_on(self) -> bool:
         """Let the pod pass the point; whether it is bound in the end."""
-        Gate.opened.set()
-        waiting = self.made.context.waiting.get(UID)
-        if waiting is not None:
-            waiting.allow("Gate")
+        Gate.open(self.made.context.waiting)
         return await self.task
 
     @property
