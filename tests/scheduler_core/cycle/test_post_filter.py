@@ -14,7 +14,7 @@ from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
-POD = pod("web")
+POD = pod("web", nominated_node="n1")
 
 
 def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
@@ -78,7 +78,7 @@ class Help(NamedTuple):
 def test_post_filter(case: Help) -> None:
     """The first success or final answer ends the point; what it says follows the filters' reasons.
 
-    An earlier nomination stays unless a plugin replaces it or takes it back, as in kube-scheduler.
+    The nomination that the pod's status names stays unless a plugin replaces it or takes it back, as in kube-scheduler.
     """
     codes = np.ones(2, dtype=np.int16)
     journal = Journal(
@@ -89,9 +89,6 @@ def test_post_filter(case: Help) -> None:
         }
     )
     made = recorded(journal, "A", "B")
-    queued = made.queue.find(POD.metadata.uid)
-    assert queued is not None
-    made.queue.nominator.nominate(queued.info, "n1")
     assert made.decide() is None
     assert made.condition.message == f"0/2 nodes are available: 2 why.{case.adds}"
     assert made.queue.nominator.node_of(POD.metadata.uid) == case.nominated
