@@ -26,6 +26,9 @@ from scheduler_core.runtime.extenders import binder_of
 from scheduler_core.runtime.pre_binding import run_pre_binds
 
 log = logging.getLogger(__name__)
+_PRE_BIND_PRE_FLIGHT, _PRE_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.PRE_BIND
+_BIND, _POST_BIND = Point.BIND, Point.POST_BIND
+_SUCCESS = Code.SUCCESS
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 16.0
@@ -68,7 +71,7 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     has_to_prepare, times = False, state.times
     if instance.pre_bind:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
-        times.point((Point.PRE_BIND_PRE_FLIGHT, status.code, times.now()))
+        times.point((_PRE_BIND_PRE_FLIGHT, status.code, times.now()))
         if status.code is Code.ERROR:
             return of_status(status)
         has_to_prepare = status.is_success
@@ -85,11 +88,11 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         await context.suspension.over()
         with context.in_pre_bind.hold(info, node_name) as held:
             status = await run_pre_binds(instance, state, held)
-        times.point((Point.PRE_BIND, status.code, times.now()))
+        times.point((_PRE_BIND, status.code, times.now()))
         if not status.is_success:
             return too_late(status)
     status = await _write_bind(context, attempt)
-    times.point((Point.BIND, status.code, times.now()))
+    times.point((_BIND, status.code, times.now()))
     return None if status.is_success else too_late(status)
 
 
@@ -165,7 +168,7 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=teller))
     pod_bound(context, attempt)
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
-    attempt.state.times.point((Point.POST_BIND, Code.SUCCESS, attempt.state.times.now()))
+    attempt.state.times.point((_POST_BIND, _SUCCESS, attempt.state.times.now()))
     binding_ended(context, attempt, SCHEDULED)
     attempt.instance.end()
 

@@ -9,6 +9,7 @@ equal runs give equal numbers), and it would be the larger half of what measurin
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -124,7 +125,10 @@ class Measures:
         of_points = self.profile(profile).points
         begun = searched = times.started
         for point, code, at in times.points:
-            of_points[point][code].observe(at - begun)
+            # Histogram.observe, written out: the call would be a third of what this costs.
+            histogram, seconds = of_points[point][code], at - begun
+            histogram.counts[bisect_left(POINT_BOUNDS, seconds)] += 1
+            histogram.total += seconds
             begun = at
             if point <= LAST_OF_ALGORITHM:
                 searched = at

@@ -36,6 +36,8 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 MIN_FEASIBLE_NODES = 100
 _MIN_PERCENTAGE = 5
+_PRE_FILTER, _FILTER, _PRE_SCORE, _SCORE = Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE
+_SUCCESS = Code.SUCCESS
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _FIRST_TOLD = NARROWED - 1
 """The verdict of the first status that extenders gave; further ones go down from here."""
@@ -110,7 +112,7 @@ class Search:
             raise NoNodesError
         self._context, self._attempt = context, attempt
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
-        state.times.point((Point.PRE_FILTER, outcome.status.code, state.times.now()))
+        state.times.point((_PRE_FILTER, outcome.status.code, state.times.now()))
         self._narrowed = narrowed_status(outcome.narrowing)
         self._told: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
@@ -174,7 +176,7 @@ class Search:
 
     def _filter_ended(self) -> None:
         times = self._attempt.state.times
-        times.point((Point.FILTER, Code.SUCCESS, times.now()))
+        times.point((_FILTER, _SUCCESS, times.now()))
 
     def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
         """What was found, with a whole diagnosis if it is nothing."""
@@ -285,10 +287,10 @@ def score_feasible(
     nodes, times = context.cache.columns, attempt.state.times
     asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
     run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
-    times.point((Point.PRE_SCORE, Code.SUCCESS, times.now()))
+    times.point((_PRE_SCORE, _SUCCESS, times.now()))
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
     table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
-    times.point((Point.SCORE, Code.SUCCESS, times.now()))
+    times.point((_SCORE, _SUCCESS, times.now()))
     return table
 
 

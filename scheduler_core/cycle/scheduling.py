@@ -24,6 +24,8 @@ from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.reserving import run_reserve, run_unreserve
 
 log = logging.getLogger(__name__)
+_POST_FILTER, _RESERVE, _PERMIT, _UNRESERVE = Point.POST_FILTER, Point.RESERVE, Point.PERMIT, Point.UNRESERVE
+_SUCCESS = Code.SUCCESS
 
 
 def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
@@ -110,7 +112,7 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
     """
     outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, context.cache.columns, diagnosis)
     times = attempt.state.times
-    times.point((Point.POST_FILTER, outcome.status.code, times.now()))
+    times.point((_POST_FILTER, outcome.status.code, times.now()))
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -122,11 +124,11 @@ def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | N
     context.queue.nominator.withdraw(attempt.info.uid)
     times = attempt.state.times
     status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
-    times.point((Point.RESERVE, status.code, times.now()))
+    times.point((_RESERVE, status.code, times.now()))
     waits: dict[str, float] = {}
     if status.is_success:
         status, waits = run_permit(attempt.instance, attempt.state, attempt.info, node_name)
-        times.point((Point.PERMIT, status.code, times.now()))
+        times.point((_PERMIT, status.code, times.now()))
     if status.code is Code.WAIT:
         context.waiting.add(attempt.info, node_name, waits)
         return None
@@ -139,6 +141,6 @@ def release(context: CycleContext, attempt: Attempt) -> None:
         return
     context.waiting.discard(attempt.info.uid)
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
-    attempt.state.times.point((Point.UNRESERVE, Code.SUCCESS, attempt.state.times.now()))
+    attempt.state.times.point((_UNRESERVE, _SUCCESS, attempt.state.times.now()))
     context.cache.forget(attempt.info)
     attempt.node_name = ""

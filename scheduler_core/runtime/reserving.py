@@ -16,6 +16,8 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
+_RESERVE, _UNRESERVE = Point.RESERVE, Point.UNRESERVE
+_SUCCESS = Code.SUCCESS
 
 
 def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -26,7 +28,7 @@ def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, no
             status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
         except Exception as fault:
             return raised(plugin.name, "reserve", pod, fault)
-        lap((Point.RESERVE, plugin.name, status.code, now()))
+        lap((_RESERVE, plugin.name, status.code, now()))
         if not status.is_success:
             return refused(status, plugin.name, "reserve")
     return SUCCESS
@@ -39,4 +41,4 @@ def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, 
             plugin.unreserve(state, pod, node_name)
         except Exception:
             log.exception("plugin %s raised at unreserve for pod %s; what it held may leak", plugin.name, pod.key)
-        state.times.lap((Point.UNRESERVE, plugin.name, Code.SUCCESS, state.times.now()))
+        state.times.lap((_UNRESERVE, plugin.name, Code.SUCCESS, state.times.now()))

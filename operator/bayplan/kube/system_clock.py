@@ -19,9 +19,8 @@ class SystemClock:
 
     __slots__ = ()
 
-    def now(self) -> float:
-        """Monotonic seconds; not stopped and not set by anybody."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
+    """Monotonic seconds, not stopped and not set by anybody; the function itself, since each cycle reads it often."""
 
     def wall(self) -> datetime:
         """The date and time in UTC."""
