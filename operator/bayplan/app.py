@@ -24,9 +24,9 @@ from typing import Any
 
 from bayplan.cluster_informers import ClusterInformers
 from bayplan.endpoints import ServedParts
-from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
+from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError

@@ -15,7 +15,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from bayplan.reconcile.desired_state import DesiredProfile, DesiredState
-from bayplan.reconcile.extenders import extender_notice
 from bayplan.reconcile.queue_sort import QueueSortWish, decide_queue_sort
 from bayplan.reconcile.status import ProfileFindings
 from bayplan.resources.resource_model import ObjectMeta
@@ -203,9 +202,6 @@ class LiveProfiles:
             uid = profile.meta.uid
             self._serving[profile.scheduler_name] = uid
             log.info("profile %s: revision %s is live", profile.meta.name, instance.revision)
-            notice = extender_notice(instance.config.extenders)
-            if notice:
-                log.warning("profile %s: %s", profile.meta.name, notice)
             build = self._builds.get(uid)
             if build is not None and build.instance is instance:
                 build.instance = None
@@ -263,5 +259,4 @@ class LiveProfiles:
             live_revision="" if live is None else live.revision,
             resolved={} if live is None else live.resolved,
             waiting_for=waiting_for,
-            notice="" if profile.config is None else extender_notice(profile.config.extenders),
         )

@@ -19,6 +19,7 @@ from bayplan.kube.backoff import Backoff
 from bayplan.live_profiles import LiveProfiles
 from bayplan.object_store import Body, ObjectStore
 from bayplan.reconcile.desired_state import DesiredProfile, DesiredState, desired_state
+from bayplan.reconcile.extenders import extender_states
 from bayplan.reconcile.status import ProfileFindings, Progress, plugin_config_status, profile_status
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource
@@ -124,6 +125,10 @@ class ProfileController:
         finally:
             await self._publisher.publish(self._sources(), counts_too=counts_too)
 
+    def publish_soon(self) -> None:
+        """Something that statuses tell has changed; :meth:`run` writes it."""
+        self._to_publish.set()
+
     async def run(self) -> None:
         """Reconcile and publish until cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -198,6 +203,7 @@ class ProfileController:
         if not findings.holds_name or record is None:
             record = ProfileRecord()
         waiting = counts.get(name, QueueCounts()) if findings.live_revision else QueueCounts()
+        live = self._scheduler.context.profiles.get(name) if findings.live_revision else None
         return Progress(
             active=waiting.active,
             backoff=waiting.backoff,
@@ -206,4 +212,5 @@ class ProfileController:
             scheduled=record.scheduled,
             last_scheduled=record.last_scheduled,
             last_error=record.last_error,
+            extenders=() if live is None else extender_states(live),
         )

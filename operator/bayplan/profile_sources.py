@@ -21,7 +21,6 @@ from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube_configuration import RunConfiguration, build_profiles
 from bayplan.profile_controller import ControllerPorts, ProfileController
 from bayplan.profile_lists import ProfileLists
-from bayplan.reconcile.extenders import extender_notice
 from bayplan.settings import Settings, revision_namespace
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
@@ -41,6 +40,9 @@ class ProfileSource(Protocol):
 
     def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
         """What runs beside the cycles until cancelled; ``taken`` is told when signal handlers were replaced."""
+
+    def extenders_changed(self) -> None:
+        """The state of an extender has changed."""
 
     async def finish(self) -> None:
         """Write what is left to be told."""
@@ -106,6 +108,10 @@ class CustomResourceProfiles:
             "watch of custom resources": watch_custom_resources(self._access, self._controller, self._clock, spawned),
         }
 
+    def extenders_changed(self) -> None:
+        """Write it into the statuses of the profiles that it belongs to."""
+        self._controller.publish_soon()
+
     async def finish(self) -> None:
         """Write the last statuses."""
         try:
@@ -128,9 +134,6 @@ class ConfiguredProfiles:
     def __init__(self, scheduler: Scheduler, configuration: RunConfiguration) -> None:
         self._scheduler = scheduler
         self._instances = build_profiles(scheduler, configuration)
-        notice = extender_notice(configuration.configuration.extenders)
-        if notice:
-            log.warning("%s: %s", configuration.path, notice)
 
     async def read(self) -> None:
         """Nothing: the file was read before."""
@@ -144,6 +147,9 @@ class ConfiguredProfiles:
         """None: nothing changes."""
         del taken
         return {}
+
+    def extenders_changed(self) -> None:
+        """Nothing: no object carries a status, and the log has told it."""
 
     async def finish(self) -> None:
         """Nothing: no object carries a status."""

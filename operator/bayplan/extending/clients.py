@@ -6,6 +6,7 @@ which profiles are live: an instance that is built has its clients, whatever bec
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,6 +22,8 @@ from scheduler_core.config.extender_config import Extender
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
+
+log = logging.getLogger(__name__)
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 
@@ -125,9 +128,10 @@ class ExtenderClients:
         """
         transport = Transport(extender)
         wishes = _wishes(scheduler_name, extender)
+        circuit = Circuit(self._clock, self._circuits, lambda: self._changed(scheduler_name, extender, circuit))
         parts = ExtenderParts(
             transport=transport,
-            circuit=Circuit(self._clock, self._circuits, self._changed),
+            circuit=circuit,
             objects=self._objects,
             tally=self.tallies.setdefault(extender.url_prefix, Tally()),
             clock=self._clock,
@@ -168,7 +172,12 @@ class ExtenderClients:
         for nodes in wishes.nodes:
             self._objects.raw_nodes.drop(nodes)
 
-    def _changed(self) -> None:
+    def _changed(self, scheduler_name: str, extender: Extender, circuit: Circuit) -> None:
+        who = f"extender {extender.url_prefix} of profile {scheduler_name}"
+        if circuit.state is CircuitState.OPEN:
+            log.warning("%s is left alone until %s: %s", who, circuit.until, circuit.last_error)
+        elif circuit.state is CircuitState.CLOSED:
+            log.info("%s answers again", who)
         self.on_change()
 
 

@@ -14,10 +14,17 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from bayplan.extending.http_extender import ExtenderState
 from bayplan.reconcile.plugin_configs import DesiredPluginConfig
 from bayplan.resources.conditions import Condition, ConditionUpdate, set_condition
 from bayplan.resources.plugin_config import PluginConfigStatus
-from bayplan.resources.scheduler_profile import QueueCounts, ResolvedPlugin, ResolvedPoint, SchedulerProfileStatus
+from bayplan.resources.scheduler_profile import (
+    ExtenderStatus,
+    QueueCounts,
+    ResolvedPlugin,
+    ResolvedPoint,
+    SchedulerProfileStatus,
+)
 from scheduler_core.errors import Problem
 from scheduler_core.framework.plugin_sets import ResolvedPlugins
 
@@ -25,6 +32,7 @@ COUNT_INTERVAL_SECONDS = 10.0
 """Counts of one object are written at most this often."""
 
 _COUNTS = frozenset({"queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError"})
+_EXTENDERS = "extenders"
 _MAX_PROBLEMS_LENGTH = 4096
 _MAX_PROBLEM_LENGTH = 1024
 _MAX_ERROR_LENGTH = 4096
@@ -42,6 +50,7 @@ class Progress:
     scheduled: int = 0
     last_scheduled: datetime | None = None
     last_error: str = ""
+    extenders: tuple[ExtenderState, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +65,6 @@ class ProfileFindings:
         live_revision: The revision that runs, "" if none does.
         resolved: The plugins of that revision.
         waiting_for: Profiles that stand against its QueueSort; None when it does not wait.
-        notice: What is told of a spec that is valid, such as what is not done yet.
     """
 
     generation: int
@@ -66,7 +74,6 @@ class ProfileFindings:
     live_revision: str = ""
     resolved: ResolvedPlugins = field(default_factory=dict)
     waiting_for: tuple[str, ...] | None = None
-    notice: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +124,7 @@ def profile_status(
         scheduled_total=progress.scheduled,
         last_scheduled_time=progress.last_scheduled,
         last_error=progress.last_error[:_MAX_ERROR_LENGTH] or None,
+        extenders=tuple(_extender(state) for state in progress.extenders),
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -157,11 +165,19 @@ def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> Stat
     """
     patch: dict[str, Any] = {name: value for name, value in wanted.items() if written.get(name) != value}
     patch |= dict.fromkeys(name for name in written if name not in wanted)
+    counts = set(_COUNTS)
+    if _circuits(written) == _circuits(wanted):
+        # An error that changes nothing may wait: one that repeats in other words must not cost a write each time.
+        counts.add(_EXTENDERS)
     return StatusChange(
         patch,
-        at_once=any(name not in _COUNTS for name in patch),
-        counts=any(name in _COUNTS and name in written for name in patch),
+        at_once=any(name not in counts for name in patch),
+        counts=any(name in counts and name in written for name in patch),
     )
+
+
+def _circuits(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+    return [tuple(entry.get(name) for name in ("urlPrefix", "state")) for entry in status.get(_EXTENDERS) or ()]
 
 
 def problems_message(problems: Iterable[Problem]) -> str:
@@ -197,9 +213,18 @@ def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
         return ()
 
 
+def _extender(state: ExtenderState) -> ExtenderStatus:
+    return ExtenderStatus(
+        url_prefix=state.url_prefix,
+        state=state.state.value,
+        since=state.since,
+        last_error=_cut(state.last_error, _MAX_ERROR_LENGTH) or None,
+    )
+
+
 def _accepted(findings: ProfileFindings) -> ConditionUpdate:
     if not findings.problems:
-        return ConditionUpdate("Accepted", "True", "Valid", findings.notice)
+        return ConditionUpdate("Accepted", "True", "Valid", "")
     only_the_name = not findings.holds_name and len(findings.problems) == 1
     reason = "SchedulerNameTaken" if only_the_name else "InvalidSpec"
     return ConditionUpdate("Accepted", "False", reason, problems_message(findings.problems))

@@ -5,7 +5,7 @@ schedulerName cannot change: the pods that wait under a name would wait for nobo
 """
 
 from collections.abc import Iterable, Iterator
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from pydantic import ConfigDict, Field
 from pydantic.config import JsonDict
@@ -160,6 +160,24 @@ class QueueCounts(StatusModel):
     gated: int = Field(default=0, ge=0, le=INT32_MAX, description="Pods that a scheduling gate or plugin holds back.")
 
 
+class ExtenderStatus(StatusModel):
+    """How one extender of the live revision is."""
+
+    url_prefix: str = Field(description="Which extender.", json_schema_extra={"maxLength": 1024})
+    state: Literal["Closed", "Open", "HalfOpen"] = Field(
+        description="Its circuit. Closed: it is called. Open: it failed several times in a row and is left alone for a "
+        "while; pods fail at once, or go on without it if it is ignorable. HalfOpen: one call tries whether it is well."
+    )
+    since: Timestamp | None = Field(
+        default=None, description="When state last changed; left out while it has been Closed all along."
+    )
+    last_error: str | None = Field(
+        default=None,
+        description="The last reason why it could not be asked, also when that is over.",
+        json_schema_extra={"maxLength": 4096},
+    )
+
+
 class SchedulerProfileStatus(StatusModel):
     """What is live and how it goes; written by the operator."""
 
@@ -201,6 +219,11 @@ class SchedulerProfileStatus(StatusModel):
         default=None,
         description="The last error that was not a pod's own, such as a plugin that failed.",
         json_schema_extra={"maxLength": 4096},
+    )
+    extenders: tuple[ExtenderStatus, ...] = Field(
+        default=(),
+        description="The extenders of the live revision, in the order of the spec.",
+        json_schema_extra={"maxItems": MAX_EXTENDERS, "x-kubernetes-list-type": "atomic"},
     )
 
 

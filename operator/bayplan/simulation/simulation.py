@@ -15,7 +15,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
-from bayplan.reconcile.extenders import extender_notice
+from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
@@ -266,7 +266,7 @@ def _usage(scheduler: Scheduler) -> tuple[NodeUsage, ...]:
 
 def _extender_notices(scheduler: Scheduler) -> list[str]:
     """What is not done of what profiles ask for."""
-    told = [(instance.name, extender_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
+    told = [(instance.name, not_asked_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
     return [f"profile {name}: {notice}" for name, notice in told if notice]
 
 
