@@ -14,6 +14,7 @@ from pathlib import Path
 from hack.controlplane.binaries import MissingBinary, resolve
 from hack.oracle.agreement import ASPECTS, Difference, Tally
 from hack.oracle.generation.families import FAMILIES, generate
+from hack.oracle.hint_parity import compare_hints, print_hints
 from hack.oracle.runs import Files, Timed, admit, ask_bayplan, ask_oracle, read_results, write_cases
 
 _SHOWN_DIFFERENCES = 5
@@ -113,6 +114,16 @@ def _run_family(family: str, options: argparse.Namespace, oracle: Path, director
         print(f"  its files are kept: {files.admitted}", flush=True)
 
 
+def _run_hints(options: argparse.Namespace, oracle: Path) -> int:
+    print(f"seed {options.seed}, {options.count} changes of objects around waiting pods", flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
+    tally = compare_hints(oracle, directory, options.seed, options.count)
+    print_hints(tally, directory)
+    if tally.is_whole:
+        directory.rmdir()
+    return 0 if tally.is_whole else 1
+
+
 def main() -> int:
     """Run it.
 
@@ -123,6 +134,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="repeats a run; a fresh one is drawn and printed otherwise")
     parser.add_argument("--count", type=int, default=2000, help="cases of each family")
     parser.add_argument("--family", choices=list(FAMILIES), action="append", help="only this one; may be repeated")
+    parser.add_argument("--hints", action="store_true", help="compare queueing hints instead, of COUNT changes in all")
     parser.add_argument("--bent", action="store_true", help="cross families and add rare notations and states")
     options = parser.parse_args()
     if options.seed is None:
@@ -132,6 +144,8 @@ def main() -> int:
     except MissingBinary as problem:
         sys.stderr.write(f"{problem}\n")
         return 1
+    if options.hints:
+        return _run_hints(options, oracle)
     families = options.family or list(FAMILIES)
     print(f"seed {options.seed}, {options.count} cases of each family{', bent' if options.bent else ''}", flush=True)
     report = Report(families)

@@ -42,12 +42,13 @@ class Files:
     def __init__(self, directory: Path, family: str) -> None:
         self.submitted = directory / f"{family}.submitted.jsonl"
         self.admitted = directory / f"{family}.admitted.jsonl"
+        self.changes = directory / f"{family}.changes.jsonl"
         self.expected = directory / f"{family}.expected.jsonl"
         self.actual = directory / f"{family}.actual.jsonl"
 
     def drop(self) -> None:
         """Remove them."""
-        for path in (self.submitted, self.admitted, self.expected, self.actual):
+        for path in (self.submitted, self.admitted, self.changes, self.expected, self.actual):
             path.unlink(missing_ok=True)
 
 
@@ -66,6 +67,11 @@ def admit(oracle: Path, files: Files) -> Timed:
 def ask_oracle(oracle: Path, files: Files) -> Timed:
     """Let kube-scheduler's framework decide; cases in which it draws lots or fails itself are left out."""
     return _run([str(oracle), "-skip-ambiguous"], files.admitted, files.expected)
+
+
+def ask_hints(oracle: Path, files: Files) -> Timed:
+    """Let kube-scheduler's event handlers and queueing hints judge the changes."""
+    return _run([str(oracle), "-hints"], files.changes, files.expected)
 
 
 def ask_bayplan(files: Files) -> Timed:
