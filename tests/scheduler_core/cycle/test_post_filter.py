@@ -14,7 +14,7 @@ from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
-POD = pod("web", nominated_node="n1")
+POD = pod("web", nominated_node="gone")
 
 
 def recorded(journal: Journal, *names: str, nodes: int = 2) -> Rig:
@@ -42,33 +42,33 @@ class Help(NamedTuple):
     [
         pytest.param(Help(PostFilterResult(SUCCESS, "n0"), "", "n0", asks_next=False), id="success"),
         pytest.param(
-            Help(PostFilterResult(unschedulable("no victims")), " no victims, B too", "n1", asks_next=True),
+            Help(PostFilterResult(unschedulable("no victims")), " no victims, B too", "gone", asks_next=True),
             id="unschedulable",
         ),
         pytest.param(Help(PostFilterResult(unschedulable("x"), ""), " x, B too", "", asks_next=True), id="withdraws"),
-        pytest.param(Help(PostFilterResult(unresolvable("never")), " never", "n1", asks_next=False), id="unresolvable"),
+        pytest.param(Help(PostFilterResult(unresolvable("never")), " never", "gone", asks_next=False), id="unresolvable"),
         pytest.param(
             Help(
                 PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"),
                 " bad",
-                "n1",
+                "gone",
                 asks_next=False,
             ),
             id="error",
         ),
         pytest.param(
-            Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: answered Skip', "n1", asks_next=False),
+            Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: answered Skip', "gone", asks_next=False),
             id="skip",
         ),
         pytest.param(
-            Help(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "n1", asks_next=False),
+            Help(KeyError("k"), " plugin \"A\" failed at postFilter: raised KeyError: 'k'", "gone", asks_next=False),
             id="raises",
         ),
         pytest.param(
             Help(
                 None,
                 ' plugin "A" failed at postFilter: answered None; return a PostFilterResult',
-                "n1",
+                "gone",
                 asks_next=False,
             ),
             id="nonsense",
