@@ -59,6 +59,7 @@ class ScriptedExtender:
     faults: dict[str, Exception] = field(default_factory=dict)
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     closed: int = 0
+    _once: set[str] = field(default_factory=set)
     _open: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
@@ -77,6 +78,11 @@ class ScriptedExtender:
         """Answer a verb with an error from now on."""
         self.faults[verb] = ExtenderError(self.url, reason)
 
+    def fail_once(self, verb: str) -> None:
+        """Answer the next question of a verb with an error."""
+        self.fails(verb)
+        self._once.add(verb)
+
     def verbs(self) -> list[str]:
         """What it was asked for, in order."""
         return [verb for verb, _ in self.asked]
@@ -85,8 +91,12 @@ class ScriptedExtender:
         self.asked.append((verb, tuple(names)))
         await asyncio.sleep(0)
         await self._open.wait()
-        if verb in self.faults:
-            raise self.faults[verb]
+        fault = self.faults.get(verb)
+        if verb in self._once:
+            self._once.discard(verb)
+            del self.faults[verb]
+        if fault is not None:
+            raise fault
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
         """Answer by :attr:`on_filter`."""

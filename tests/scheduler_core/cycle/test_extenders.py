@@ -1,0 +1,338 @@
+"""Decisions with extenders: filtered, scored and bound as kube-scheduler does, and what a rejected pod is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.framework.cluster_events import NODE_DELETE, UNSCHEDULED_POD_ADD, ClusterEvent
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
+from scheduler_core.ports import Binding, ExtenderVerdict
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import BARE, Rig, configured, plugin_set, rig
+from tests.support.scripted_extender import (
+    ScriptedExtender,
+    decide,
+    extended_profile,
+    extended_rig,
+    extender,
+    leaves,
+    place,
+)
+
+POD = pod("web", requests={"cpu": "1"})
+FITTING = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
+
+
+def made_with(*clients: ScriptedExtender, wanted: Pod = POD, defaults: Plugins | None = None, **fields: object) -> Rig:
+    """Nodes a, b and c, one pod, and extenders that share ``fields``."""
+    made = extended_rig(*((extender(client.url, **fields), client) for client in clients), defaults=defaults)
+    made.add(*(node(name) for name in "abc"), wanted)
+    return made
+
+
+# -- filter ---------------------------------------------------------------------------------------------------------
+
+
+async def test_a_pod_goes_where_filters_and_extenders_let_it() -> None:
+    """Extenders are asked about nodes that pass the filters only."""
+    client = ScriptedExtender(on_filter=leaves("b"))
+    made = extended_rig((extender(), client), defaults=FITTING)
+    made.add(node("a", unschedulable=True), node("b"), node("c"), POD)
+    assert await place(made) == "b"
+    assert client.asked == [("filter", ("b", "c"))]
+    assert made.bound == {"web": "b"}
+
+
+async def test_one_node_that_is_left_is_not_scored() -> None:
+    """Two are."""
+    client = ScriptedExtender(on_filter=leaves("b"))
+    assert await place(made_with(client)) == "b"
+    client = ScriptedExtender(on_filter=leaves("b", "c"), scores={"c": 1})
+    assert await place(made_with(client)) == "c"
+    assert client.asked[1:] == [("prioritize", ("b", "c"))]
+
+
+@pytest.mark.parametrize(
+    ("script", "message", "rejected_by"),
+    [
+        pytest.param(
+            leaves(), "0/4 nodes are available: 1 node(s) were unschedulable.", {"NodeUnschedulable"}, id="silent"
+        ),
+        pytest.param(
+            leaves(failed={"a": "no licence", "b": "no licence"}, hopeless={"c": "no dongle"}),
+            "0/4 nodes are available: 1 no dongle, 1 node(s) were unschedulable, 2 no licence.",
+            {"NodeUnschedulable"},
+            id="with reasons",
+        ),
+        pytest.param(
+            leaves(failed={"off": "no licence", "ghost": "gone"}),
+            "0/4 nodes are available: 1 no licence.",
+            {"NodeUnschedulable"},
+            id="of nodes that it was not asked about",
+        ),
+    ],
+)
+async def test_a_pod_that_extenders_reject_is_told_so(script: object, message: str, rejected_by: set[str]) -> None:
+    """Their reasons stand among those of plugins, and they among those who rejected it."""
+    client = ScriptedExtender(on_filter=script)  # type: ignore[arg-type]  # rows of a table
+    made = made_with(client, defaults=FITTING)
+    made.add(node("off", unschedulable=True))
+    assert await decide(made) is None
+    assert made.writer.events[-1].note == message
+    assert (made.condition.reason, made.condition.message) == ("Unschedulable", message)
+    queued = made.queue.find(POD.metadata.uid)
+    assert queued is not None
+    assert queued.rejected_by == {"Extender", *rejected_by}
+
+
+async def test_extenders_that_leave_a_node_reject_nobody() -> None:
+    """What fails later is not put down to them."""
+    journal = Journal(answers={"Rec.reserve": ServerUnavailableError("x")})
+    made = extended_rig((extender(), ScriptedExtender(on_filter=leaves("a"))), plugins=[recorder("Rec", journal)])
+    made.add(node("a"), node("b"), POD)
+    assert await decide(made) is None
+    queued = made.queue.find(POD.metadata.uid)
+    assert queued is not None
+    assert "Extender" not in queued.rejected_by
+
+
+async def test_a_filter_error_ends_the_attempt() -> None:
+    """As an error, which is retried after backoff, and which preemption does not help."""
+    client = ScriptedExtender()
+    client.fails("filter", "too late")
+    made = made_with(client)
+    assert await decide(made) is None
+    assert (made.condition.reason, made.condition.message) == ("SchedulerError", "extender http://extender: too late")
+    assert made.place(POD) == "errorBackoff"
+    assert client.verbs() == ["filter"]
+
+
+async def test_an_error_of_an_extender_that_may_be_ignored_is_ignored() -> None:
+    """It is asked after the others, and what they leave stays."""
+    good, bad = ScriptedExtender("good", leaves("b")), ScriptedExtender("bad")
+    bad.fails("filter")
+    made = extended_rig((extender("bad", ignorable=True), bad), (extender("good"), good))
+    made.add(node("a"), node("b"), POD)
+    assert await place(made) == "b"
+    assert bad.asked == [("filter", ("b",))]
+
+
+async def test_nobody_is_asked_about_a_pod_that_fits_nowhere() -> None:
+    """Nor when PreFilter has rejected it, or there are no nodes."""
+    client = ScriptedExtender()
+    made = made_with(client, wanted=pod("big", requests={"cpu": "99"}), defaults=FITTING)
+    assert await decide(made) is None
+    made = extended_rig((extender(), client))
+    made.add(POD)
+    assert await decide(made) is None
+    assert made.writer.events[-1].note == "no nodes available to schedule pods"
+    assert client.asked == []
+
+
+async def test_a_client_that_breaks_its_contract_is_an_error_of_the_pod() -> None:
+    """The cycle ends, the pod is retried."""
+    client = ScriptedExtender(faults={"filter": ZeroDivisionError("boom")})
+    made = made_with(client)
+    assert await decide(made) is None
+    assert "internal error: ZeroDivisionError: boom" in made.condition.message
+    assert (made.place(POD), made.context.suspension.is_on) == ("errorBackoff", False)
+
+
+# -- the nominated node ---------------------------------------------------------------------------------------------
+
+PROMISED = pod("web", requests={"cpu": "1"}, nominated_node="b")
+
+
+async def test_the_nominated_node_is_asked_about_first() -> None:
+    """If the extenders leave it, it is taken."""
+    client = ScriptedExtender()
+    made = made_with(client, wanted=PROMISED)
+    assert await place(made) == "b"
+    assert client.asked == [("filter", ("b",))]
+
+
+async def test_a_nominated_node_that_extenders_refuse_is_one_of_all_then() -> None:
+    """What was said of it stays, unless more is said."""
+    answers = [ExtenderVerdict((), {"b": "first word"}), ExtenderVerdict((), {"a": "full"})]
+    client = ScriptedExtender(on_filter=lambda _: answers.pop(0))
+    made = made_with(client, wanted=PROMISED)
+    assert await decide(made) is None
+    assert client.asked == [("filter", ("b",)), ("filter", ("a", "b", "c"))]
+    assert made.condition.message == "0/3 nodes are available: 1 first word, 1 full."
+
+
+async def test_an_error_about_the_nominated_node_does_not_end_the_attempt() -> None:
+    """All nodes are looked at then."""
+    client = ScriptedExtender(on_filter=leaves("c"))
+    client.fail_once("filter")
+    assert await place(made_with(client, wanted=PROMISED)) == "c"
+    assert client.asked == [("filter", ("b",)), ("filter", ("a", "b", "c"))]
+
+
+# -- partial search -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("missing", "asked"),
+    [
+        pytest.param(["prioritizeVerb"], 100, id="filters"),
+        pytest.param(["filterVerb"], 100, id="scores"),
+        pytest.param(["filterVerb", "prioritizeVerb"], 1, id="neither"),
+    ],
+)
+async def test_one_node_is_enough_only_where_nobody_chooses(missing: list[str], asked: int) -> None:
+    """Without Score plugins a partial search ends with the first node, unless extenders filter or score."""
+    client = ScriptedExtender()
+    made = extended_rig((extender("http://extender", **dict.fromkeys(missing, "")), client), percentage=10)
+    made.add(*(node(f"n{number:03}") for number in range(120)), POD)
+    assert await place(made)
+    assert made.context.next_start == asked
+    assert [len(names) for _, names in client.asked] == ([asked] if asked > 1 else [])
+
+
+async def test_nodes_that_a_partial_search_left_out_are_beyond_help() -> None:
+    """When extenders leave none of the others, preemption is tried on those that they speak of only."""
+    client = ScriptedExtender(on_filter=lambda asked: ExtenderVerdict((), {asked[0]: "full"}))
+    made = extended_rig((extender(), client), percentage=10)
+    made.add(*(node(f"n{number:03}") for number in range(120)), POD)
+    assert await decide(made) is None
+    assert made.condition.message.startswith("0/120 nodes are available: 1 full.")
+
+
+# -- scores ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("weight", "expected"), [pytest.param(1, "a", id="plugin wins"), pytest.param(2, "c", id="extender wins")]
+)
+async def test_extenders_scores_are_added_to_those_of_plugins(weight: int, expected: str) -> None:
+    """A plugin's score of about 66 outweighs an extender's 6 of 10 at weight 1, not at weight 2."""
+    client = ScriptedExtender(scores={"c": 6})
+    made = extended_rig(
+        (extender(weight=weight), client), defaults=Plugins(multi_point=plugin_set(*BARE, "ImageLocality"))
+    )
+    wanted = pod("web", image="web:1")
+    made.add(node("a", images={"web:1": 2_000_000_000}), node("b"), node("c"), wanted)
+    assert await place(made) == expected
+
+
+async def test_an_extender_that_cannot_score_is_left_out() -> None:
+    """Also one that may not be ignored."""
+    good, bad = ScriptedExtender("good", scores={"b": 1}), ScriptedExtender("bad")
+    bad.fails("prioritize")
+    assert await place(made_with(good, bad)) == "b"
+
+
+# -- bind -----------------------------------------------------------------------------------------------------------
+
+
+def bound_to(node_name: str, uid: str = POD.metadata.uid) -> Pod:
+    return pod("web", uid=uid, node_name=node_name)
+
+
+async def test_an_extender_binds_in_the_place_of_plugins() -> None:
+    """It is told name, UID and node; the pod counts as bound."""
+    told: list[Binding] = []
+    client = ScriptedExtender(on_filter=leaves("b"), on_bind=told.append)
+    made = made_with(client, bindVerb="bind")
+    assert await place(made) == "b"
+    assert told == [Binding("default", "web", POD.metadata.uid, "b")]
+    assert made.writer.attempted == []
+    assert made.context.record("default-scheduler").scheduled == 1
+
+
+async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
+    """The pod asks for nothing that it manages."""
+    client = ScriptedExtender()
+    made = made_with(client, bindVerb="bind", managedResources=[{"name": "example.com/x"}])
+    assert await place(made)
+    assert (client.asked, list(made.bound)) == ([], ["web"])
+
+
+@pytest.mark.parametrize(
+    ("ignorable", "found", "expected", "by_plugin"),
+    [
+        pytest.param(False, bound_to("b"), "b", False, id="it was bound"),
+        pytest.param(True, bound_to("b"), "b", False, id="ignorable: it was bound"),
+        pytest.param(False, POD, "", False, id="it was not bound"),
+        pytest.param(True, POD, "b", True, id="ignorable: plugins bind"),
+        pytest.param(False, None, "", False, id="the pod is gone"),
+        pytest.param(False, bound_to("c"), "", False, id="bound elsewhere"),
+        pytest.param(False, bound_to("b", "another"), "", False, id="another pod of that name"),
+    ],
+)
+async def test_a_bind_by_an_extender_that_fails_is_settled_by_reading(
+    ignorable: bool, found: Pod | None, expected: str, by_plugin: bool
+) -> None:
+    """Whatever it answered, the pod may be bound."""
+    client = ScriptedExtender(on_filter=leaves("b"))
+    client.fails("bind", "lost")
+    made = made_with(client, bindVerb="bind", ignorable=ignorable)
+    if found is not None:
+        made.writer.pods["default/web"] = found
+    assert await place(made) == expected
+    assert bool(made.writer.attempted) is by_plugin
+    if not expected:
+        assert "its bind failed: extender http://extender: lost" in made.condition.message
+        assert made.context.cache.assumed_count == 0
+
+
+# -- the queue ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("event", [NODE_DELETE, UNSCHEDULED_POD_ADD], ids=lambda event: event.name)
+async def test_any_event_wakes_a_pod_that_an_extender_rejected(event: ClusterEvent) -> None:
+    """Extenders cannot say what would help; a pod that a plugin rejected stays where the plugin does not mind."""
+    made = made_with(ScriptedExtender(on_filter=leaves()))
+    assert await decide(made) is None
+    assert made.place(POD) == "unschedulable"
+    made.queue.on_event(event, node("a"), None)
+    assert made.place(POD) == "backoff"
+
+    plain = made_with(ScriptedExtender(), wanted=pod("web", requests={"cpu": "99"}), defaults=FITTING)
+    assert await decide(plain) is None
+    plain.queue.on_event(event, node("a"), None)
+    assert plain.place(POD) == "unschedulable"
+
+
+async def test_a_pod_whose_profile_is_gone_is_parked() -> None:
+    """The cycle begins as the one without extenders does; nobody is asked and nothing is suspended."""
+    client = ScriptedExtender()
+    made = made_with(client)
+    queued: QueuedPod = made.pop()
+    made.scheduler.withdraw("default-scheduler")
+    assert await schedule_with_extenders(made.context, queued) is None
+    assert (made.place(POD), client.asked) == ("parked", [])
+
+
+# -- resources that are left to extenders ---------------------------------------------------------------------------
+
+MANAGED = [{"name": "example.com/a", "ignoredByScheduler": True}, {"name": "example.com/b"}]
+
+
+@pytest.mark.parametrize("is_called", [False, True], ids=["extenders not called", "extenders called"])
+async def test_fit_leaves_resources_to_extenders(is_called: bool) -> None:
+    """Those that an extender manages and the scheduler is to ignore, in the place of what the args name."""
+    made = rig(defaults=default_plugins(), serve=False)
+    if is_called:
+        made.scheduler.call_extenders_with(lambda _, __: ScriptedExtender())
+    config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/c"]})
+    with_extenders = config.model_copy(update={"extenders": (extender(managedResources=MANAGED),)})
+    assert ignored_in(made, with_extenders) == ("example.com/a",)
+    assert ignored_in(made, config) == ("example.com/c",)
+    assert ignored_in(made, extended_profile(extender(managedResources=MANAGED[1:]))) == ()
+
+
+def ignored_in(made: Rig, config: ProfileConfig) -> tuple[str, ...]:
+    fit = made.scheduler.build(config).plugins["NodeResourcesFit"]
+    assert isinstance(fit, NodeResourcesFit)
+    ignored: tuple[str, ...] = fit.args.ignored_resources
+    return ignored
