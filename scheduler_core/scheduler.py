@@ -22,15 +22,18 @@ from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions
+from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.cycle.settling import settle_overdue
+from scheduler_core.cycle.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
 from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.cycle.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
-from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Watchdog
+from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
 from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
@@ -60,6 +63,7 @@ class SchedulerOptions:
         max_unschedulable_seconds: After this a pod is tried again whatever the hints say.
         max_binding: Binds under way at which no more pods are taken; a few times the writer's connections.
         confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
+        slow_cycle_seconds: From what time on a scheduling cycle is logged with its plugins' times.
     """
 
     seed: int = 0
@@ -69,6 +73,7 @@ class SchedulerOptions:
     max_unschedulable_seconds: float = 300.0
     max_binding: int = 96
     confirm_after_seconds: float = 15.0
+    slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
 
 
 class Scheduler:
@@ -102,6 +107,7 @@ class Scheduler:
         self._cycling: asyncio.Task[None] | None = None
         cache = ClusterCache()
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
+        measures = Measures()
         self.context = CycleContext(
             cache=cache,
             queue=queue,
@@ -112,8 +118,11 @@ class Scheduler:
             node_order=NodeOrder(cache.columns),
             seed=self.options.seed,
             percentage_of_nodes_to_score=self.options.percentage_of_nodes_to_score,
+            measures=measures,
+            slow_cycles=SlowCycles(self.options.slow_cycle_seconds),
+            preemptions=MeasuredPreemptions(measures, clock),
         )
-        self.feed = ClusterFeed(self.context)
+        self.feed: ClusterFeed = MeasuredFeed(self.context)
         self.storage_feed = StorageFeed(self.context)
         self.workload_feed = WorkloadFeed(self.context)
         self.decoded: DecodedTypes = self.registry.decoded_types()
@@ -125,6 +134,10 @@ class Scheduler:
     def write_storage_with(self, writer: StorageWriter) -> None:
         """Let volumes be bound by ``writer``; without one a pod whose claims wait for it ends in an error."""
         self.context.storage_writer = writer
+
+    def trace_with(self, tracer: Tracer) -> None:
+        """Let ``tracer`` be told of every cycle."""
+        self.context.tracer = tracer
 
     def watch_plugins_with(self, watchdog: Watchdog) -> None:
         """Let ``watchdog`` interrupt the plugins of instances that are built from now on, if they are not built in."""
@@ -169,7 +182,10 @@ class Scheduler:
         Raises:
             ConfigError: They do not order the queue alike; nothing was changed.
         """
-        self.context.profiles.swap(*instances)
+        served = list(instances)
+        self.context.profiles.swap(*served)
+        for instance in served:
+            instance.count_with(self.context.measures.profile(instance.name).evaluations)
 
     def withdraw(self, name: str) -> None:
         """Stop scheduling for a name; its pods stay pending and are taken up when the name is served again.
@@ -178,6 +194,7 @@ class Scheduler:
         """
         self.context.profiles.withdraw(name)
         self.context.records.pop(name, None)
+        self.context.measures.drop_profile(name)
 
     def _profile_changed(self, name: str) -> None:
         instance = self.context.profiles.get(name)

@@ -39,6 +39,8 @@ SAMPLED_CYCLES = 10
 
 _K = TypeVar("_K")
 _MANY_ATTEMPTS = 15
+_POST_FILTER = Point.POST_FILTER
+_PREEMPTION = (Point.POST_FILTER, "DefaultPreemption")
 _POINT_OF_FAULT = {
     "preFilter": Point.PRE_FILTER,
     "filter": Point.FILTER,
@@ -80,7 +82,6 @@ class Measures:
         preemption_attempts: How often DefaultPreemption was asked.
         victims: Victims of preemptions that were carried out.
         preemptions: Seconds until the victims of a preemption were told to go, by how it ended.
-        scheduled_after_flush: Pods that were bound after they had been tried again only because time had passed.
     """
 
     def __init__(self) -> None:
@@ -95,7 +96,6 @@ class Measures:
         self.preemption_attempts = 0
         self.victims = Histogram(VICTIM_BOUNDS)
         self.preemptions: dict[str, Histogram] = {}
-        self.scheduled_after_flush = 0
         self._cycles = 0
 
     def profile(self, name: str) -> ProfileMeasures:
@@ -132,6 +132,8 @@ class Measures:
             begun = at
             if point <= LAST_OF_ALGORITHM:
                 searched = at
+            if point is _POST_FILTER:
+                self.preemption_attempts += sum(lap[:2] == _PREEMPTION for lap in times.laps)
         if is_sampled:
             self._count_plugins(durations(times))
         return searched
@@ -169,10 +171,6 @@ class Measures:
         _observe(self.hints, (plugin, event, answer), PLUGIN_BOUNDS, seconds)
 
     # -- preemption ---------------------------------------------------------------------------------------------
-
-    def preemption_attempted(self) -> None:
-        """Count a pod for which DefaultPreemption was asked."""
-        self.preemption_attempts += 1
 
     def preemption_started(self, victims: int) -> None:
         """Count a preemption that is carried out, by all of its victims."""
