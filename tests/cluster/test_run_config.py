@@ -101,12 +101,13 @@ class Cluster:
         self.namespace = namespace
         self.directory = directory
 
-    def configuration(self, name: str = "default-scheduler") -> Path:
-        """Of a profile, with leader election on a Lease of this test."""
+    def configuration(self, name: str = "default-scheduler", **more: Any) -> Path:
+        """Of a profile, with leader election on a Lease of this test, and more fields."""
         file = self.directory / "kube.yaml"
         client = {"kubeconfig": str(self.plane.kubeconfig)}
         election = {**ELECTION, "resourceName": self.namespace}
         fields = {"clientConnection": client, "leaderElection": election, "profiles": [{"schedulerName": name}]}
+        fields |= more
         file.write_text(yaml.safe_dump(_configuration(**fields)))
         return file
 
@@ -187,10 +188,13 @@ def test_it_stands_in_for_kube_scheduler(cluster: Cluster) -> None:
     assert cluster.bindings() == {"p": 1}
 
 
-def test_a_standby_takes_over(cluster: Cluster) -> None:
+@pytest.mark.parametrize(
+    "is_cold", [pytest.param(False, id="with warm caches"), pytest.param(True, id="delayCacheUntilActive")]
+)
+def test_a_standby_takes_over(cluster: Cluster, is_cold: bool) -> None:
     """When the leader is killed, the standby, ready all along, schedules: nothing is lost and nothing bound twice."""
     scheduler = f"sched-{cluster.namespace}"
-    configuration = cluster.configuration(scheduler)
+    configuration = cluster.configuration(scheduler, delayCacheUntilActive=is_cold)
     before = [f"before{index}" for index in range(20)]
     after = [f"after{index}" for index in range(20)]
     with cluster.process("first", configuration) as first, cluster.process("second", configuration) as second:
@@ -198,7 +202,9 @@ def test_a_standby_takes_over(cluster: Cluster) -> None:
         first.until(lambda: first.get("/readyz") == (200, "ok\n"), "the first leads")
         leader = cluster.lease()["holderIdentity"]
         second.start()
-        assert f"standby, {leader} leads" in second.get("/readyz")[1]
+        second.until(lambda: f"standby, {leader} leads" in second.get("/readyz")[1], "the second stands by")
+        nodes = json.loads(second.get("/debug/status")[1])["cache"]["nodes"]
+        assert (nodes == 0) is is_cold, "a warm standby knows the node, one that delays its cache reads nothing"
         cluster.pods(*before, scheduler=scheduler)
         first.kill()
         cluster.pods(*after, scheduler=scheduler)
