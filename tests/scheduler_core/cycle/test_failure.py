@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, too_late
@@ -27,6 +28,9 @@ def failing(wanted: Pod, *reasons: str) -> Rig:
     ("status", "message", "rejected_by", "is_error"),
     [
         pytest.param(unschedulable("b", "a").of("P"), "0/1 nodes are available: 1 a, 1 b.", {"P"}, False, id="rejects"),
+        pytest.param(
+            unschedulable("a", "b", "a").of("P"), "0/1 nodes are available: 1 b, 2 a.", {"P"}, False, id="twice"
+        ),
         pytest.param(unresolvable().of("P"), "0/1 nodes are available:", {"P"}, False, id="rejects-without-words"),
         pytest.param(error("broken").of("P"), "broken", set(), True, id="error"),
         pytest.param(Status(Code.WAIT).of("P"), "plugin P answered Wait", set(), True, id="no-words"),
@@ -36,6 +40,15 @@ def test_a_status_becomes_a_failure(status: Status, message: str, rejected_by: s
     """A rejection counts one node, an error speaks for itself."""
     failure = of_status(status)
     assert (failure.message, set(failure.rejected_by), failure.is_error) == (message, rejected_by, is_error)
+
+
+@pytest.mark.parametrize(
+    ("code", "pending"),
+    [pytest.param(Code.PENDING, {"P"}, id="pending"), pytest.param(Code.UNSCHEDULABLE, set(), id="unschedulable")],
+)
+def test_who_answers_pending_is_remembered_as_such(code: Code, pending: set[str]) -> None:
+    """An event that helps then ends the wait without backoff."""
+    assert set(of_status(Status(code, ("later",), "P")).pending_on) == pending
 
 
 def test_after_permit_nobody_is_recorded_as_rejecting() -> None:
@@ -50,6 +63,22 @@ def test_a_condition_that_stands_already_is_not_written_again() -> None:
     assert made.writer.patches == []
     told = [(event.reason, event.reporting_controller) for event in made.writer.events]
     assert told == [("FailedScheduling", "default-scheduler")]
+
+
+def test_another_generation_alone_is_no_reason_to_write() -> None:
+    """The API server would be told what it knows."""
+    wanted = pod("web", conditions=[SAID])
+    metadata = msgspec.structs.replace(wanted.metadata, generation=7)
+    made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
+    assert made.writer.patches == []
+
+
+def test_the_condition_names_the_generation_that_was_tried() -> None:
+    """So that who changes the pod knows whether the reason is of before."""
+    wanted = pod("web")
+    metadata = msgspec.structs.replace(wanted.metadata, generation=7)
+    made = failing(msgspec.structs.replace(wanted, metadata=metadata), "no")
+    assert made.condition == msgspec.structs.replace(SAID, observed_generation=7)
 
 
 def test_a_changed_reason_is_written() -> None:
