@@ -1,0 +1,47 @@
+"""The law of the silent extender: one that leaves every node and gives no scores changes no decision."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.config.plugins_config import Plugins
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.plain_profile import PLUGINS, PlainNode, PlainPod
+from tests.support.scheduling import Rig, plugin_set, rig
+from tests.support.scripted_extender import ScriptedExtender, decide, extended_rig, extender
+
+ARRIVALS = st.integers(1, 5).flatmap(lambda count: st.tuples(*(pods(f"p{number}") for number in range(count))))
+PROFILE = Plugins(multi_point=plugin_set(*PLUGINS))
+
+
+async def decisions(made: Rig, cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...]) -> list[object]:
+    """Where pods go, and what is said of those that go nowhere."""
+    (instance,) = made.context.profiles
+    made.add(*(node.real() for node in cluster))
+    made.add(*(other.real() for node in sorted(cluster, key=lambda node: node.name) for other in node.runs))
+    placed: list[object] = []
+    for each in arrivals:
+        made.add(each.real())
+        attempt = await decide(made) if instance.extenders else made.decide()
+        placed.append(None if attempt is None else attempt.node_name)
+    made.queue.close()
+    return [*placed, *(event.note for event in made.writer.events)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cluster=CLUSTERS, arrivals=ARRIVALS, ignorable=st.booleans())
+def test_a_silent_extender_changes_no_decision(
+    cluster: tuple[PlainNode, ...], arrivals: tuple[PlainPod, ...], ignorable: bool
+) -> None:
+    """Neither a placement nor a message; one that fails and may be ignored is as silent."""
+    client = ScriptedExtender()
+    if ignorable:
+        client.fails("filter")
+        client.fails("prioritize")
+    with_extender = extended_rig((extender(ignorable=ignorable), client), defaults=PROFILE)
+    assert asyncio.run(decisions(with_extender, cluster, arrivals)) == asyncio.run(
+        decisions(rig(defaults=PROFILE), cluster, arrivals)
+    )

@@ -1,0 +1,341 @@
+"""While a cycle waits for an extender: reports are kept in order, binding tasks wait, and stopping loses nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.settling import settle_overdue
+from scheduler_core.cycle.suspension import Suspension
+from scheduler_core.errors import ConflictError
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import Code, Status
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.namespace import Namespace
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node, pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import Rig
+from tests.support.scripted_extender import ScriptedExtender, decide, extended_profile, extended_rig, extender, leaves
+from tests.support.storage import RecordingStorageWriter, volume
+
+POD = pod("web", requests={"cpu": "1"})
+
+
+async def settle() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+# -- the suspension itself ------------------------------------------------------------------------------------------
+
+
+def test_reports_are_taken_at_once_or_in_order_at_the_end(caplog: pytest.LogCaptureFixture) -> None:
+    """One that fails then does not keep the others from being taken."""
+    suspension, taken = Suspension(), list[int]()
+    suspension.report(taken.append, 0)
+    with suspension.of_cycle():
+        suspension.report(taken.append, 1)
+        suspension.report(taken.remove, 99)
+        suspension.report(taken.append, 2)
+        assert (taken, suspension.is_on) == ([0], True)
+    assert (taken, suspension.is_on) == ([0, 1, 2], False)
+    assert "could not be taken" in caplog.text
+
+
+async def test_who_waits_goes_on_before_the_next_cycle_can_be_suspended() -> None:
+    """If another one is, the wait is for that one too."""
+    suspension = Suspension()
+    await suspension.over()
+    with suspension.of_cycle():
+        waiting = asyncio.ensure_future(suspension.over())
+        await settle()
+        assert (waiting.done(), suspension.is_awaited) == (False, True)
+    with suspension.of_cycle():
+        await settle()
+        assert (waiting.done(), suspension.is_awaited) == (False, True)
+    await waiting
+    assert not suspension.is_awaited
+
+
+# -- cycles ---------------------------------------------------------------------------------------------------------
+
+
+def suspended_rig(client: ScriptedExtender, *names: str, journal: Journal | None = None) -> Rig:
+    """Nodes, one pod, and an extender that does not answer until it is told."""
+    client.hold()
+    plugins = [] if journal is None else [recorder("Rec", journal)]
+    made = extended_rig((extender(prioritizeVerb=""), client), plugins=plugins)
+    made.add(*(node(name) for name in names or ("a", "b")), POD)
+    return made
+
+
+async def begun(made: Rig) -> asyncio.Task[Attempt | None]:
+    """A cycle that waits for its extender."""
+    task = asyncio.ensure_future(decide(made))
+    await settle()
+    assert made.context.suspension.is_on
+    return task
+
+
+async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() -> None:
+    """Pods, nodes, volumes and namespaces come in when it is over, in their order."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    cycle = await begun(made)
+    columns, feed = made.context.cache.columns, made.scheduler.feed
+    running = pod("other", node_name="a")
+    made.add(node("late"), running)
+    feed.pod_updated(running, pod("other", node_name="a", labels={"x": "y"}))
+    feed.node_updated(node("b"), node("b", unschedulable=True))
+    feed.node_deleted(node("b"))
+    feed.pod_added(pod("gone"))
+    feed.pod_deleted(pod("gone"))
+    made.scheduler.storage_feed.added(volume("pv"))
+    made.scheduler.workload_feed.added(Namespace(ObjectMeta(name="ns", labels={"team": "x"})))
+    assert (columns.count, len(made.queue), columns.storage.volumes.get("pv")) == (2, 0, None)
+    assert made.context.cache.get(running.metadata.uid) is None
+
+    client.answer()
+    attempt = await cycle
+    assert attempt is not None
+    assert sorted(name for name in ("a", "b", "late") if columns.row_of(name) >= 0) == ["a", "late"]
+    placed = made.context.cache.get(running.metadata.uid)
+    assert placed is not None
+    assert placed.info.pod.metadata.labels == {"x": "y"}
+    assert len(made.queue) == 0
+    assert columns.storage.volumes.get("pv") is not None
+    assert columns.namespaces.get("ns") == {"team": "x"}
+
+
+async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
+    """It is taken after the pod was put back, so that nothing is missed."""
+    client = ScriptedExtender(on_filter=leaves())
+    made = suspended_rig(client)
+    cycle = await begun(made)
+    made.add(node("new"))
+    assert made.place(POD) == "inFlight"
+    client.answer()
+    assert await cycle is None
+    assert made.place(POD) == "backoff"
+
+
+async def test_a_pod_deleted_while_its_cycle_is_suspended_holds_nothing() -> None:
+    """Its deletion is taken when it is assumed; the bind finds it gone."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    made.writer.fail_binds([ConflictError("gone")])
+    cycle = await begun(made)
+    made.scheduler.feed.pod_deleted(POD)
+    client.answer()
+    attempt = await cycle
+    assert attempt is not None
+    assert not await bind(made.context, attempt)
+    assert (made.place(POD), made.context.cache.assumed_count) == ("", 0)
+    assert not made.context.cache.columns.pod_count.any()
+
+
+async def binding_while_suspended(
+    made: Rig, client: ScriptedExtender
+) -> tuple[asyncio.Task[bool], asyncio.Task[object]]:
+    """The first pod binds while the cycle of the second one waits."""
+    client.answer()
+    attempt = await decide(made)
+    assert attempt is not None
+    client.hold()
+    made.add(pod("second"))
+    cycle: asyncio.Task[object] = asyncio.ensure_future(decide(made))
+    await settle()
+    binding = asyncio.ensure_future(bind(made.context, attempt))
+    await settle()
+    return binding, cycle
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["bound", "refused"])
+async def test_a_bind_that_ends_meanwhile_changes_nothing_until_the_cycle_is_over(fails: bool) -> None:
+    """It is written at once; what follows waits."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    if fails:
+        made.writer.fail_binds([ConflictError("taken")])
+    binding, cycle = await binding_while_suspended(made, client)
+    assert [entry.name for entry in made.writer.attempted] == ["web"]
+    assert (binding.done(), made.place(POD), made.context.cache.assumed_count) == (False, "inFlight", 1)
+    client.answer()
+    assert await binding is not fails
+    assert made.place(POD) == ("errorBackoff" if fails else "")
+    assert isinstance(await cycle, Attempt)
+
+
+async def test_a_permit_that_times_out_meanwhile_is_unwound_when_the_cycle_is_over() -> None:
+    """What is held for the pod stays held until then."""
+    journal = Journal(answers={"Rec.permit": PermitResult(Status(Code.WAIT), 5)})
+    client = ScriptedExtender()
+    made = suspended_rig(client, journal=journal)
+    binding, cycle = await binding_while_suspended(made, client)
+    made.clock.advance(6)
+    await settle()
+    assert (journal.plugins_at("unreserve"), made.context.cache.assumed_count) == ([], 1)
+    client.answer()
+    assert not await binding
+    assert journal.plugins_at("unreserve") == ["Rec"]
+    assert isinstance(await cycle, Attempt)
+    made.queue.close()
+
+
+async def test_pre_bind_begins_when_the_cycle_is_over() -> None:
+    """A plugin's own state may be what the cycle reads."""
+    journal, client = Journal(), ScriptedExtender()
+    made = suspended_rig(client, journal=journal)
+    binding, cycle = await binding_while_suspended(made, client)
+    assert journal.plugins_at("preBind") == []
+    client.answer()
+    assert await binding
+    assert journal.plugins_at("preBind") == ["Rec"]
+    assert isinstance(await cycle, Attempt)
+
+
+async def test_a_volume_that_is_written_meanwhile_is_known_when_the_cycle_is_over() -> None:
+    """The write itself does not wait."""
+    client, writer = ScriptedExtender(), RecordingStorageWriter()
+    made = suspended_rig(client)
+    made.scheduler.write_storage_with(writer)
+    (instance,) = made.context.profiles
+    patient = instance.bind[0].handle.storage_writer
+    assert patient is not None
+    cycle = await begun(made)
+    writing = asyncio.ensure_future(patient.bind_volume(volume("pv")))
+    await settle()
+    assert ([written.metadata.name for written in writer.volumes], writing.done()) == (["pv"], False)
+    client.answer()
+    assert (await writing).metadata.name == "pv"
+    await cycle
+
+
+async def test_overdue_pods_are_settled_when_the_cycle_is_over() -> None:
+    """They are read at once."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    client.answer()
+    attempt = await decide(made)
+    assert attempt is not None
+    assert await bind(made.context, attempt)
+    made.clock.advance(60)
+    made.add(pod("second"))
+    client.hold()
+    cycle = asyncio.ensure_future(decide(made))
+    await settle()
+    settling = asyncio.ensure_future(settle_overdue(made.context, made.scheduler.feed, 15))
+    await settle()
+    assert (settling.done(), made.context.cache.assumed_count) == (False, 1)
+    client.answer()
+    await settling
+    assert made.context.cache.get(POD.metadata.uid) is None
+    await cycle
+
+
+async def test_a_profile_withdrawn_meanwhile_ends_with_the_cycle() -> None:
+    """The attempt ends on its revision, whose client is closed after it; the pod waits for whoever serves it next."""
+    client = ScriptedExtender(on_filter=leaves())
+    made = suspended_rig(client)
+    cycle = await begun(made)
+    made.scheduler.withdraw("default-scheduler")
+    await settle()
+    assert client.closed == 0
+    client.answer()
+    assert await cycle is None
+    await settle()
+    assert (client.closed, made.place(POD)) == (1, "parked")
+
+
+async def test_a_profile_replaced_meanwhile_tries_the_pod_again() -> None:
+    """The old revision's word does not hold."""
+    client = ScriptedExtender(on_filter=leaves())
+    made = suspended_rig(client)
+    cycle = await begun(made)
+    made.serve(extended_profile(extender(weight=5)))
+    client.answer()
+    assert await cycle is None
+    assert made.place(POD) == "backoff"
+
+
+# -- the loop -------------------------------------------------------------------------------------------------------
+
+
+def crowd(count: int) -> list[Pod]:
+    return [pod(f"p{number}", requests={"cpu": "10m"}) for number in range(count)]
+
+
+async def test_the_loop_runs_one_cycle_at_a_time() -> None:
+    """While one waits no other pod is taken; all are placed in the end, each with one question."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    made.add(*crowd(5))
+    async with made.running():
+        await settle()
+        assert (made.queue.in_flight_count, len(made.queue), client.verbs()) == (1, 5, ["filter"])
+        client.answer()
+        await made.until(lambda: len(made.writer.bindings) == 6)
+        await made.scheduler.until_idle()
+    assert client.verbs() == ["filter"] * 6
+
+
+async def test_binding_tasks_are_not_starved_by_suspended_cycles() -> None:
+    """Each one's end is handled before the cycle after the next begins."""
+    client = ScriptedExtender()
+    made = extended_rig((extender(), client))
+    made.add(node("a"), *crowd(20))
+    behind: list[int] = []
+    original = client.on_filter
+
+    def on_filter(asked: object) -> object:
+        behind.append(made.context.cache.assumed_count - made.context.record("default-scheduler").scheduled)
+        return original(["a"])
+
+    client.on_filter = on_filter  # type: ignore[assignment]  # it looks at the cache in passing
+    async with made.running():
+        await made.until(lambda: made.context.record("default-scheduler").scheduled == 20)
+    assert max(behind) <= 2
+
+
+@pytest.mark.parametrize("by_stop", [False, True], ids=["run is cancelled", "stop"])
+async def test_stopping_in_a_suspended_cycle_loses_nothing(by_stop: bool) -> None:
+    """The pod is back in the queue, holds nothing, its instance has no pod in flight, and reports are taken."""
+    client = ScriptedExtender()
+    made = suspended_rig(client)
+    (instance,) = made.context.profiles
+    async with made.running():
+        await made.until(lambda: made.context.suspension.is_on)
+        made.add(node("late"))
+        if by_stop:
+            await made.scheduler.stop(1)
+            assert not made.context.suspension.is_on
+    await made.scheduler.stop(1)
+    assert (made.place(POD), instance.in_flight, made.context.suspension.is_on) == ("errorBackoff", 0, False)
+    assert not made.context.cache.columns.pod_count.any()
+    assert made.context.cache.columns.row_of("late") >= 0
+    assert (client.closed, made.writer.patches) == (1, [])
+
+
+async def test_a_profile_without_extenders_is_never_suspended() -> None:
+    """Beside one with extenders its pods are placed by the cycle that does not await."""
+
+    class Refusing(Suspension):
+        @contextmanager
+        def of_cycle(self) -> Iterator[None]:
+            yield
+            raise AssertionError("a cycle without extenders was suspended")
+
+    client = ScriptedExtender()
+    made = extended_rig((extender(), client))
+    made.serve(extended_profile(name="plain"))
+    made.context.suspension = Refusing()
+    made.add(node("a"), pod("p", scheduler_name="plain"))
+    async with made.running():
+        await made.until(lambda: bool(made.writer.bindings))
+    assert client.asked == []
