@@ -131,7 +131,11 @@ class ClusterWriter(Protocol):
         """Queue a patch; a later one of the same pod is merged over it."""
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Queue a deletion; ``done`` is told on the loop how it ended (None: deleted, or gone already)."""
+        """Queue a deletion.
+
+        ``done`` is told on the loop how it ended: None when the pod was deleted, a NotFoundError when it was gone
+        before, and any other error when it may still be there.
+        """
 
     def record(self, event: Event) -> None:
         """Queue an event; repeated ones are merged, and under pressure the oldest are dropped."""

@@ -80,9 +80,10 @@ class PodWrites:
                 self._written.popitem(last=False)
 
     async def delete(self, deletion: PodDeletion) -> None:
-        """Set the condition where one is given, then delete exactly this UID; a pod that is gone is a success.
+        """Set the condition where one is given, then delete exactly this UID.
 
         Raises:
+            NotFoundError: The pod, or this UID of it, was gone before.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = pod_path(deletion.namespace, deletion.name)
@@ -95,11 +96,11 @@ class PodWrites:
                     PodStatusPatch(deletion.namespace, deletion.name, deletion.uid, deletion.condition)
                 )
             await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
-        except NotFoundError:
-            return
-        except ConflictError:
+        except ConflictError as error:
             if await self._uid_now(path) == deletion.uid:
                 raise
+            where = f"{deletion.namespace}/{deletion.name}"
+            raise NotFoundError(f"Pod {where} with UID {deletion.uid} is gone; nothing is left to delete.") from error
 
     async def _uid_now(self, path: str) -> str | None:
         """The UID of the pod at ``path``; None when there is none."""

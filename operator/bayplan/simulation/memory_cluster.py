@@ -99,7 +99,7 @@ class MemoryCluster:
         def tell() -> None:
             if pod is not None and self._feed is not None:
                 self._feed.pod_deleted(pod)
-            done(None)
+            done(None if pod is not None else NotFoundError(f"pod {deletion.namespace}/{deletion.name} is gone"))
 
         self._tell_soon(tell)
 

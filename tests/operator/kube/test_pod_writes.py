@@ -10,7 +10,7 @@ from bayplan.kube.api_errors import InvalidRequestError
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.pod_writes import PodWrites, merged
 
-from scheduler_core.errors import ConflictError
+from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import PodDeletion, PodStatusPatch
@@ -158,12 +158,12 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
 async def test_deletion_of_a_gone_pod(
     api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
 ) -> None:
-    """A pod that is gone already, or replaced by another of its name, counts as deleted."""
+    """A pod that is gone already, or replaced by another of its name, is told to be gone."""
     api.on("PATCH", f"{POD}/status", patched)
     api.on("DELETE", POD, deleted)
     api.on("GET", POD, read)
-    await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
-    assert api.seen
+    with pytest.raises(NotFoundError):
+        await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
 
 
 async def test_conflict_on_our_pod_is_an_error(api: FakeApi, writes: PodWrites) -> None:

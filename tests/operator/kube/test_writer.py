@@ -86,7 +86,7 @@ async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> 
 
 async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
     """A deletion tells how it ended."""
-    api.on("DELETE", POD, refusal(403, "RBAC"), Answer())
+    api.on("DELETE", POD, refusal(403, "RBAC"), Answer(), refusal(404, "gone"))
     told: list[Exception | None] = []
     done = asyncio.Event()
 
@@ -99,8 +99,13 @@ async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
     done.clear()
     writer.delete_pod(PodDeletion("n", "a", "uid-a"), on_done)
     await done.wait()
+    done.clear()
+    writer.delete_pod(PodDeletion("n", "a", "uid-a"), on_done)
+    await done.wait()
     assert "RBAC" in str(told[0])
     assert told[1] is None
+    assert isinstance(told[2], NotFoundError)
+    assert (writer.dispatcher.written, writer.dispatcher.given_up) == (2, 1)
 
 
 async def test_events_wait_for_pressing_binds(api: FakeApi, writer: KubeWriter) -> None:

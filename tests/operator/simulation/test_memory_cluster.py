@@ -92,6 +92,9 @@ async def test_a_deletion_takes_the_pod_away() -> None:
     await scheduler.context.clock.sleep(0)
     assert ended == [None]
     assert scheduler.context.cache.get(UID) is None
+    cluster.delete_pod(PodDeletion("default", "pod", UID), ended.append)
+    await scheduler.context.clock.sleep(0)
+    assert isinstance(ended[1], NotFoundError)
 
 
 def test_keeps_events() -> None:
