@@ -120,6 +120,10 @@ class ApiDispatcher:
         """Writes that are neither on the wire nor done."""
         return sum(len(entry.pending) for entry in self._objects.values())
 
+    def queued_of(self, rank: Rank) -> int:
+        """Of these, the writes of one rank."""
+        return sum(write.rank is rank for entry in self._objects.values() for write in entry.pending)
+
     def submit(self, write: Write) -> None:
         """Queue a write, or merge it into the last one queued for its object."""
         if self._closed:

@@ -19,8 +19,10 @@ from urllib.parse import quote
 
 import msgspec
 
+from bayplan.kube.api_calls import POD_BINDING, ApiCalls
 from bayplan.kube.api_errors import AnswerLostError, ServerFailedError
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.system_clock import SystemClock
 from scheduler_core.errors import (
     ClusterWriteError,
     ConflictError,
@@ -73,6 +75,7 @@ class Binder:
         connection: To the API server.
         limit: Binds on the wire at once.
         timeout: Seconds for one bind's answer, and for the reading that may follow.
+        calls: Where binds are counted; None for nowhere.
 
     Attributes:
         waiting: Binds that wait for one on the wire to end.
@@ -82,9 +85,12 @@ class Binder:
         failed: Binds that raised.
     """
 
-    def __init__(self, connection: ApiConnection, limit: int = 32, timeout: float = 10.0) -> None:
+    def __init__(
+        self, connection: ApiConnection, limit: int = 32, timeout: float = 10.0, calls: ApiCalls | None = None
+    ) -> None:
         self._connection = connection
         self._timeout = timeout
+        self._calls = calls or ApiCalls(SystemClock())
         self._slots = asyncio.Semaphore(limit)
         # The server gives up first, so that a bind that timed out here is not carried out afterwards.
         self._params = (("timeout", f"{max(int(timeout) - 1, 1)}s"),)
@@ -111,7 +117,8 @@ class Binder:
             self.waiting -= 1
         self.in_flight += 1
         try:
-            await self._bind(binding)
+            with self._calls.of(POD_BINDING):
+                await self._bind(binding)
             self.bound += 1
         except ClusterWriteError:
             self.failed += 1

@@ -13,13 +13,14 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from bayplan.kube.api_calls import POD_STATUS_PATCH, ApiCalls
 from bayplan.kube.api_dispatcher import ApiDispatcher, DispatcherOptions
 from bayplan.kube.binds import Binder, read_pod
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.event_recorder import EventRecorder
 from bayplan.kube.pod_writes import PodLookup, PodWrites, merged
 from bayplan.kube.queued_write import ObjectKey, Rank, Write, WriteDroppedError
-from scheduler_core.errors import ServerUnavailableError
+from scheduler_core.errors import NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Clock, Event, PodDeletion, PodStatusPatch
 
@@ -57,6 +58,7 @@ class KubeWriter:
         binder: Its counters, and ``waiting`` and ``in_flight``.
         dispatcher: Its counters.
         events: Its counters.
+        calls: Binds and status patches that were carried out.
     """
 
     def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:
@@ -68,7 +70,8 @@ class KubeWriter:
         self._idle.set()
         self._binds = 0
         self._pod_writes = PodWrites(connection, clock, options.pod_lookup, options.request_seconds)
-        self.binder = Binder(connection, options.bind_limit, options.request_seconds)
+        self.calls = ApiCalls(clock)
+        self.binder = Binder(connection, options.bind_limit, options.request_seconds, self.calls)
         self.dispatcher = ApiDispatcher(options.dispatcher, clock, self._binds_press)
         self.events = EventRecorder(connection, self.dispatcher, clock, options.request_seconds)
 
@@ -122,7 +125,7 @@ class KubeWriter:
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
         """Queue a patch; a later one of the same pod is merged over it."""
-        self.dispatcher.submit(_StatusWrite(self._pod_writes, patch))
+        self.dispatcher.submit(_StatusWrite(self._pod_writes, self.calls, patch))
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Queue a deletion; ``done`` is told how it ended."""
@@ -139,10 +142,11 @@ class KubeWriter:
 class _StatusWrite(Write):
     """A patch of a pod's status."""
 
-    __slots__ = ("_pod_writes", "patch")
+    __slots__ = ("_calls", "_pod_writes", "patch")
 
-    def __init__(self, pod_writes: PodWrites, patch: PodStatusPatch) -> None:
+    def __init__(self, pod_writes: PodWrites, calls: ApiCalls, patch: PodStatusPatch) -> None:
         super().__init__(_pod_key(patch), Rank.PATCH, None)
+        self._calls = calls
         self._pod_writes = pod_writes
         self.patch = patch
 
@@ -156,25 +160,30 @@ class _StatusWrite(Write):
         return True
 
     async def carry_out(self) -> None:
-        await self._pod_writes.patch_status(self.patch)
+        with self._calls.of(POD_STATUS_PATCH):
+            await self._pod_writes.patch_status(self.patch)
 
 
 class _DeletionWrite(Write):
-    """A pod's deletion."""
+    """A pod's deletion; that the pod was gone before is told, but is no failure of the write."""
 
-    __slots__ = ("_deletion", "_done", "_pod_writes")
+    __slots__ = ("_deletion", "_done", "_gone", "_pod_writes")
 
     def __init__(self, pod_writes: PodWrites, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         super().__init__(_pod_key(deletion), Rank.DELETION, _DELETION_TRIES)
         self._pod_writes = pod_writes
         self._deletion = deletion
         self._done = done
+        self._gone: NotFoundError | None = None
 
     async def carry_out(self) -> None:
-        await self._pod_writes.delete(self._deletion)
+        try:
+            await self._pod_writes.delete(self._deletion)
+        except NotFoundError as gone:
+            self._gone = gone
 
     def ended(self, error: Exception | None) -> None:
-        self._done(error)
+        self._done(self._gone if error is None else error)
 
 
 def _pod_key(pod: Binding | PodStatusPatch | PodDeletion) -> ObjectKey:
