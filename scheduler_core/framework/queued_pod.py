@@ -1,8 +1,34 @@
-"""A pod in the scheduling queue, as QueueSort and diagnosis see it."""
+"""A pod in the scheduling queue, as QueueSort and diagnosis see it.
+
+Owns a pod's history; the queue writes it. Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/types.go``
+(``QueuedPodInfo``).
+"""
 
 from __future__ import annotations
 
+from enum import IntEnum
+
 from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class Place(IntEnum):
+    """Where in the queue a pod is; see :mod:`scheduler_core.queueing.scheduling_queue`."""
+
+    ACTIVE = 0
+    BACKOFF = 1
+    ERROR_BACKOFF = 2
+    UNSCHEDULABLE = 3
+    GATED = 4
+    PARKED = 5
+    IN_FLIGHT = 6
+    NOWHERE = 7
+    """Not in the queue: it is between two places, or was removed."""
+
+    @property
+    def label(self) -> str:
+        """Its name for people, such as ``errorBackoff``."""
+        first, *others = self.name.lower().split("_")
+        return first + "".join(map(str.capitalize, others))
 
 
 class QueuedPod:
@@ -10,20 +36,24 @@ class QueuedPod:
 
     Attributes:
         info: The compiled pod; replaced when the pod is updated.
+        uid: The pod's UID.
         profile: The scheduler name that it asks for.
-        timestamp: When it entered its present place in the queue, in the clock's seconds.
+        place: Where in the queue it is.
+        timestamp: When it was added, or last came back from an attempt, in the clock's seconds; waking, backing off
+            and gates leave it, so that a pod keeps its turn among equals.
         first_added: When it first came.
         attempts: Scheduling attempts so far.
-        unschedulable_count: Attempts that ended in a rejection since it last progressed; backoff grows by it.
+        unschedulable_count: Attempts that ended in a rejection; backoff grows by it.
         error_count: Errors in a row; their backoff is counted apart.
-        backoff_until: When its backoff ends; 0 for none.
-        rejected_by: Plugins that rejected it in its last attempt.
+        backoff_until: When its backoff ends; 0 for none, or not computed yet.
+        rejected_by: Plugins that rejected it in its last attempt, and gates that have held it since.
         pending_on: Of those, the ones that answered Pending.
         gated_by: The PreEnqueue plugin that holds it back, "" for none.
         gate_reasons: What that plugin said.
+        was_flushed: Whether it is tried again only because it was parked too long.
         sequence: A number by arrival that settles what time and priority leave open.
-        sort_key: The QueueSort plugin's key, computed when it enters the active queue.
-        first_attempt: When its first attempt began; 0 before it.
+        sort_key: The QueueSort plugin's key, computed when it enters the active or the backoff queue.
+        first_attempt: When it first entered the active queue; 0 before it.
     """
 
     __slots__ = (
@@ -36,16 +66,20 @@ class QueuedPod:
         "gated_by",
         "info",
         "pending_on",
+        "place",
         "profile",
         "rejected_by",
         "sequence",
         "sort_key",
         "timestamp",
+        "uid",
         "unschedulable_count",
+        "was_flushed",
     )
 
     def __init__(self, info: PodInfo, now: float, sequence: int) -> None:
         self.info = info
+        self.uid = info.uid
         self.profile = info.pod.spec.scheduler_name
         self.timestamp = now
         self.first_added = now
@@ -60,11 +94,8 @@ class QueuedPod:
         self.gated_by = ""
         self.gate_reasons: tuple[str, ...] = ()
         self.sort_key: object = None
-
-    @property
-    def uid(self) -> str:
-        """The pod's UID."""
-        return self.info.uid
+        self.place = Place.NOWHERE
+        self.was_flushed = False
 
     def __repr__(self) -> str:
         return f"QueuedPod({self.info.key}, attempts={self.attempts}, rejected_by={sorted(self.rejected_by)})"

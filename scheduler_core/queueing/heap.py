@@ -34,10 +34,9 @@ class PodHeap:
     def __iter__(self) -> Iterator[QueuedPod]:
         return (entry[2] for entry in self._living.values())
 
-    def get(self, uid: str) -> QueuedPod | None:
-        """The pod of this UID, None if it is not here."""
-        entry = self._living.get(uid)
-        return None if entry is None else entry[2]
+    def all(self) -> Iterator[QueuedPod]:
+        """Every pod, in order of arrival."""
+        return iter(self)
 
     def push(self, key: Any, pod: QueuedPod) -> None:
         """Add a pod; one of the same UID is replaced."""
@@ -52,7 +51,12 @@ class PodHeap:
     def remove(self, uid: str) -> QueuedPod | None:
         """Take a pod out by its UID; None if it is not here."""
         entry = self._living.pop(uid, None)
-        return None if entry is None else entry[2]
+        if entry is None:
+            return None
+        if not self._living:
+            # Only dead entries are left; with them, keys would have to compare that never lived together.
+            self._heap.clear()
+        return entry[2]
 
     def lowest_key(self) -> Any:
         """The key of the pod that is next; None when empty."""

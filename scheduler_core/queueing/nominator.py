@@ -1,13 +1,17 @@
 """Nodes that preemption has promised to pods.
 
 Owns the promises. A promised pod is counted on its node while others of no higher priority are filtered there, so that
-the room made for it is not taken.
+the room made for it is not taken. A promise is made in memory before it is written, so what a pod's status says may lag
+behind: the rules by which one follows the other are here.
+
+Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -24,7 +28,7 @@ class NominatedPods:
         return len(self._node_of)
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """The pods that are promised a node."""
+        """The pods that are promised a node, in the order of the promises."""
         return tuple(self._by_node.get(node_name, {}).values())
 
     def nodes(self) -> Iterable[str]:
@@ -50,3 +54,19 @@ class NominatedPods:
         del pods[uid]
         if not pods:
             del self._by_node[node_name]
+
+    def decide(self, pod: PodInfo, node_name: str | None) -> None:
+        """Promise a node to a pod: ``node_name``, none (""), or what the pod's own status says (None)."""
+        promised = pod.pod.status.nominated_node_name if node_name is None else node_name
+        if promised:
+            self.nominate(pod, promised)
+        elif pod.uid in self._node_of:
+            self.withdraw(pod.uid)
+
+    def update(self, old: Pod, pod: PodInfo) -> None:
+        """A waiting pod has changed: its status is followed, but where it never named a node a promise is kept."""
+        kept = self.node_of(pod.uid)
+        if kept and not old.status.nominated_node_name and not pod.pod.status.nominated_node_name:
+            self.nominate(pod, kept)
+        else:
+            self.decide(pod, None)

@@ -1,6 +1,6 @@
 """The queue: every pod that waits is in exactly one place.
 
-Owns the places and the moves between them::
+Owns what moves a pod from place to place::
 
     add ──gate──▶ active ──pop──▶ in flight ──done──▶ (bound, gone)
       │             ▲  ▲             │ failed
@@ -14,48 +14,43 @@ Must not know why pods fail. Time is the clock's; nothing here awaits but :meth:
 
 Follows kube-scheduler v1.36.3 (``backend/queue``): errors back off apart from rejections, a pod whose rejecting plugin
 answered Pending skips backoff, and when the active queue is empty the pod that is nearest the end of its backoff is
-tried early rather than leave the scheduler idle.
+tried early rather than leave the scheduler idle. Where it differs on purpose is listed in docs/architecture.md.
 """
 
 from __future__ import annotations
 
-import asyncio
 import itertools
-import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 
-from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, ClusterEvent
-from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.ports import Clock, Timer
-from scheduler_core.queueing.heap import PodHeap
+from scheduler_core.framework.cluster_events import (
+    FORCE_ACTIVATE,
+    PROFILE_SWAPPED,
+    UNSCHEDULABLE_TIMEOUT,
+    ClusterEvent,
+)
+from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.ports import Clock
 from scheduler_core.queueing.in_flight import InFlight
-from scheduler_core.queueing.nominator import NominatedPods
+from scheduler_core.queueing.moves import (
+    ATTEMPT_FAILED,
+    POD_ADDED,
+    POD_UPDATED,
+    POPPED_FROM_BACKOFF,
+    Moves,
+    RulesLookup,
+)
+from scheduler_core.queueing.places import QueueCounts
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.snapshot.pod_info import PodInfo
 
-log = logging.getLogger(__name__)
+__all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQueue"]
 
 FLUSH_INTERVAL_SECONDS = 30.0
 
-
-@dataclass(slots=True)
-class QueueCounts:
-    """How many pods of one profile are where."""
-
-    active: int = 0
-    backoff: int = 0
-    unschedulable: int = 0
-    gated: int = 0
-
-    @property
-    def pending(self) -> int:
-        """All of them."""
-        return self.active + self.backoff + self.unschedulable + self.gated
-
-
-RulesLookup = Callable[[str], QueueingRules | None]
-"""The rules of a profile by its scheduler name; None while it is not live."""
+# Bound to names, because looking a member up in an enum is slow.
+_ACTIVE, _BACKOFF, _IN_FLIGHT, _PARKED = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PARKED
+_ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
+_BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
 
 class SchedulingQueue:
@@ -64,25 +59,21 @@ class SchedulingQueue:
     Attributes:
         nominator: Promised nodes.
         max_unschedulable_seconds: How long a pod may stay unschedulable before it is tried again whatever hints say.
+        scheduled_after_flush: Pods that were bound in the attempt that :meth:`flush` brought them.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock, max_unschedulable_seconds: float = 300.0) -> None:
-        self.nominator = NominatedPods()
         self.max_unschedulable_seconds = max_unschedulable_seconds
+        self.scheduled_after_flush = 0
         self._rules = rules
         self._clock = clock
-        self._active = PodHeap()
-        self._backoff = PodHeap()
-        self._error_backoff = PodHeap()
-        self._unschedulable: dict[str, QueuedPod] = {}
-        self._gated: dict[str, QueuedPod] = {}
-        self._parked: dict[str, QueuedPod] = {}
+        self._moves = Moves(rules, clock)
+        self.nominator = self._moves.nominator
+        self._places = self._moves.places
+        self._ready = self._moves.ready
         self._in_flight = InFlight()
-        self._flying: dict[str, QueuedPod] = {}
+        self._live: dict[str, QueueingRules] = {}
         self._sequence = itertools.count()
-        self._ready = asyncio.Event()
-        self._backoff_timer: Timer | None = None
-        self._backoff_due = 0.0
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
@@ -90,11 +81,19 @@ class SchedulingQueue:
         """A pod that is not bound has come."""
         if self.find(info.uid) is not None:
             self.update(info)
-            return
-        self._enter(QueuedPod(info, self._clock.now(), next(self._sequence)))
+        else:
+            self._admit(info, POD_ADDED)
+
+    def _admit(self, info: PodInfo, label: str) -> None:
+        pod = QueuedPod(info, self._clock.now(), next(self._sequence))
+        self._places.welcome(pod)
+        self._moves.enter(pod, label)
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
         """A waiting pod has changed.
+
+        In a queue it takes its new place; where it is put aside, its own events wake it if hints say so; in flight,
+        they are kept for when its attempt fails.
 
         Args:
             info: The pod as it is now.
@@ -103,62 +102,63 @@ class SchedulingQueue:
         """
         pod = self.find(info.uid)
         if pod is None:
-            self.add(info)
+            self._admit(info, POD_UPDATED)
             return
-        pod.info = info
-        new = info.pod
+        before, pod.info = pod.info.pod, info
+        if pod.place is _IN_FLIGHT:
+            if info.uid in self._in_flight:
+                for event in events:
+                    self._in_flight.note(event, old, info.pod)
+            return
+        if pod.place is _PARKED:
+            return
+        self.nominator.update(before, info)
+        if pod.place in _ASIDE:
+            self._wake_by_own(pod, events, old)
+        else:
+            self._moves.reorder(pod)
+
+    def _wake_by_own(self, pod: QueuedPod, events: Sequence[ClusterEvent], old: object | None) -> None:
+        rules = self._rules(pod.profile)
         for event in events:
-            self._in_flight.note(event, old, new)
-        if info.uid in self._gated:
-            del self._gated[info.uid]
-            self._enter(pod)
-        elif info.uid in self._unschedulable:
-            self._wake([pod], events, old, new)
-        elif info.uid in self._active:
-            self._active.remove(info.uid)
-            self._push(pod)
+            verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, pod.info.pod)
+            if verdict is not Requeue.STAY:
+                self._moves.requeue(pod, verdict, event.name)
+                if pod.place not in _ASIDE:
+                    break
 
     def remove(self, uid: str) -> QueuedPod | None:
         """A waiting pod is gone, or bound by someone else; one in flight will not come back when it fails."""
         self.nominator.withdraw(uid)
-        for heap in (self._active, self._backoff, self._error_backoff):
-            pod = heap.remove(uid)
-            if pod is not None:
-                return pod
-        for place in (self._unschedulable, self._gated, self._parked, self._flying):
-            pod = place.pop(uid, None)
-            if pod is not None:
-                return pod
-        return None
+        pod = self.find(uid)
+        if pod is not None:
+            if pod.place is not _IN_FLIGHT:
+                self._places.absolve(pod)
+            self._places.drop(pod)
+        return pod
 
     def find(self, uid: str) -> QueuedPod | None:
         """The pod of this UID wherever it waits or flies; None if the queue does not know it."""
-        return (
-            self._active.get(uid)
-            or self._unschedulable.get(uid)
-            or self._backoff.get(uid)
-            or self._error_backoff.get(uid)
-            or self._gated.get(uid)
-            or self._flying.get(uid)
-            or self._parked.get(uid)
-        )
+        return self._places.find(uid)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
     def pop(self) -> QueuedPod | None:
         """Take the pod that is next; its attempt is in flight until :meth:`done` or :meth:`failed`."""
-        pod = self._active.pop() or self._backoff.pop()
+        pod = self._places.take_first(_ACTIVE)
         if pod is None:
-            self._ready.clear()
-            return None
+            pod = self._places.take_first(_BACKOFF)
+            if pod is None:
+                self._ready.clear()
+                return None
+            self._places.count_incoming(POPPED_FROM_BACKOFF, _ACTIVE)
         pod.attempts += 1
-        pod.rejected_by = frozenset()
-        pod.pending_on = frozenset()
+        if pod.rejected_by:
+            self._places.absolve(pod)
+            pod.rejected_by = pod.pending_on = frozenset()
         pod.backoff_until = 0.0
-        if not pod.first_attempt:
-            pod.first_attempt = self._clock.now()
         self._in_flight.begin(pod.uid)
-        self._flying[pod.uid] = pod
+        self._places.hold(pod, _IN_FLIGHT)
         return pod
 
     async def wait(self) -> None:
@@ -167,12 +167,28 @@ class SchedulingQueue:
 
     def is_in_flight(self, uid: str) -> bool:
         """Whether an attempt of this pod is under way."""
-        return uid in self._flying
+        pod = self.find(uid)
+        return pod is not None and pod.place is _IN_FLIGHT
+
+    def end_recording(self, uid: str) -> None:
+        """From now on no event matters to the attempt of this pod, which goes on: it has passed Permit.
+
+        Should it fail yet, the pod backs off and is retried, whoever is named as its rejector.
+        """
+        self._in_flight.end(uid)
 
     def done(self, uid: str) -> None:
         """An attempt has ended and the pod does not come back."""
-        self._flying.pop(uid, None)
         self._in_flight.end(uid)
+        pod = self.find(uid)
+        if pod is not None and pod.place is _IN_FLIGHT:
+            self._places.drop(pod)
+
+    def scheduled(self, pod: QueuedPod) -> None:
+        """An attempt has ended with the pod bound."""
+        if pod.was_flushed:
+            self.scheduled_after_flush += 1
+        self.done(pod.uid)
 
     def failed(self, pod: QueuedPod) -> None:
         """An attempt has failed; the pod waits again, where what happened meanwhile says, unless it was removed.
@@ -180,219 +196,192 @@ class SchedulingQueue:
         ``rejected_by`` and ``pending_on`` tell who turned it away; nobody means an error or an empty cluster, after
         which only time helps.
         """
-        uid = pod.uid
-        events = self._in_flight.events_of(uid)
-        removed = uid not in self._flying
-        self.done(uid)
-        if removed:
+        events = self._in_flight.events_of(pod.uid)
+        self._in_flight.end(pod.uid)
+        if pod.place is not _IN_FLIGHT:
             return
-        pod.timestamp = self._clock.now()
+        self._places.take(pod)
+        pod.rejected_by |= pod.pending_on
+        pod.gated_by, pod.gate_reasons = "", ()
         if pod.rejected_by:
             pod.unschedulable_count += 1
             pod.error_count = 0
         else:
             pod.error_count += 1
+        pod.timestamp = self._clock.now()
+        pod.backoff_until = 0.0
+        pod.was_flushed = False
+        self._places.blame(pod, pod.rejected_by)
         rules = self._rules(pod.profile)
-        if rules is None:
-            self._parked[uid] = pod
-            return
-        verdict = Requeue.STAY if pod.rejected_by else Requeue.AFTER_BACKOFF
-        for seen in events:
-            if verdict is Requeue.AT_ONCE or not pod.rejected_by:
+        # Without a record (it was ended, or became too long) anything may have happened.
+        verdict = Requeue.AFTER_BACKOFF if events is None or not pod.rejected_by else Requeue.STAY
+        for seen in events or ():
+            if rules is None or (verdict is not Requeue.STAY and not pod.pending_on):
                 break
             judged = rules.judge(pod, seen.event, seen.old, seen.new)
             if judged is not Requeue.STAY:
                 verdict = judged
-        if verdict is Requeue.STAY:
-            self._unschedulable[uid] = pod
-        else:
-            self._activate_or_back_off(pod, verdict)
+            if verdict is Requeue.AT_ONCE:
+                break
+        self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
 
     # -- moving -------------------------------------------------------------------------------------------------
 
-    def on_event(self, event: ClusterEvent, old: object | None, new: object | None, but: str = "") -> None:
-        """Something happened in the cluster: wake the pods that it may help, but the one of UID ``but``."""
+    def on_event(
+        self,
+        event: ClusterEvent,
+        old: object | None,
+        new: object | None,
+        *,
+        but: str = "",
+        max_priority: int | None = None,
+    ) -> None:
+        """Something happened in the cluster: wake the pods that it may help, and keep it for those in flight.
+
+        Args:
+            event: What.
+            old: The object before, None if it was added.
+            new: The object after, None if it was deleted.
+            but: The UID of a pod that is not woken by it.
+            max_priority: The highest priority of pods that it may help; None for any.
+        """
+        if not any(rules.interest(event) for rules in self._live.values()):
+            return
+        pods = [
+            pod
+            for pod in self._places.pods(*_ASIDE)
+            if pod.uid != but and (max_priority is None or pod.info.priority <= max_priority)
+        ]
+        if pods:
+            self._wake(pods, event, old, new)
         self._in_flight.note(event, old, new)
-        if self._unschedulable or self._gated:
-            pods = [pod for pod in (*self._unschedulable.values(), *self._gated.values()) if pod.uid != but]
-            self._wake(pods, (event,), old, new)
+
+    def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
+        label = event.name
+        interests = {name: rules.interest(event) for name, rules in self._live.items()}
+        for pod in pods:
+            if pod.place not in _ASIDE:
+                # A gate that was asked for an earlier one has moved it.
+                continue
+            interest = interests.get(pod.profile)
+            if interest is None or (pod.gated_by and pod.gated_by not in interest.plugins):
+                # An event that its gate did not register cannot open it, whoever else would want it.
+                continue
+            verdict = interest.judge(pod, old, new)
+            if verdict is not Requeue.STAY:
+                self._places.take(pod)
+                self._moves.requeue(pod, verdict, label)
 
     def activate(self, uids: Iterable[str]) -> None:
-        """Move pods to the active queue, whatever rejected them; gated ones stay."""
+        """Move pods to the active queue, whatever rejected them, if their gates are open.
+
+        One in flight is retried after backoff, should it fail.
+        """
         for uid in uids:
-            pod = self._unschedulable.pop(uid, None) or self._backoff.remove(uid) or self._error_backoff.remove(uid)
-            if pod is not None:
-                self._enter(pod)
-            elif uid in self._flying:
-                self._in_flight.note(FORCE_ACTIVATE, None, self._flying[uid].info.pod)
+            pod = self.find(uid)
+            if pod is None:
+                continue
+            if pod.place in _ASIDE:
+                self._moves.enter(pod, FORCE_ACTIVATE.name)
+            elif pod.place in _BACKING_OFF:
+                self._moves.end_backoff(pod, FORCE_ACTIVATE.name)
+            elif uid in self._in_flight:
+                self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
 
     def profile_changed(self, profile: str) -> None:
         """A profile came, was replaced or went: its pods are tried again by its new rules, or parked."""
-        places: tuple[dict[str, QueuedPod], ...] = (self._unschedulable, self._gated, self._parked)
-        moving = [pod for place in places for pod in place.values() if pod.profile == profile]
-        for pod in moving:
-            for place in places:
-                place.pop(pod.uid, None)
-        if self._rules(profile) is None:
-            for heap in (self._active, self._backoff, self._error_backoff):
-                waiting = [pod for pod in heap if pod.profile == profile]
-                moving += waiting
-                for pod in waiting:
-                    heap.remove(pod.uid)
-        for pod in moving:
-            pod.rejected_by = frozenset()
-            self._enter(pod)
-        for pod in self._flying.values():
-            if pod.profile == profile:
+        rules = self._rules(profile)
+        if rules is None:
+            self._live.pop(profile, None)
+        else:
+            self._live[profile] = rules
+        aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
+        parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
+        if rules is None:
+            queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]
+            for pod in (*aside, *queued):
+                self._moves.park(pod)
+        else:
+            for pod in aside:
+                self._places.take(pod)
+                self._places.absolve(pod)
+                pod.rejected_by = pod.pending_on = frozenset()
+                self._moves.enter(pod, PROFILE_SWAPPED.name)
+            for pod in parked:
+                self._moves.enter(pod, POD_ADDED)
+        for pod in self._places.pods(_IN_FLIGHT):
+            if pod.profile == profile and pod.uid in self._in_flight:
                 # Should it be rejected, then by plugins of the old revision, which nobody asks any more.
                 self._in_flight.note(PROFILE_SWAPPED, None, pod.info.pod)
 
     def resort(self) -> None:
-        """Order the active queue anew: the QueueSort plugin was replaced."""
-        # A new heap: keys of two QueueSort plugins need not compare.
-        waiting, self._active = list(self._active), PodHeap()
-        for pod in waiting:
-            self._push(pod)
+        """Order the queues anew: the QueueSort plugin was replaced."""
+        for name in list(self._live):
+            rules = self._rules(name)
+            if rules is not None:
+                self._live[name] = rules
+        self._moves.reorder_all()
 
     def flush(self) -> None:
         """Retry pods that have been unschedulable for too long: a hint may have been wrong."""
         limit = self._clock.now() - self.max_unschedulable_seconds
-        for pod in [pod for pod in self._unschedulable.values() if pod.timestamp <= limit]:
-            del self._unschedulable[pod.uid]
-            self._activate_or_back_off(pod, Requeue.AFTER_BACKOFF)
-
-    def _wake(
-        self, pods: Sequence[QueuedPod], events: Sequence[ClusterEvent], old: object | None, new: object | None
-    ) -> None:
-        for event in events:
-            for pod in pods:
-                rules = self._rules(pod.profile)
-                verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, new)
-                if verdict is Requeue.STAY:
-                    continue
-                if self._unschedulable.pop(pod.uid, None) or self._gated.pop(pod.uid, None):
-                    self._activate_or_back_off(pod, verdict)
-
-    def _activate_or_back_off(self, pod: QueuedPod, verdict: Requeue) -> None:
-        rules = self._rules(pod.profile)
-        until = pod.timestamp + (0.0 if rules is None else rules.backoff(pod))
-        if verdict is Requeue.AFTER_BACKOFF and until > self._clock.now():
-            if not self._passes_gates(pod):
-                return
-            self._back_off(pod, until)
-        else:
-            self._enter(pod)
-
-    def _enter(self, pod: QueuedPod) -> None:
-        """Into the active queue, or among the gated or the parked."""
-        if self._passes_gates(pod):
-            self._push(pod)
-
-    def _passes_gates(self, pod: QueuedPod) -> bool:
-        """Whether the gates are open; if not, the pod is among the gated now, or parked."""
-        rules = self._rules(pod.profile)
-        if rules is None:
-            self._parked[pod.uid] = pod
-            return False
-        status = rules.gate(pod)
-        if status.is_success:
-            pod.gated_by, pod.gate_reasons = "", ()
-            return True
-        pod.gated_by, pod.gate_reasons = status.plugin, status.reasons
-        # Whoever rejected the pod before is still to be asked: the gate of a preemption opens by itself.
-        pod.rejected_by |= {status.plugin}
-        pod.timestamp = self._clock.now()
-        self._gated[pod.uid] = pod
-        return False
-
-    def _push(self, pod: QueuedPod) -> None:
-        rules = self._rules(pod.profile)
-        assert rules is not None
-        try:
-            pod.sort_key = rules.sort_key(pod)
-        except Exception:
-            log.exception("the QueueSort plugin raised for pod %s; it is asked again after backoff", pod.info.key)
-            pod.error_count += 1
-            pod.timestamp = self._clock.now()
-            self._back_off(pod, pod.timestamp + max(1.0, rules.backoff(pod)))
+        late = [pod for pod in self._places.pods(*_ASIDE) if pod.timestamp < limit]
+        if not late:
             return
-        self._active.push(pod.sort_key, pod)
-        self._ready.set()
-
-    def _back_off(self, pod: QueuedPod, until: float) -> None:
-        pod.backoff_until = until
-        (self._error_backoff if pod.error_count else self._backoff).push(until, pod)
-        self._schedule_backoff()
-        if not pod.error_count:
-            self._ready.set()
-
-    def _schedule_backoff(self) -> None:
-        keys = [key for heap in (self._backoff, self._error_backoff) if (key := heap.lowest_key()) is not None]
-        if not keys:
-            return
-        due = min(keys)
-        if self._backoff_timer is not None:
-            if due >= self._backoff_due:
-                return
-            self._backoff_timer.cancel()
-        self._backoff_due = due
-        self._backoff_timer = self._clock.call_later(max(0.0, due - self._clock.now()), self._end_backoffs)
-
-    def _end_backoffs(self) -> None:
-        self._backoff_timer = None
-        now = self._clock.now()
-        for heap in (self._backoff, self._error_backoff):
-            while (key := heap.lowest_key()) is not None and key <= now:
-                pod = heap.pop()
-                assert pod is not None
-                self._push(pod)
-        self._schedule_backoff()
+        for pod in late:
+            pod.was_flushed = True
+        self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
+        self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[QueuedPod]:
         """Every pod that waits for a live profile; those in flight and those parked are left out."""
-        yield from self._active
-        yield from self._backoff
-        yield from self._error_backoff
-        yield from self._unschedulable.values()
-        yield from self._gated.values()
+        return self._places.waiting()
 
     def __len__(self) -> int:
-        waiting = len(self._active) + len(self._backoff) + len(self._error_backoff)
-        return waiting + len(self._unschedulable) + len(self._gated)
+        return self._places.waiting_count()
+
+    def places(self) -> Iterator[tuple[str, QueuedPod]]:
+        """Every pod with the name of its place, such as ``errorBackoff``, place by place; move none while iterating."""
+        for place in Place:
+            if place is not Place.NOWHERE:
+                for pod in self._places.pods(place):
+                    yield place.label, pod
 
     @property
     def parked_count(self) -> int:
         """Pods whose profile is not live."""
-        return len(self._parked)
+        return self._places.size(_PARKED)
 
     @property
     def is_idle(self) -> bool:
         """Whether nothing can be tried before time passes or something happens."""
-        return not (self._active or self._backoff or self._flying)
+        return not any(map(self._places.size, (_ACTIVE, _BACKOFF, _IN_FLIGHT)))
 
     @property
     def in_flight_count(self) -> int:
         """Attempts under way."""
-        return len(self._flying)
+        return self._places.size(_IN_FLIGHT)
 
     def counts(self) -> dict[str, QueueCounts]:
         """Counts by profile."""
-        counts: dict[str, QueueCounts] = {}
-        for place, pods in (
-            ("active", self._active),
-            ("backoff", itertools.chain(self._backoff, self._error_backoff)),
-            ("unschedulable", self._unschedulable.values()),
-            ("gated", self._gated.values()),
-        ):
-            for pod in pods:
-                of_profile = counts.setdefault(pod.profile, QueueCounts())
-                setattr(of_profile, place, getattr(of_profile, place) + 1)
-        return counts
+        return self._places.counts()
+
+    @property
+    def incoming(self) -> dict[tuple[str, str], int]:
+        """Pods that came into a queue, by the event's label and "active", "backoff" or "unschedulable"."""
+        return self._places.incoming
+
+    @property
+    def unschedulable_by(self) -> dict[tuple[str, str], int]:
+        """How many waiting pods a plugin rejected, by plugin and profile."""
+        return self._places.unschedulable_by
+
+    def in_flight_events(self) -> dict[str, int]:
+        """Events kept for attempts under way, by label, and these attempts as ``PodPopped``."""
+        return self._in_flight.counts()
 
     def close(self) -> None:
         """Stop the timer."""
-        if self._backoff_timer is not None:
-            self._backoff_timer.cancel()
-            self._backoff_timer = None
+        self._moves.close()

@@ -179,7 +179,7 @@ def test_backoffs_are_the_profiles_or_the_schedulers() -> None:
     first, second = made.pop(), made.pop()
     for queued in (first, second):
         made.queue.failed(queued)
-    assert [first.backoff_until, second.backoff_until] == [1003, 1007]
+    assert [first.backoff_until, second.backoff_until] == [1004, 1008]
     made.queue.close()
 
 
@@ -221,7 +221,7 @@ async def test_the_loop_schedules_what_comes() -> None:
         made.writer.fail_binds([ServerUnavailableError("away")])
         made.add(pod("late"))
         await made.until(lambda: made.place(pod("late")) == "errorBackoff")
-        made.clock.advance(1)
+        made.clock.advance(2)
         await made.scheduler.until_idle()
         assert made.bound == {"web": "n0", "late": "n0"}
 

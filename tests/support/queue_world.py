@@ -56,6 +56,7 @@ class World:
     sort_key: Callable[[QueuedPod], Any] = by_priority
     clock: VirtualClock = field(default_factory=VirtualClock)
     rules: dict[str, QueueingRules] = field(default_factory=dict)
+    max_backoff: float = 10.0
 
     def __post_init__(self) -> None:
         self.queue = SchedulingQueue(self.rules.get, self.clock)
@@ -71,6 +72,7 @@ class World:
                 "LabelGate": (EventRegistration(LABELLED),),
             },
             self.key_now,
+            max_backoff=self.max_backoff,
         )
         self.queue.profile_changed(name)
 

@@ -49,16 +49,7 @@ def profile(name: str = DEFAULT_NAME, plugins: Plugins | None = None, percentage
 
 def places_of(queue: SchedulingQueue, uid: str) -> list[str]:
     """Every place in which the queue keeps a pod; it should be one, or none."""
-    places: dict[str, object] = {
-        "active": queue._active,
-        "backoff": queue._backoff,
-        "errorBackoff": queue._error_backoff,
-        "unschedulable": queue._unschedulable,
-        "gated": queue._gated,
-        "parked": queue._parked,
-        "inFlight": queue._flying,
-    }
-    return [name for name, place in places.items() if uid in place]  # type: ignore[operator]  # all have __contains__
+    return [name for name, each in queue.places() if each.uid == uid]
 
 
 @dataclass

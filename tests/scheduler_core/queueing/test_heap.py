@@ -56,5 +56,5 @@ def test_lookup() -> None:
     web = queued("web")
     heap.push(1, web)
     assert web.uid in heap
-    assert heap.get(web.uid) is web
-    assert heap.get("other") is None
+    assert list(heap.all()) == [web]
+    assert "other" not in heap

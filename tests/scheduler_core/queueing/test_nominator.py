@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
@@ -29,3 +31,42 @@ def test_a_promise_is_taken_back() -> None:
     promises.withdraw(WEB.uid)
     assert (promises.node_of(WEB.uid), len(promises), list(promises.nodes())) == ("", 0, [])
     assert list(promises.nominated_pods("n0")) == []
+
+
+@pytest.mark.parametrize(
+    ("promised", "old", "new", "after"),
+    [
+        pytest.param("n0", "", "", "n0", id="never-written-is-kept"),
+        pytest.param("", "", "", "", id="nothing-stays-nothing"),
+        pytest.param("n0", "", "n1", "n1", id="written-wins"),
+        pytest.param("n0", "n0", "", "", id="taken-back"),
+        pytest.param("n0", "n1", "n1", "n1", id="unchanged-status-is-followed"),
+        pytest.param("", "n1", "n1", "n1", id="promised-again-while-it-is-written"),
+        pytest.param("n0", "n0", "n2", "n2", id="changed"),
+    ],
+)
+def test_an_updated_pod(promised: str, old: str, new: str, after: str) -> None:
+    """Its status is followed; a promise that was not written yet outlives an update; the pod is replaced."""
+    promises = NominatedPods()
+    if promised:
+        promises.nominate(WEB, promised)
+    newer = COLUMNS.compile_pod(pod("web", nominated_node=new))
+    promises.update(pod("web", nominated_node=old), newer)
+    assert promises.node_of(WEB.uid) == after
+    assert list(promises.nominated_pods(after)) == ([newer] if after else [])
+
+
+@pytest.mark.parametrize(
+    ("decided", "after"),
+    [
+        pytest.param("n2", "n2", id="a-node"),
+        pytest.param("", "", id="none"),
+        pytest.param(None, "n1", id="undecided-follows-the-status"),
+    ],
+)
+def test_a_decided_promise(decided: str | None, after: str) -> None:
+    """It replaces what was promised."""
+    promises = NominatedPods()
+    promises.nominate(WEB, "n0")
+    promises.decide(COLUMNS.compile_pod(pod("web", nominated_node="n1")), decided)
+    assert promises.node_of(WEB.uid) == after

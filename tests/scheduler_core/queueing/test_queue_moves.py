@@ -9,12 +9,13 @@ from scheduler_core.framework.cluster_events import (
     ClusterEvent,
     Hint,
 )
+from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
 from tests.support.queue_world import COLUMNS, GATED, LABELLED, OTHER, WEB, World
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:
-    """1, 2, 4, 8, 10, 10 seconds."""
+    """1, 2, 4, 8, 10, 10 seconds, and on to the end of the second in which they are over."""
     world = World()
     world.add(WEB)
     waits: list[float] = []
@@ -22,8 +23,8 @@ def test_backoff_doubles_up_to_the_longest() -> None:
         queued = world.fails(["A"])
         world.queue.on_event(NODE_ADD, None, None)
         waits.append(queued.backoff_until - world.clock.now())
-        world.clock.advance(10)
-    assert waits == [1, 2, 4, 8, 10, 10]
+        world.clock.advance(20)
+    assert waits == [2, 3, 5, 9, 11, 11]
 
 
 def test_errors_back_off_apart() -> None:
@@ -35,11 +36,11 @@ def test_errors_back_off_apart() -> None:
         world.clock.advance(100)
         world.queue.on_event(NODE_ADD, None, None)
     queued = world.fails()
-    assert (queued.error_count, queued.backoff_until - world.clock.now()) == (1, 1)
-    world.clock.advance(1)
-    queued = world.fails()
-    assert (queued.error_count, queued.backoff_until - world.clock.now()) == (2, 2)
+    assert (queued.error_count, queued.backoff_until - world.clock.now()) == (1, 2)
     world.clock.advance(2)
+    queued = world.fails()
+    assert (queued.error_count, queued.backoff_until - world.clock.now()) == (2, 3)
+    world.clock.advance(3)
     assert world.fails(["A"]).error_count == 0
 
 
@@ -50,34 +51,141 @@ def test_an_error_in_backoff_is_not_tried_early() -> None:
     world.fails()
     assert world.queue.pop() is None
     assert world.queue.is_idle
-    world.clock.advance(1)
+    world.clock.advance(2)
     assert world.pop().uid == WEB.metadata.uid
 
 
-def test_an_idle_scheduler_tries_the_next_of_the_backoff_early() -> None:
-    """The one whose backoff ends first."""
+@pytest.mark.parametrize(
+    ("seconds_between", "first"),
+    [
+        pytest.param(0.2, "vip", id="within-a-second-priority-decides"),
+        pytest.param(1.2, "web", id="else-the-backoff-that-ends-first"),
+    ],
+)
+def test_an_idle_scheduler_tries_the_next_of_the_backoff_early(seconds_between: float, first: str) -> None:
+    """Ordered by the second in which the backoff ends, and in it as the active queue is."""
     world = World()
-    world.add(WEB, OTHER)
+    world.add(WEB)
     world.fails(["A"])
-    world.clock.advance(0.2)
+    world.clock.advance(seconds_between)
+    world.add(pod("vip", priority=9))
     world.fails(["A"])
     world.queue.on_event(NODE_ADD, None, None)
     assert not world.queue.is_idle
-    assert [world.pop().uid, world.pop().uid] == [WEB.metadata.uid, OTHER.metadata.uid]
+    popped = [world.pop().info.pod.metadata.name for _ in range(2)]
+    assert popped == [first, "web" if first == "vip" else "vip"]
+    assert world.queue.incoming["PopFromBackoffQ", "active"] == 2
+    world.queue.close()
+
+
+@pytest.mark.parametrize(
+    ("failed_at", "until"),
+    [
+        pytest.param(1000.0, 1002, id="on-the-second"),
+        pytest.param(1000.4, 1002, id="between-two"),
+        pytest.param(1000.999, 1002, id="just-before"),
+        pytest.param(1001.1, 1003, id="after"),
+    ],
+)
+def test_backoffs_end_on_whole_seconds(failed_at: float, until: int) -> None:
+    """With the second in which the time is over, so that all who wait until then are compared by priority."""
+    world = World()
+    world.add(WEB)
+    world.clock.advance(failed_at - world.clock.now())
+    world.fails()
+    world.clock.advance(until - world.clock.now() - 0.01)
+    assert world.place(WEB) == "errorBackoff"
+    world.clock.advance(0.02)
+    assert world.place(WEB) == "active"
+    assert world.queue.incoming["BackoffComplete", "active"] == 1
+
+
+def test_a_pod_is_woken_into_the_backoff_during_its_last_second() -> None:
+    """Its seconds are over, but the window in which they end is not."""
+    world = World()
+    world.add(WEB)
+    world.fails(["A"])
+    world.clock.advance(1.9)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place(WEB) == "backoff"
+    world.clock.advance(0.2)
+    assert world.place(WEB) == "active"
+
+
+def test_no_backoff() -> None:
+    """A longest backoff of 0 seconds turns it off."""
+    world = World(max_backoff=0.0)
+    world.add(WEB)
+    world.fails()
+    assert world.place(WEB) == "active"
+
+
+def test_an_error_that_met_a_gate_backs_off_among_the_rejected() -> None:
+    """Whoever has a rejector waits for more than the API server, so it may be tried early."""
+    world = World()
+    world.add(WEB)
+    queued = world.pop()
+    world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
+    world.fail(queued)
+    assert world.place(WEB) == "gated"
+    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], GATED)
+    assert world.place(WEB) == "backoff"
     world.queue.close()
 
 
 def test_flush() -> None:
-    """After five minutes a pod is tried whatever hints said."""
+    """After more than five minutes a pod is tried whatever hints said; a pod that is bound then is counted."""
     world = World(hint=lambda _pod, _old, _new: Hint.SKIP)
     world.add(WEB)
     world.fails(["A"])
-    world.clock.advance(299)
+    world.clock.advance(300)
     world.queue.flush()
     assert world.place(WEB) == "unschedulable"
-    world.clock.advance(1)
+    world.clock.advance(0.1)
     world.queue.flush()
     assert world.place(WEB) == "active"
+    assert world.queue.incoming["UnschedulableTimeout", "active"] == 1
+    world.queue.scheduled(world.pop())
+    assert world.queue.scheduled_after_flush == 1
+
+
+def test_a_pod_that_failed_after_a_flush_is_not_counted_later() -> None:
+    """What brings it then is something else."""
+    world = World()
+    world.add(WEB)
+    world.fails(["A"])
+    world.clock.advance(301)
+    world.queue.flush()
+    world.fails()
+    world.queue.activate([WEB.metadata.uid])
+    world.queue.scheduled(world.pop())
+    assert world.queue.scheduled_after_flush == 0
+
+
+def test_a_flush_leaves_a_gate_that_did_not_ask_for_everything() -> None:
+    """Time alone opens no gate."""
+    world = World()
+    world.add(GATED)
+    queued = world.queue.find(WEB.metadata.uid)
+    assert queued is not None
+    queued.info = COLUMNS.compile_pod(WEB)
+    world.clock.advance(301)
+    world.queue.flush()
+    assert world.place(WEB) == "gated"
+
+
+def test_a_flush_reaches_those_in_flight() -> None:
+    """It is an event for everyone."""
+    world = World()
+    world.add(WEB)
+    world.fails(["A"])
+    world.clock.advance(301)
+    world.add(OTHER)
+    queued = world.pop()
+    world.queue.flush()
+    world.fail(queued, ["A"])
+    assert world.place(OTHER) == "backoff"
+    world.queue.close()
 
 
 @pytest.mark.parametrize(
@@ -102,12 +210,29 @@ def test_activate(by: list[str], event: ClusterEvent | None) -> None:
     world.queue.close()
 
 
-def test_activate_leaves_gated_pods() -> None:
-    """Their gate is not a plugin's opinion of nodes."""
+@pytest.mark.parametrize(
+    ("now", "place"), [pytest.param(GATED, "gated", id="closed"), pytest.param(WEB, "active", id="open")]
+)
+def test_activate_asks_the_gates(now: Pod, place: str) -> None:
+    """A preemptor is activated when its evictions are issued, which opens its gate."""
     world = World()
     world.add(GATED)
+    queued = world.queue.find(WEB.metadata.uid)
+    assert queued is not None
+    queued.info = COLUMNS.compile_pod(now)
     world.queue.activate([GATED.metadata.uid])
-    assert world.place(GATED) == "gated"
+    assert world.place(WEB) == place
+
+
+def test_activate_asks_no_gate_of_a_pod_that_backs_off() -> None:
+    """It has passed them on the way there."""
+    world = World()
+    world.add(WEB)
+    queued = world.fails()
+    queued.info = COLUMNS.compile_pod(GATED)
+    world.queue.activate([WEB.metadata.uid])
+    assert world.place(WEB) == "active"
+    world.queue.close()
 
 
 def test_a_pod_activated_in_flight_comes_back_to_be_tried() -> None:
@@ -174,3 +299,43 @@ def test_a_gate_that_closed_meanwhile_holds_a_failed_pod() -> None:
     world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
     world.fail(queued)
     assert world.place(WEB) == "gated"
+
+
+def test_an_event_that_the_gate_did_not_register_is_not_for_a_gated_pod() -> None:
+    """Not even if who rejected it before wants the event."""
+    world = World()
+    world.add(WEB)
+    queued = world.pop()
+    world.queue.update(COLUMNS.compile_pod(GATED), [LABELLED], WEB)
+    world.queue.on_event(NODE_ADD, None, None)
+    world.fail(queued, ["A"])
+    assert world.place(WEB) == "gated"
+    queued.info = COLUMNS.compile_pod(WEB)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place(WEB) == "gated"
+    world.queue.on_event(LABELLED, None, None)
+    assert world.place(WEB) == "backoff"
+    world.queue.close()
+
+
+def test_a_gated_pod_keeps_its_turn() -> None:
+    """Among equals it goes by when it came, not by when its gate opened."""
+    world = World()
+    world.add(GATED)
+    world.clock.advance(5)
+    world.add(OTHER)
+    world.clock.advance(5)
+    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], GATED)
+    queued = world.pop()
+    assert (queued.uid, queued.timestamp, queued.first_attempt) == (WEB.metadata.uid, 1000.0, 1010.0)
+
+
+def test_an_event_of_which_a_pod_is_excepted() -> None:
+    """By its UID, or by its priority."""
+    world = World()
+    world.add(WEB, OTHER, pod("vip", priority=9))
+    for _ in range(3):
+        world.fails(["A"])
+    world.queue.on_event(NODE_ADD, None, None, but=OTHER.metadata.uid, max_priority=8)
+    assert {queued.info.pod.metadata.name for name, queued in world.queue.places() if name == "backoff"} == {"web"}
+    world.queue.close()

@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.framework.cluster_events import NODE_ADD, Action, ClusterEvent, EventRegistration, Resource
+from scheduler_core.framework.cluster_events import (
+    FORCE_ACTIVATE,
+    NODE_ADD,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Resource,
+)
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, unschedulable
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
@@ -70,3 +77,46 @@ def test_backoff(unschedulable_count: int, error_count: int, seconds: float) -> 
 def test_a_pod_that_nobody_rejected_is_worth_every_event() -> None:
     """It came back by an error."""
     assert rules(Journal()).judge(queued(), NODE_ADD, None, None) is Requeue.AFTER_BACKOFF
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "initial", "longest", "end"),
+    [
+        pytest.param(1000.1, 0.9, 10.0, 1002.0, id="rounded-to-nanoseconds"),
+        pytest.param(1000.0, 0.0, 10.0, 1001.0, id="no-first-backoff-still-waits-for-the-window"),
+        pytest.param(1000.0, 1.0, 0.0, 0.0, id="turned-off"),
+        pytest.param(1000.0, 5.0, 3.0, 1004.0, id="first-is-longer-than-longest"),
+    ],
+)
+def test_backoff_end(timestamp: float, initial: float, longest: float, end: float) -> None:
+    """The end of the second in which the backoff is over."""
+    waiting = queued()
+    waiting.timestamp, waiting.unschedulable_count = timestamp, 1
+    assert rules(Journal(), initial, longest).backoff_end(waiting) == end
+
+
+def test_the_gate_that_holds_a_pod_is_asked_first() -> None:
+    """Most often it still does, and the others need not be asked."""
+    journal = Journal(answers={"B.preEnqueue": unschedulable("wait")})
+    waiting = queued()
+    waiting.gated_by = "B"
+    assert rules(journal).gate(waiting).plugin == "B"
+    journal.answers = {}
+    assert rules(journal).gate(waiting) == SUCCESS
+    assert journal.plugins_at("preEnqueue") == ["B", "B", "A"]
+
+
+@pytest.mark.parametrize(
+    ("new", "verdict"),
+    [
+        pytest.param(None, Requeue.AFTER_BACKOFF, id="for-everyone"),
+        pytest.param(pod("web"), Requeue.AFTER_BACKOFF, id="for-this-pod"),
+        pytest.param(pod("other"), Requeue.STAY, id="for-another"),
+        pytest.param("no pod", Requeue.STAY, id="for-something-else"),
+    ],
+)
+def test_a_wildcard_event(new: object, verdict: Requeue) -> None:
+    """Without an object it is for all, with a pod for that one."""
+    waiting = queued()
+    waiting.rejected_by = frozenset(("A",))
+    assert rules(Journal()).judge(waiting, FORCE_ACTIVATE, None, new) is verdict

@@ -7,12 +7,17 @@ import pytest
 from scheduler_core.framework.cluster_events import (
     FORCE_ACTIVATE,
     NODE_ADD,
+    NODE_DELETE,
     ClusterEvent,
+    EventRegistration,
     Hint,
 )
 from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.queueing_rules import QueueingRules
 from tests.support.builders import pod
-from tests.support.queue_world import LABELLED, OTHER, WEB, World
+from tests.support.queue_world import COLUMNS, LABELLED, NAME, OTHER, WEB, World, by_priority
+
+GATED_JOB = pod("job", labels={"gated": ""})
 
 
 def test_first_come_first_served() -> None:
@@ -59,16 +64,16 @@ def test_where_a_failed_pod_waits(by: list[str], pending: list[str], place: str)
 
 
 def test_a_rejected_pod_that_is_woken_backs_off() -> None:
-    """One second after the first failure, counted from the failure."""
+    """To the end of the second in which one second since the failure is over."""
     world = World()
     world.add(WEB)
     world.fails(["A"])
     world.clock.advance(0.4)
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place(WEB) == "backoff"
-    world.clock.advance(0.59)
+    world.clock.advance(1.59)
     assert world.place(WEB) == "backoff"
-    world.clock.advance(0.01)
+    world.clock.advance(0.02)
     assert world.place(WEB) == "active"
 
 
@@ -77,7 +82,7 @@ def test_a_pod_whose_backoff_has_passed_is_woken_into_the_active_queue() -> None
     world = World()
     world.add(WEB)
     world.fails(["A"])
-    world.clock.advance(1)
+    world.clock.advance(2)
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place(WEB) == "active"
 
@@ -173,3 +178,107 @@ def test_a_pending_pod_that_was_helped_in_flight_is_active_at_once() -> None:
     world.queue.on_event(NODE_ADD, None, None)
     world.fail(queued, pending=["A"])
     assert world.place(WEB) == "active"
+
+
+def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
+    """And for nobody if no attempt of that pod is under way, although others are."""
+    world = World()
+    world.add(WEB, OTHER)
+    queued = world.pop()
+    world.queue.update(COLUMNS.compile_pod(OTHER), [LABELLED], OTHER)
+    assert world.queue.in_flight_events() == {"PodPopped": 1}
+    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
+    assert world.queue.in_flight_events() == {LABELLED.name: 1, "PodPopped": 1}
+    world.fail(queued, ["LabelGate"])
+    assert world.place(WEB) == "backoff"
+    assert world.queue.in_flight_events() == {}
+    world.queue.close()
+
+
+def test_an_event_that_nobody_registered_is_not_kept() -> None:
+    """It could wake no one."""
+    world = World()
+    del world.rules[NAME]
+    world.rules[NAME] = QueueingRules((), {"A": (EventRegistration(NODE_ADD),)}, by_priority)
+    world.queue.profile_changed(NAME)
+    world.add(WEB)
+    world.pop()
+    world.queue.on_event(NODE_DELETE, None, None)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.queue.in_flight_events() == {"NodeAdd": 1, "PodPopped": 1}
+
+
+def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
+    """Nobody knows what it missed; meanwhile nothing is kept for it, and it is still in flight."""
+    world = World()
+    world.add(WEB)
+    queued = world.pop()
+    world.queue.end_recording(WEB.metadata.uid)
+    world.queue.on_event(NODE_ADD, None, None)
+    world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
+    world.queue.activate([WEB.metadata.uid])
+    assert (world.place(WEB), world.queue.in_flight_events()) == ("inFlight", {})
+    world.fail(queued, ["A"])
+    assert world.place(WEB) == "backoff"
+    world.queue.close()
+
+
+def test_incoming_pods_are_counted() -> None:
+    """By the event that moved them and the queue to which they came."""
+    world = World()
+    world.add(WEB, pod("gated", labels={"gated": ""}))
+    world.queue.update(COLUMNS.compile_pod(OTHER))
+    world.fails(["A"])
+    world.fails()
+    world.queue.on_event(NODE_ADD, None, None)
+    world.queue.update(COLUMNS.compile_pod(pod("gated")), [LABELLED], pod("gated", labels={"gated": ""}))
+    world.queue.activate([WEB.metadata.uid])
+    assert world.queue.incoming == {
+        ("UnschedulablePodAdd", "active"): 1,
+        ("UnschedulablePodAdd", "unschedulable"): 1,
+        ("UnschedulablePodUpdate", "active"): 1,
+        ("ScheduleAttemptFailure", "unschedulable"): 1,
+        ("ScheduleAttemptFailure", "backoff"): 1,
+        ("NodeAdd", "backoff"): 1,
+        (LABELLED.name, "active"): 1,
+        ("ForceActivate", "active"): 1,
+    }
+    world.queue.close()
+
+
+def test_unschedulable_pods_are_counted_by_plugin() -> None:
+    """While they wait; who is tried again, gone or parked is not counted."""
+    world = World()
+    world.add(WEB, OTHER, pod("third"), GATED_JOB)
+    world.fails(["A", "B"])
+    world.fails(["A"])
+    world.fails(["A"])
+    expected = {("A", NAME): 3, ("B", NAME): 1, ("LabelGate", NAME): 1}
+    assert world.queue.unschedulable_by == expected
+    world.queue.activate([WEB.metadata.uid])
+    assert world.queue.unschedulable_by == expected
+    world.pop()
+    world.queue.remove(OTHER.metadata.uid)
+    assert world.queue.unschedulable_by == {("A", NAME): 1, ("B", NAME): 0, ("LabelGate", NAME): 1}
+    world.withdraw(NAME)
+    assert set(world.queue.unschedulable_by.values()) == {0}
+
+
+def test_places() -> None:
+    """Every pod is shown with its place."""
+    world = World()
+    world.add(WEB, OTHER, GATED_JOB, pod("parked", scheduler_name="none"))
+    world.fails(["A"])
+    world.fails()
+    world.add(pod("flying"), pod("active"))
+    world.pop()
+    shown = {queued.info.pod.metadata.name: place for place, queued in world.queue.places()}
+    assert shown == {
+        "web": "unschedulable",
+        "other": "errorBackoff",
+        "job": "gated",
+        "parked": "parked",
+        "flying": "inFlight",
+        "active": "active",
+    }
+    world.queue.close()
