@@ -5,15 +5,13 @@ that come while a cycle is suspended are taken in their order when it is over. A
 out, so that one bad quantity does not stop a watch.
 
 Follows kube-scheduler v1.36.3 (``eventhandlers.go``); a CSIStorageCapacity or VolumeAttachment that is irrelevant to
-every waiting pod costs a dictionary entry. An update of nothing that the core reads wakes nobody here, while the
-reference tells the queue of every one.
+every waiting pod costs a dictionary entry. A new version that alters nothing that the core reads is told, too: a volume
+that could not be bound because someone else had written to it can be bound once that write is known.
 """
 
 from __future__ import annotations
 
 import logging
-
-from msgspec.structs import replace
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.errors import SchedulerCoreError
@@ -58,11 +56,11 @@ class StorageFeed:
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.ADD), None, shown)
 
     def updated(self, old: StorageObject, shown: StorageObject) -> None:
-        """An object has changed; its new version is taken over also where nothing else is new."""
+        """An object has changed, if only its version; the same version shown again is no news."""
         self._report(self._updated, old, shown)
 
     def _updated(self, old: StorageObject, shown: StorageObject) -> None:
-        if self._assigned(shown) and _differ(old, shown):
+        if self._assigned(shown) and old != shown:
             self._context.queue.on_event(ClusterEvent(_RESOURCES[type(shown)], Action.UPDATE_OTHER), old, shown)
 
     def deleted(self, gone: StorageObject) -> None:
@@ -81,12 +79,3 @@ class StorageFeed:
             log.error("%s %s is left out: %s; correct it", kind, shown.metadata.name, error)  # noqa: TRY400 - the text says it all
             return False
         return True
-
-
-def _differ(old: StorageObject, new: StorageObject) -> bool:
-    """Whether two versions of an object differ in what is read."""
-    if type(old) is not type(new):
-        return True
-    version, generation = new.metadata.resource_version, new.metadata.generation
-    metadata = replace(old.metadata, resource_version=version, generation=generation)
-    return replace(old, metadata=metadata) != new

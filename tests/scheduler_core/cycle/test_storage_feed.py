@@ -98,14 +98,24 @@ def test_each_change_reaches_index_and_queue(made: Rig, told: Told, kind: Kind) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_new_version_of_the_same_wakes_nobody(made: Rig, told: Told, kind: Kind) -> None:
-    """It is taken over, since writes are held against it, but there is nothing in it for a pod."""
+def test_a_new_version_of_the_same_is_told(made: Rig, told: Told, kind: Kind) -> None:
+    """Writes are held against it: one that failed for the old version may succeed now."""
     feed = made.scheduler.storage_feed
     feed.added(kind.first)
     told.clear()
     same = of_version(kind.first, "7")
     feed.updated(kind.first, same)
     assert kind.known(made) is same
+    assert told == [(ClusterEvent(kind.resource, Action.UPDATE_OTHER), kind.first, same)]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_version_again_wakes_nobody(made: Rig, told: Told, kind: Kind) -> None:
+    """A list that is taken anew shows most objects as they were."""
+    feed = made.scheduler.storage_feed
+    feed.added(kind.first)
+    told.clear()
+    feed.updated(kind.first, replace(kind.first))
     assert told == []
 
 
