@@ -11,6 +11,7 @@ from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_DELETE, UNSCHEDULED_POD_ADD, ClusterEvent
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.affinity import Affinity, NodeAffinity, NodeSelector, NodeSelectorTerm, Requirement
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.node_resources_fit import NodeResourcesFit
 from scheduler_core.ports import Binding, ExtenderVerdict
@@ -28,6 +29,14 @@ from tests.support.scripted_extender import (
 )
 
 POD = pod("web", requests={"cpu": "1"})
+
+
+def only_on(name: str) -> Affinity:
+    """Node affinity to one node by its name, which lets PreFilter leave all others out."""
+    term = NodeSelectorTerm(match_fields=(Requirement("metadata.name", "In", (name,)),))
+    return Affinity(NodeAffinity(NodeSelector((term,))))
+
+
 FITTING = Plugins(multi_point=plugin_set(*BARE, "NodeResourcesFit", "NodeUnschedulable"))
 
 
@@ -91,6 +100,29 @@ async def test_a_pod_that_extenders_reject_is_told_so(script: object, message: s
     queued = made.queue.find(POD.metadata.uid)
     assert queued is not None
     assert queued.rejected_by == {"Extender", *rejected_by}
+
+
+@pytest.mark.parametrize(
+    ("failed", "message"),
+    [
+        pytest.param({}, "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity].", id="silent"),
+        pytest.param(
+            {"b": "full"},
+            "0/3 nodes are available: 1 full, 2 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+            id="with a reason",
+        ),
+    ],
+)
+async def test_a_node_left_out_in_silence_counts_as_one_that_pre_filter_left_out(
+    failed: dict[str, str], message: str
+) -> None:
+    """The reference knows one status for all nodes that nobody spoke of."""
+    client = ScriptedExtender(on_filter=leaves(failed=failed))
+    wanted = pod("web", affinity=only_on("b"))
+    made = made_with(client, wanted=wanted, defaults=Plugins(multi_point=plugin_set(*BARE, "NodeAffinity")))
+    assert await decide(made) is None
+    assert client.asked == [("filter", ("b",))]
+    assert made.condition.message == message
 
 
 async def test_extenders_that_leave_a_node_reject_nobody() -> None:
