@@ -41,6 +41,7 @@ from bayplan.serving.extender_metrics import ExtenderCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
+from bayplan.serving.scheduler_metrics import ApiCallCollector
 from bayplan.settings import Settings, revision_namespace, runs_in_cluster
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
@@ -236,7 +237,8 @@ class Operator:
         address = self._settings.serve_host_and_port
         if address is None:
             return None
-        metrics = metrics_registry(self._scheduler.context, self._informers.by_resource)
+        metrics = metrics_registry(self._scheduler, self._informers.by_resource)
+        metrics.register(ApiCallCollector(self._writer))
         metrics.register(ExtenderCollector(self._extenders))
         parts = ServedParts(
             self._scheduler,

@@ -1,25 +1,25 @@
 """Metrics, read off the running parts at each scrape.
 
-Owns their names and labels: ``scheduler_`` ones as kube-scheduler v1.36.3 names them, so that its dashboards work, and
-``bayplan_`` ones for what it does not have. It must not count anything itself: whoever does the work counts, and a
-scrape costs the hot path nothing.
+Owns the registry, and the names and labels of what kube-scheduler does not have (``bayplan_``); what it has is named in
+``scheduler_metrics``. It must not count anything itself: whoever does the work counts, and a scrape costs the hot path
+nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
 from typing import Any
 
 from prometheus_client import CollectorRegistry, ProcessCollector
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from bayplan.kube.informer import Informer
+from bayplan.serving.scheduler_metrics import SchedulerCollector, histograms
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.plugin_metrics import BUCKETS
+from scheduler_core.framework.histogram import Histogram
+from scheduler_core.scheduler import Scheduler
 
-_QUEUES = ("active", "backoff", "unschedulable", "gated")
 _TOLD = "Told by installed plugins."
 _INFORMER_COUNTERS = (
     ("events", "Changes that the API server told, those of lists included."),
@@ -30,8 +30,8 @@ _INFORMER_COUNTERS = (
 )
 
 
-class SchedulerCollector(Collector):
-    """What the scheduler core tells of itself."""
+class ProfileCollector(Collector):
+    """What the scheduler core tells of its profiles, which kube-scheduler has no name for."""
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
@@ -43,24 +43,6 @@ class SchedulerCollector(Collector):
     def collect(self) -> Iterator[Metric]:
         """Read the scheduler."""
         context = self._context
-        pending = GaugeMetricFamily("scheduler_pending_pods", "Pods that wait, by queue.", labels=["queue"])
-        counts = list(context.queue.counts().values())
-        for queue in _QUEUES:
-            pending.add_metric([queue], sum(getattr(count, queue) for count in counts))
-        yield pending
-        attempts = CounterMetricFamily(
-            "scheduler_schedule_attempts", "Attempts to schedule pods, by their result.", labels=["profile", "result"]
-        )
-        for profile, record in context.records.items():
-            attempts.add_metric([profile, "scheduled"], record.scheduled)
-            attempts.add_metric([profile, "unschedulable"], record.unschedulable)
-            attempts.add_metric([profile, "error"], record.errors)
-        yield attempts
-        size = GaugeMetricFamily("scheduler_cache_size", "Objects in the scheduler's cache.", labels=["type"])
-        size.add_metric(["nodes"], context.cache.columns.count)
-        size.add_metric(["pods"], len(context.cache))
-        size.add_metric(["assumed_pods"], context.cache.assumed_count)
-        yield size
         revision = GaugeMetricFamily(
             "bayplan_profile_revision_info", "The revision that is live.", labels=["profile", "revision"]
         )
@@ -76,7 +58,7 @@ class SchedulerCollector(Collector):
 def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
     """What plugins tell of themselves; a name may be a counter in one profile and a histogram in another."""
     counters: dict[str, CounterMetricFamily] = {}
-    histograms: dict[str, HistogramMetricFamily] = {}
+    observations: dict[str, list[tuple[tuple[str], Histogram]]] = {}
     for profile, told in context.metrics.items():
         for name, value in told.counters.items():
             counter = counters.setdefault(
@@ -84,12 +66,11 @@ def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
             )
             counter.add_metric([profile], value)
         for name, observed in told.histograms.items():
-            family = HistogramMetricFamily(f"bayplan_plugin_{name}", _TOLD, labels=["profile"])
-            bounds = [*(str(bound) for bound in BUCKETS), "+Inf"]
-            buckets = list(zip(bounds, accumulate(observed.counts), strict=True))
-            histograms.setdefault(name, family).add_metric([profile], buckets, observed.total)
+            observations.setdefault(name, []).append(((profile,), observed))
     yield from counters.values()
-    yield from (family for name, family in histograms.items() if name not in counters)
+    for name, children in observations.items():
+        if name not in counters:
+            yield histograms(f"bayplan_plugin_{name}", _TOLD, ["profile"], children)
 
 
 class InformerCollector(Collector):
@@ -124,18 +105,19 @@ class InformerCollector(Collector):
         yield synced
 
 
-def metrics_registry(context: CycleContext, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
-    """All metrics of the process.
+def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
+    """All metrics of the process but those of its writer.
 
     Args:
-        context: The scheduler's.
+        scheduler: What schedules.
         informers: By the plural of the resource.
 
     Returns:
         A registry of its own, beside the library's global one.
     """
     registry = CollectorRegistry()
-    registry.register(SchedulerCollector(context))
+    registry.register(SchedulerCollector(scheduler.context, lambda: scheduler.binding_count))
+    registry.register(ProfileCollector(scheduler.context))
     registry.register(InformerCollector(informers))
     ProcessCollector(registry=registry)
     return registry

@@ -62,12 +62,12 @@ ROWS = [
 @pytest.mark.parametrize(("name", "labels", "value"), ROWS)
 def test_scheduler_metrics(scheduler: Scheduler, name: str, labels: dict[str, str], value: float) -> None:
     """Each scrape tells what is."""
-    assert metrics_registry(scheduler.context, {}).get_sample_value(name, labels) == value
+    assert metrics_registry(scheduler, {}).get_sample_value(name, labels) == value
 
 
 def test_live_revisions(scheduler: Scheduler) -> None:
     """The revision that is live is a label; the one before is gone."""
-    registry = metrics_registry(scheduler.context, {})
+    registry = metrics_registry(scheduler, {})
     first = {"profile": "batch", "revision": revision(scheduler)}
     assert registry.get_sample_value("bayplan_profile_revision_info", first) == 1
     config = ProfileConfig(scheduler_name="batch", percentage_of_nodes_to_score=50)
@@ -83,7 +83,7 @@ async def test_informer_metrics(scheduler: Scheduler) -> None:
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
         informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, Nobody(), clock)
         informer.events, informer.relists = 7, 2
-        registry = metrics_registry(scheduler.context, {"pods": informer})
+        registry = metrics_registry(scheduler, {"pods": informer})
         assert sample(registry, "bayplan_informer_events_total") == 7
         assert sample(registry, "bayplan_informer_relists_total") == 2
         assert sample(registry, "bayplan_informer_synced") == 0

@@ -19,7 +19,7 @@ async def test_they_are_shown_with_their_profile() -> None:
     metrics.count("seats_taken", 2)
     metrics.observe("lookup_seconds", 0.004)
     metrics.observe("lookup_seconds", 1000)
-    shown = generate_latest(metrics_registry(made.context, {})).decode()
+    shown = generate_latest(metrics_registry(made.scheduler, {})).decode()
     label = '{profile="default-scheduler"}'
     assert f"bayplan_plugin_seats_taken_total{label} 3.0\n" in shown
     assert 'bayplan_plugin_lookup_seconds_bucket{le="0.001",profile="default-scheduler"} 0.0\n' in shown

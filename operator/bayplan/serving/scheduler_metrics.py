@@ -1,0 +1,297 @@
+"""Metrics that are named as kube-scheduler names them, read off the running parts at each scrape.
+
+Owns names, help, labels and bounds, so that dashboards and alerts written for kube-scheduler v1.36.3
+(``pkg/scheduler/metrics/metrics.go``) work unchanged; ``docs/metrics.md`` lists what differs. It must not count
+anything itself: whoever does the work counts, and a scrape costs the hot path nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from bayplan.kube.api_calls import CALL_TYPES, POD_BINDING, POD_STATUS_PATCH
+from bayplan.kube.queued_write import Rank
+from bayplan.kube.writer import KubeWriter
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.measures import Measures
+from scheduler_core.framework.cycle_times import LABELS, NO_EXTENSION_POINTS, Point
+from scheduler_core.framework.histogram import Histogram
+from scheduler_core.framework.status import Code, Status
+
+_QUEUES = ("active", "backoff", "unschedulable", "gated")
+_CODES = {code: Status(code).code_name for code in Code}
+
+Labelled = Iterable[tuple[Sequence[str], Histogram]]
+
+
+def as_label(bound: float) -> str:
+    """A bucket's bound as Go's client writes it: without a fraction where it is whole."""
+    return repr(float(bound)).removesuffix(".0")
+
+
+def histograms(name: str, help_text: str, labels: Sequence[str], children: Labelled) -> HistogramMetricFamily:
+    """A family of histograms.
+
+    Args:
+        name: Of the family.
+        help_text: What is observed.
+        labels: Names of its labels.
+        children: Label values with their observations.
+    """
+    family = HistogramMetricFamily(name, help_text, labels=labels)
+    for values, observed in children:
+        bounds = [*(as_label(bound) for bound in observed.bounds), "+Inf"]
+        family.add_metric(values, list(zip(bounds, accumulate(observed.counts), strict=True)), observed.total)
+    return family
+
+
+class SchedulerCollector(Collector):
+    """What the scheduler core tells of itself under kube-scheduler's names.
+
+    Args:
+        context: The scheduler's.
+        binding_cycles: How many run.
+    """
+
+    def __init__(self, context: CycleContext, binding_cycles: Callable[[], int]) -> None:
+        self._context = context
+        self._binding_cycles = binding_cycles
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: names are known when they are collected."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the scheduler."""
+        yield from self._attempts()
+        yield from self._queue()
+        yield from self._cache()
+        yield from _cycles(self._context.measures)
+        yield from _pods(self._context.measures)
+        yield from _preemption(self._context.measures)
+
+    def _attempts(self) -> Iterator[Metric]:
+        attempts = CounterMetricFamily(
+            "scheduler_schedule_attempts",
+            "Number of attempts to schedule pods, by result: unschedulable is a pod that was turned away, error a "
+            "fault of the scheduler, of a plugin or of a write.",
+            labels=["result", "profile"],
+        )
+        for profile, record in self._context.records.items():
+            attempts.add_metric(["scheduled", profile], record.scheduled)
+            attempts.add_metric(["unschedulable", profile], record.unschedulable)
+            attempts.add_metric(["error", profile], record.errors)
+        yield attempts
+
+    def _queue(self) -> Iterator[Metric]:
+        queue = self._context.queue
+        pending = GaugeMetricFamily(
+            "scheduler_pending_pods",
+            "Number of pods that wait, by queue: active ones are tried next, backoff ones after a pause, unschedulable "
+            "ones when something happens that may help, gated ones have never been tried.",
+            labels=["queue"],
+        )
+        counts = list(queue.counts().values())
+        for name in _QUEUES:
+            pending.add_metric([name], sum(getattr(count, name) for count in counts))
+        yield pending
+        incoming = CounterMetricFamily(
+            "scheduler_queue_incoming_pods", "Number of pods put into queues, by event.", labels=["queue", "event"]
+        )
+        for (event, name), count in queue.incoming.items():
+            incoming.add_metric([name, event], count)
+        yield incoming
+        events = GaugeMetricFamily(
+            "scheduler_inflight_events", "Number of events kept for pods whose attempt is under way.", labels=["event"]
+        )
+        for event, count in queue.in_flight_events().items():
+            events.add_metric([event], count)
+        yield events
+        rejected = GaugeMetricFamily(
+            "scheduler_unschedulable_pods",
+            "Number of pods that wait, by each plugin that turned them away.",
+            labels=["plugin", "profile"],
+        )
+        for (plugin, profile), count in queue.unschedulable_by.items():
+            rejected.add_metric([plugin, profile], count)
+        yield rejected
+        yield CounterMetricFamily(
+            "scheduler_pod_scheduled_after_flush",
+            "Number of pods scheduled in the attempt that only the passing of time had brought: a hint may be wrong.",
+            value=queue.scheduled_after_flush,
+        )
+
+    def _cache(self) -> Iterator[Metric]:
+        cache = self._context.cache
+        size = GaugeMetricFamily(
+            "scheduler_cache_size", "Number of nodes, pods and assumed pods in the cache.", labels=["type"]
+        )
+        size.add_metric(["nodes"], cache.columns.count)
+        size.add_metric(["pods"], len(cache))
+        size.add_metric(["assumed_pods"], cache.assumed_count)
+        yield size
+        running = GaugeMetricFamily(
+            "scheduler_goroutines", "Number of tasks that run, by what they do.", labels=["operation"]
+        )
+        running.add_metric(["binding"], self._binding_cycles())
+        yield running
+
+
+def _cycles(measures: Measures) -> Iterator[Metric]:
+    profiles = measures.profiles.items()
+    yield histograms(
+        "scheduler_framework_extension_point_duration_seconds",
+        "Latency of all plugins of an extension point.",
+        ["extension_point", "status", "profile"],
+        (
+            ((LABELS[point], _CODES[code], name), observed)
+            for name, profile in profiles
+            for point in Point
+            if point not in NO_EXTENSION_POINTS
+            for code in Code
+            if (observed := profile.points[point][code]).count
+        ),
+    )
+    yield histograms(
+        "scheduler_plugin_execution_duration_seconds",
+        "Duration of one plugin at an extension point, in one cycle of ten.",
+        ["plugin", "extension_point", "status"],
+        (
+            ((plugin, LABELS[point], _CODES[code]), observed)
+            for (point, plugin, code), observed in measures.plugins.items()
+        ),
+    )
+    evaluations = CounterMetricFamily(
+        "scheduler_plugin_evaluation",
+        "Number of pods (PreFilter, PreScore) or nodes (Filter, Score) that a plugin has judged.",
+        labels=["plugin", "extension_point", "profile"],
+    )
+    for name, profile in profiles:
+        counted = profile.evaluations
+        for point, counts in (
+            ("PreFilter", counted.pre_filter),
+            ("Filter", counted.filter),
+            ("PreScore", counted.pre_score),
+            ("Score", counted.score),
+        ):
+            for plugin, count in counts.items():
+                evaluations.add_metric([plugin, point, name], count)
+    yield evaluations
+    yield histograms(
+        "scheduler_scheduling_attempt_duration_seconds",
+        "Latency of scheduling attempts, binding included.",
+        ["result", "profile"],
+        (
+            ((result, name), observed)
+            for name, profile in profiles
+            for result, observed in profile.attempts.items()
+            if observed.count
+        ),
+    )
+    yield histograms(
+        "scheduler_scheduling_algorithm_duration_seconds",
+        "Latency of the search for a node.",
+        [],
+        [((), measures.algorithm)],
+    )
+
+
+def _pods(measures: Measures) -> Iterator[Metric]:
+    yield histograms(
+        "scheduler_pod_scheduling_attempts",
+        "Number of attempts that it took to schedule a pod.",
+        [],
+        [((), measures.attempts_to_schedule)],
+    )
+    yield histograms(
+        "scheduler_pod_scheduling_sli_duration_seconds",
+        "Latency from a pod's coming into the scheduling queue until it was scheduled, over all of its attempts.",
+        ["attempts"],
+        (((attempts,), observed) for attempts, observed in measures.sli.items()),
+    )
+    yield histograms(
+        "scheduler_permit_wait_duration_seconds",
+        "Duration of waits at Permit.",
+        ["result"],
+        (((_CODES[code],), observed) for code, observed in measures.permit_waits.items()),
+    )
+    yield histograms(
+        "scheduler_event_handling_duration_seconds",
+        "Latency of taking an event into cache and queue.",
+        ["event"],
+        (((event,), observed) for event, observed in measures.events.items()),
+    )
+    yield histograms(
+        "scheduler_queueing_hint_execution_duration_seconds",
+        "Duration of a plugin's queueing hint.",
+        ["plugin", "event", "hint"],
+        measures.hints.items(),
+    )
+
+
+def _preemption(measures: Measures) -> Iterator[Metric]:
+    yield CounterMetricFamily(
+        "scheduler_preemption_attempts",
+        "Number of attempts to preempt in the cluster so far.",
+        value=measures.preemption_attempts,
+    )
+    yield histograms("scheduler_preemption_victims", "Number of chosen victims.", [], [((), measures.victims)])
+    yield histograms(
+        "scheduler_preemption_goroutines_duration_seconds",
+        "Duration of preemptions: until the victims are told to go.",
+        ["result"],
+        (((result,), observed) for result, observed in measures.preemptions.items()),
+    )
+    executed = CounterMetricFamily(
+        "scheduler_preemption_goroutines_execution", "Number of preemptions carried out.", labels=["result"]
+    )
+    for result, observed in measures.preemptions.items():
+        executed.add_metric([result], observed.count)
+    yield executed
+
+
+class ApiCallCollector(Collector):
+    """What the writer tells of its calls under kube-scheduler's names.
+
+    Args:
+        writer: The writer.
+    """
+
+    def __init__(self, writer: KubeWriter) -> None:
+        self._writer = writer
+
+    def describe(self) -> Iterator[Metric]:
+        """Nothing: names are known when they are collected."""
+        yield from ()
+
+    def collect(self) -> Iterator[Metric]:
+        """Read the writer."""
+        executed = self._writer.calls.executed
+        total = CounterMetricFamily(
+            "scheduler_async_api_call_execution",
+            "Number of API calls that were carried out.",
+            labels=["call_type", "result"],
+        )
+        for labels, observed in executed.items():
+            total.add_metric(labels, observed.count)
+        yield total
+        yield histograms(
+            "scheduler_async_api_call_execution_duration_seconds",
+            "Duration of API calls.",
+            ["call_type", "result"],
+            executed.items(),
+        )
+        pending = GaugeMetricFamily(
+            "scheduler_pending_async_api_calls", "Number of API calls that wait to be sent.", labels=["call_type"]
+        )
+        waiting = {
+            POD_BINDING: self._writer.binder.waiting,
+            POD_STATUS_PATCH: self._writer.dispatcher.queued_of(Rank.PATCH),
+        }
+        for call_type in CALL_TYPES:
+            pending.add_metric([call_type], waiting[call_type])
+        yield pending
