@@ -15,9 +15,10 @@ from collections.abc import Callable
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.departure import tell_departure
-from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.errors import QuantityError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
+    ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
     UNSCHEDULED_POD_UPDATE,
@@ -27,8 +28,9 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.model.node import Node, NodeStatus
-from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_requests import pod_requests
+from scheduler_core.model.pod import Pod, Quantities
+from scheduler_core.model.pod_requests import accounted_milli
+from scheduler_core.model.quantity import nano
 
 log = logging.getLogger(__name__)
 
@@ -58,13 +60,11 @@ class ClusterFeed:
         context, uid = self._context, pod.metadata.uid
         placed = context.cache.remove_pod(uid)
         context.queue.remove(uid)
-        waiting = context.waiting.get(uid)
-        if waiting is not None:
-            waiting.reject("", "the pod was deleted")
+        context.waiting.reject(uid)
         if placed is not None or pod.spec.node_name:
             tell_departure(context, pod, "" if placed is None else placed.node_name)
         else:
-            context.queue.on_event(ClusterEvent(Resource.POD, Action.DELETE, "UnschedulablePodDelete"), pod, None)
+            self._tell_promise_ended(pod)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
         try:
@@ -81,10 +81,7 @@ class ClusterFeed:
             context.queue.remove(pod.metadata.uid)
             context.queue.on_event(ASSIGNED_POD_ADD, None, pod)
             return
-        info = context.cache.columns.compile_pod(pod)
-        if pod.status.nominated_node_name:
-            context.queue.nominator.nominate(info, pod.status.nominated_node_name)
-        context.queue.add(info)
+        context.queue.add(context.cache.columns.compile_pod(pod))
 
     def _pod_updated(self, old: Pod, pod: Pod) -> None:
         if pod.metadata.uid != old.metadata.uid:
@@ -107,17 +104,36 @@ class ClusterFeed:
         is_assumed = context.cache.get(pod.metadata.uid) is not None
         if is_assumed and not context.queue.is_in_flight(pod.metadata.uid):
             return
+        if is_assumed and pod.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
+            self._assumed_pod_ends(pod)
         info = context.cache.columns.compile_pod(pod)
-        # While its attempt lasts the node is held for the pod; should it fail, the next one sees the pod as it is now.
-        if not is_assumed and pod.status.nominated_node_name != old.status.nominated_node_name:
-            if pod.status.nominated_node_name:
-                context.queue.nominator.nominate(info, pod.status.nominated_node_name)
-            else:
-                context.queue.nominator.withdraw(info.uid)
         events = _pod_events(old, pod)
         if not events and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
             events = [UNSCHEDULED_POD_UPDATE]
         context.queue.update(info, events, old)
+        if not is_assumed and old.status.nominated_node_name != pod.status.nominated_node_name:
+            self._tell_promise_ended(old)
+
+    def _assumed_pod_ends(self, pod: Pod) -> None:
+        """A pod is being deleted before it was bound: the API server will refuse its bind, so its place is free."""
+        context, uid = self._context, pod.metadata.uid
+        placed = context.cache.get(uid)
+        if placed is None:
+            return
+        node_name = placed.info.node_name
+        if not context.waiting.reject(uid):
+            context.cache.forget(placed.info)
+        tell_departure(context, pod, node_name)
+
+    def _tell_promise_ended(self, pod: Pod) -> None:
+        """The node that a waiting pod was promised, if any, is as free as if the pod had left it.
+
+        It was kept free of pods of no higher priority, so these alone are told. The promises of other schedulers are
+        not kept here, and the going of a pod without one helps nobody.
+        """
+        if pod.status.nominated_node_name and pod.spec.scheduler_name in self._context.profiles:
+            highest = pod.spec.priority or 0
+            self._context.queue.on_event(ASSIGNED_POD_DELETE, pod, None, max_priority=highest)
 
     # -- nodes --------------------------------------------------------------------------------------------------
 
@@ -178,21 +194,32 @@ def _declared_status(node: Node) -> list[object]:
 
 
 def _node_events(old: Node, new: Node) -> list[ClusterEvent]:
-    """What about a node changed, as plugins name it."""
+    """What about a node changed, as plugins name it; a cordon keeps pods off and is no event."""
     actions: list[Action] = []
-    if old.status.allocatable != new.status.allocatable:
+    if _differ(old.status.allocatable, new.status.allocatable):
         actions.append(Action.UPDATE_NODE_ALLOCATABLE)
     if old.metadata.labels != new.metadata.labels:
         actions.append(Action.UPDATE_NODE_LABEL)
-    if old.spec.taints != new.spec.taints or old.spec.unschedulable != new.spec.unschedulable:
+    if old.spec.taints != new.spec.taints or (old.spec.unschedulable and not new.spec.unschedulable):
         actions.append(Action.UPDATE_NODE_TAINT)
-    if old.status.declared_features != new.status.declared_features:
-        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
-    if annotations_of(old) != annotations_of(new):
-        actions.append(Action.UPDATE_NODE_ANNOTATION)
     if _declared_status(old) != _declared_status(new):
         actions.append(Action.UPDATE_NODE_CONDITION)
+    if annotations_of(old) != annotations_of(new):
+        actions.append(Action.UPDATE_NODE_ANNOTATION)
+    if old.status.declared_features != new.status.declared_features:
+        actions.append(Action.UPDATE_NODE_DECLARED_FEATURE)
     return [ClusterEvent(Resource.NODE, action) for action in actions]
+
+
+def _differ(old: Quantities, new: Quantities) -> bool:
+    """Whether amounts are others, not only written otherwise."""
+    if old == new:
+        return False
+    try:
+        return {name: nano(text) for name, text in old.items()} != {name: nano(text) for name, text in new.items()}
+    except QuantityError:
+        # What cannot be read now was not there before, or the other way round.
+        return True
 
 
 def _pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
@@ -203,7 +230,8 @@ def _pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     if old.spec != new.spec or old.status != new.status:
         if _is_scaled_down(old, new):
             actions.append(Action.UPDATE_POD_SCALE_DOWN)
-        if old.spec.tolerations != new.spec.tolerations:
+        # They can be added and not altered, but for their seconds, which matter on nodes alone.
+        if len(old.spec.tolerations) != len(new.spec.tolerations):
             actions.append(Action.UPDATE_POD_TOLERATION)
         if old.spec.scheduling_gates and not new.spec.scheduling_gates:
             actions.append(Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
@@ -211,5 +239,6 @@ def _pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
 
 
 def _is_scaled_down(old: Pod, new: Pod) -> bool:
-    before, after = pod_requests(old).accounted, pod_requests(new).accounted
-    return any(after.get(name, 0) < amount for name, amount in before.items())
+    """Whether any request is lower or gone, be it of a resource that nodes are not asked for."""
+    after = accounted_milli(new)
+    return any(name not in after or after[name] < amount for name, amount in accounted_milli(old).items())

@@ -109,6 +109,18 @@ def test_a_pod_with_a_quantity_that_cannot_be_read_is_left_out() -> None:
             id="scale-down",
         ),
         pytest.param(RUNNING, pod("run", node_name="n0", requests={"cpu": "3"}, labels={"app": "db"}), [], id="up"),
+        pytest.param(
+            pod("run", node_name="n0", requests={"cpu": "2", "memory": "1900m"}),
+            pod("run", node_name="n0", requests={"cpu": "2", "memory": "1100m"}),
+            ["Pod UPDATE_POD_SCALE_DOWN"],
+            id="by-less-than-a-unit",
+        ),
+        pytest.param(
+            pod("run", node_name="n0", requests={"cpu": "2", "memory": "0"}),
+            pod("run", node_name="n0", requests={"cpu": "2"}),
+            ["Pod UPDATE_POD_SCALE_DOWN"],
+            id="a-request-of-nothing-is-gone",
+        ),
         pytest.param(RUNNING, RUNNING, [], id="nothing"),
     ],
 )
@@ -132,6 +144,12 @@ def test_a_placed_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
             pod("listener", tolerations=[Toleration(operator="Exists")]),
             ["Pod UPDATE_POD_TOLERATION"],
             id="tolerations",
+        ),
+        pytest.param(
+            pod("listener", tolerations=[Toleration("a", "Exists")]),
+            pod("listener", tolerations=[Toleration("b", "Exists")]),
+            ["Pod UPDATE_OTHER"],
+            id="a-toleration-is-never-altered",
         ),
         pytest.param(pod("listener"), pod("listener", labels={"a": "b"}), ["Pod UPDATE_POD_LABEL"], id="labels"),
         pytest.param(
@@ -158,16 +176,23 @@ def test_a_waiting_pod_changes(old: Pod, new: Pod, heard: list[str]) -> None:
     [
         pytest.param(node("n0"), node("n0", labels={"a": "b"}), ["Node UPDATE_NODE_LABEL"], id="labels"),
         pytest.param(node("n0"), node("n0", taints=["a:NoSchedule"]), ["Node UPDATE_NODE_TAINT"], id="taints"),
-        pytest.param(node("n0"), node("n0", unschedulable=True), ["Node UPDATE_NODE_TAINT"], id="cordon"),
+        pytest.param(node("n0"), node("n0", unschedulable=True), [], id="cordon"),
+        pytest.param(node("n0", unschedulable=True), node("n0"), ["Node UPDATE_NODE_TAINT"], id="uncordon"),
         pytest.param(
             node("n0"), node("n0", allocatable={"cpu": "8"}), ["Node UPDATE_NODE_ALLOCATABLE"], id="allocatable"
+        ),
+        pytest.param(
+            node("n0", allocatable={"cpu": "4", "memory": "1Gi"}),
+            node("n0", allocatable={"cpu": "4000m", "memory": "1024Mi"}),
+            [],
+            id="allocatable-in-other-words",
         ),
         pytest.param(
             node("n0"), node("n0", features=["f"]), ["Node UPDATE_NODE_DECLARED_FEATURE"], id="declared-features"
         ),
         pytest.param(
             node("n0"),
-            node("n0", labels={"a": "b"}, unschedulable=True),
+            node("n0", labels={"a": "b"}, taints=["a:NoSchedule"]),
             ["Node UPDATE_NODE_LABEL", "Node UPDATE_NODE_TAINT"],
             id="two-at-once",
         ),
@@ -229,6 +254,47 @@ def test_a_nomination_follows_the_pods_status() -> None:
     assert made.queue.nominator.node_of(WEB.metadata.uid) == "n0"
     made.scheduler.feed.pod_updated(nominated, WEB)
     assert made.queue.nominator.node_of(WEB.metadata.uid) == ""
+
+
+HIGH, EQUAL, LOW = 10, 0, -10
+_PROMISED = pod("promised", nominated_node="n0")
+
+
+@pytest.mark.parametrize(
+    ("gone", "heard"),
+    [
+        pytest.param(pod("plain"), [], id="nothing-promised"),
+        pytest.param(pod("other", nominated_node="n0", scheduler_name="other"), [], id="of-another-scheduler"),
+        pytest.param(pod("low", nominated_node="n0", priority=LOW), [], id="of-lower-priority"),
+        pytest.param(pod("equal", nominated_node="n0", priority=EQUAL), ["Pod DELETE"], id="of-equal-priority"),
+        pytest.param(pod("high", nominated_node="n0", priority=HIGH), ["Pod DELETE"], id="of-higher-priority"),
+    ],
+)
+def test_a_waiting_pod_goes(gone: Pod, heard: list[str]) -> None:
+    """What it was promised is free for those who had to leave it alone; nothing else helps anyone."""
+    made, listener = listening()
+    made.add(gone)
+    listener.heard.clear()
+    made.scheduler.feed.pod_deleted(gone)
+    assert listener.heard == heard
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "heard"),
+    [
+        pytest.param(_PROMISED, pod("promised"), ["Pod DELETE"], id="withdrawn"),
+        pytest.param(_PROMISED, pod("promised", nominated_node="n1"), ["Pod DELETE"], id="moved"),
+        pytest.param(pod("promised"), _PROMISED, [], id="made"),
+        pytest.param(_PROMISED, _PROMISED, [], id="kept"),
+    ],
+)
+def test_a_promise_changes(old: Pod, new: Pod, heard: list[str]) -> None:
+    """Where one ends its node is as free as if the pod had left it."""
+    made, listener = listening()
+    made.add(old)
+    listener.heard.clear()
+    made.scheduler.feed.pod_updated(old, new)
+    assert listener.heard == heard
 
 
 def test_a_pod_of_another_uid_is_another_pod() -> None:
