@@ -44,9 +44,9 @@ test: install ## Run all tests, those on the real control plane included
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
 .PHONY: parity
-parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1)
+parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1 HINTS=1)
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
-		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent)
+		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
 .PHONY: check
 check: install ## Format, lint, types, import contract, file length, CRD drift; runs no tests
