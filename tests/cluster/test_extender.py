@@ -1,0 +1,252 @@
+"""Extenders on the real API server: what they decide, under kube-scheduler and under Bayplan, and when they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import free_port
+from tests.support.extended_cluster import BAYPLAN, KUBE_SCHEDULER, ExtendedCluster
+from tests.support.extender_server import ExtenderServer, Reply, keeps, names_of
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+BOTH = [
+    pytest.param(BAYPLAN, id="bayplan"),
+    pytest.param(KUBE_SCHEDULER, id="kube-scheduler", marks=pytest.mark.kube_scheduler),
+]
+
+
+@pytest.fixture
+def cluster(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[ExtendedCluster]:
+    cluster = ExtendedCluster(control_plane, namespace, tmp_path)
+    yield cluster
+    cluster.clean_up()
+
+
+@pytest.fixture
+def server() -> Iterator[ExtenderServer]:
+    with ExtenderServer() as server:
+        yield server
+
+
+def extender(url: str, *verbs: str, **fields: Any) -> Manifest:
+    return {
+        "urlPrefix": url,
+        **{f"{verb}Verb": verb for verb in verbs},
+        "nodeCacheCapable": True,
+        "httpTimeout": "2s",
+        **fields,
+    }
+
+
+def prefers(node: str, score: int = 10) -> Any:
+    """Scores for the node whose short name is given."""
+    return lambda body: [{"Host": name, "Score": score * name.endswith(f"-{node}")} for name in names_of(body)]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_filter_decides_the_node(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """The pod goes where the extender leaves it; with no node left it is told the extender's reasons."""
+    nodes = {short: cluster.node(short) for short in "abc"}
+    only_b = keeps(nodes["b"])
+    nobody = keeps()
+    server.rules["filter"] = lambda body: (only_b if body["Pod"]["metadata"]["name"] == "p" else nobody)(body)
+    with cluster.scheduler(kind, [extender(server.url, "filter", nodeCacheCapable=False)]):
+        cluster.pod("p")
+        assert cluster.node_of("p") == "b"
+        cluster.pod("q", nodeSelector={"for": cluster.namespace})
+        assert "3 not licensed" in cluster.unscheduled_message("q")
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_scores_count_by_weight(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Of two extenders that disagree the heavier one decides; one that fails is left out."""
+    for short in "abc":
+        cluster.node(short)
+    server.rules |= {"light/prioritize": prefers("a"), "heavy/prioritize": prefers("b")}
+    server.rules["broken/prioritize"] = lambda _: Reply(status=500)
+    extenders = [
+        extender(f"{server.url}/light", "prioritize", weight=10),
+        extender(f"{server.url}/heavy", "prioritize", weight=30),
+        extender(f"{server.url}/broken", "prioritize", weight=90),
+    ]
+    with cluster.scheduler(kind, extenders):
+        cluster.pod("p")
+        assert cluster.node_of("p") == "b"
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_managed_resources(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Only pods that ask for the resource are sent; the scheduler leaves its amount to the extender if told so."""
+    nodes = {short: cluster.node(short) for short in "ab"}
+    server.rules["filter"] = keeps(nodes["a"])
+    managed = [{"name": "example.com/licence", "ignoredByScheduler": True}]
+    with cluster.scheduler(kind, [extender(server.url, "filter", managedResources=managed)]):
+        cluster.pod("plain", nodeSelector={"for": cluster.namespace, "node": "b"})
+        assert cluster.node_of("plain") == "b"
+        assert server.calls == []
+        cluster.pod("licensed", {"example.com/licence": "9"})
+        assert cluster.node_of("licensed") == "a"
+    assert {body["Pod"]["metadata"]["name"] for body in server.of("filter")} == {"licensed"}
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_one_that_may_be_ignored(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Nobody listens there, and pods are placed all the same, by what the others leave."""
+    nodes = {short: cluster.node(short) for short in "ab"}
+    server.rules["filter"] = keeps(nodes["b"])
+    away = extender(f"http://127.0.0.1:{free_port()}", "filter", ignorable=True)
+    with cluster.scheduler(kind, [away, extender(server.url, "filter")]):
+        cluster.pod("p")
+        assert cluster.node_of("p") == "b"
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_one_that_binds(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """The extender makes the binding itself; a refusal sends the pod back, and the next attempt succeeds."""
+    cluster.node("a")
+    refusals = ["not yet"]
+
+    def bind(body: Any) -> Any:
+        if refusals:
+            return {"Error": refusals.pop()}
+        cluster.bind(body)
+        return {}
+
+    server.rules["bind"] = bind
+    with cluster.scheduler(kind, [extender(server.url, "bind")]):
+        cluster.pod("p")
+        assert cluster.node_of("p") == "a"
+    assert [body["PodName"] for body in server.of("bind")] == ["p", "p"]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_one_that_chooses_victims(cluster: ExtendedCluster, server: ExtenderServer, kind: str) -> None:
+    """Of two nodes where preemption helps, the one that it leaves loses its pod, and the preemptor goes there."""
+    low, high = cluster.priority("low", 1), cluster.priority("high", 100)
+    for short in "ab":
+        cluster.pod(f"on-{short}", {"cpu": "1"}, priorityClassName=low, nodeName=cluster.node(short, cpu="1"))
+
+    def preempt(body: Any) -> Any:
+        found = body["NodeNameToMetaVictims"]
+        return {"NodeNameToMetaVictims": {name: found[name] for name in found if name.endswith("-b")}}
+
+    server.rules["preempt"] = preempt
+    with cluster.scheduler(kind, [extender(server.url, "preempt")]):
+        cluster.pod("p", {"cpu": "1"}, priorityClassName=high)
+        assert cluster.node_of("p") == "b"
+    left = {pod["metadata"]["name"] for pod in cluster.get("pods")["items"]}
+    assert left == {"on-a", "p"}
+    (body,) = server.of("preempt")
+    assert len(body["NodeNameToMetaVictims"]) == 2
+
+
+# -- Bayplan's own --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def operator(control_plane: ControlPlane, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """An operator of custom resources."""
+    control_plane.kubectl("apply", "-f", str(CRDS))
+    control_plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
+    with OperatorProcess(control_plane.kubeconfig, tmp_path / "operator.log") as process:
+        process.start()
+        yield process
+
+
+class Profile:
+    """A SchedulerProfile for the test's pods."""
+
+    def __init__(self, cluster: ExtendedCluster) -> None:
+        self._cluster = cluster
+        self.name = cluster.namespace
+
+    def apply(self, *extenders: Manifest) -> None:
+        metadata = {"name": self.name}
+        spec = {"extenders": list(extenders), "podMaxBackoffSeconds": 1}
+        manifest = {
+            "apiVersion": "bayplan.dev/v1alpha1",
+            "kind": "SchedulerProfile",
+            "metadata": metadata,
+            "spec": spec,
+        }
+        self._cluster.plane.kubectl("apply", "-f", "-", input=json.dumps(manifest))
+        generation = self._cluster.get("sp", self.name)["metadata"]["generation"]
+        self._cluster.until(lambda: self.status.get("observedGeneration") == generation, "the profile was judged")
+
+    @property
+    def status(self) -> Any:
+        return self._cluster.get("sp", self.name).get("status", {})
+
+    def condition(self, kind: str) -> Any:
+        return next(one for one in self.status["conditions"] if one["type"] == kind)
+
+    def until_circuit(self, state: str) -> Any:
+        def entry() -> Any:
+            return (self.status.get("extenders") or [{}])[0]
+
+        self._cluster.until(lambda: entry().get("state") == state, f"the circuit is {state}")
+        return entry()
+
+
+@pytest.fixture
+def profile(cluster: ExtendedCluster, operator: OperatorProcess) -> Iterator[Profile]:
+    profile = Profile(cluster)
+    yield profile
+    cluster.plane.kubectl("delete", "sp", profile.name)
+
+
+def test_one_that_is_down_and_comes_back(
+    cluster: ExtendedCluster, server: ExtenderServer, profile: Profile, operator: OperatorProcess
+) -> None:
+    """Pods fail with its error, its circuit opens in the profile's status; when it is back the pods are placed."""
+    nodes = {short: cluster.node(short) for short in "ab"}
+    server.rules["filter"] = keeps(nodes["a"])
+    profile.apply(extender(server.url, "filter"))
+    assert profile.until_circuit("Closed") == {"urlPrefix": server.url, "state": "Closed"}
+    server.stop()
+    for index in range(3):
+        cluster.pod(f"p{index}")
+    entry = profile.until_circuit("Open")
+    assert entry["since"]
+    assert entry["lastError"].startswith("cannot be asked to filter: ")
+    assert server.url in cluster.unscheduled_message("p0")
+    assert operator.metric("bayplan_extender_circuit_open", extender=server.url) == 1
+    server.start()
+    assert {cluster.node_of(f"p{index}") for index in range(3)} == {"a"}
+    assert profile.until_circuit("Closed")["lastError"] == entry["lastError"]
+    assert operator.metric("bayplan_extender_circuit_open", extender=server.url) == 0
+    assert operator.metric("bayplan_extender_errors_total", extender=server.url, verb="filter") >= 5
+    count = operator.metric("bayplan_extender_request_duration_seconds_count", extender=server.url, verb="filter")
+    assert count >= 8
+
+
+def test_an_edit_changes_the_extenders(cluster: ExtendedCluster, server: ExtenderServer, profile: Profile) -> None:
+    """Added to a live profile, they are shown the nodes that were there before; a bad certificate is refused."""
+    nodes = {short: cluster.node(short) for short in "ab"}
+    cluster.pod("early", nodeSelector={"for": cluster.namespace, "node": "c"})
+    profile.apply()
+    server.rules["filter"] = keeps(nodes["b"])
+    profile.apply(extender(server.url, "filter", nodeCacheCapable=False))
+    cluster.pod("p")
+    assert cluster.node_of("p") == "b"
+    cluster.node("c")
+    cluster.until(
+        lambda: "early" in {body["Pod"]["metadata"]["name"] for body in server.of("filter")},
+        "the pod of before is sent",
+    )
+    bad = extender(server.url, "filter", tlsConfig={"caFile": "/nonexistent/ca.crt"})
+    profile.apply(bad)
+    assert "caFile: cannot be read" in profile.condition("Accepted")["message"]
+    assert profile.condition("Ready")["reason"] == "LastGoodRevision"
+    cluster.pod("q")
+    assert cluster.node_of("q") == "b"
