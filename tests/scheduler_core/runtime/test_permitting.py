@@ -6,14 +6,22 @@ import asyncio
 
 import pytest
 
-from scheduler_core.framework.status import SUCCESS, Code
-from scheduler_core.runtime.permitting import WaitingPodMap
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.status import SUCCESS, Code, Status, unschedulable
+from scheduler_core.runtime.permitting import WaitingPodMap, run_permit
 from scheduler_core.snapshot.node_columns import NodeColumns
 from tests.support.builders import pod
+from tests.support.recording_plugins import Journal, recorder
+from tests.support.scheduling import profile, rig
 from tests.support.virtual_clock import VirtualClock
 
 COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
+
+
+def wait(seconds: float) -> PermitResult:
+    return PermitResult(Status(Code.WAIT), seconds)
 
 
 async def test_the_map() -> None:
@@ -78,3 +86,81 @@ async def test_preempting_ends_a_wait_as_an_error() -> None:
     status = await waiting.wait(WEB.uid)
     assert (status.code, status.plugin, clock.pending) == (Code.ERROR, "P", 0)
     assert status.message == "waiting on permit for pod: preempted"
+
+
+async def test_only_the_first_end_is_told_to_have_counted() -> None:
+    """Who rejects learns whether it did; an allowed pod is on its way and can no longer be sent back."""
+    waiting = WaitingPodMap(VirtualClock())
+    entry = waiting.add(WEB, "n0", {"A": 10})
+    assert entry.reject("A", "no")
+    assert not entry.reject("A", "no")
+    other = waiting.add(DB, "n0", {"A": 10})
+    other.allow("A")
+    assert not other.reject("A", "no")
+    assert not other.preempt("P", "preempted")
+
+
+async def test_a_pod_that_is_removed_is_rejected_in_nobodys_name() -> None:
+    """One that does not wait, or whose wait has ended, is not."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    waiting.add(WEB, "n0", {"A": 10})
+    assert (waiting.reject(WEB.uid), waiting.reject(WEB.uid), waiting.reject(DB.uid)) == (True, False, False)
+    status = await waiting.wait(WEB.uid)
+    assert (status.code, status.plugin, status.message) == (Code.UNSCHEDULABLE, "", "removed")
+    assert clock.pending == 0
+
+
+async def test_who_is_abandoned_is_cancelled() -> None:
+    """The process stops: nobody is allowed or rejected, and no timer is left."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    for info in (WEB, DB):
+        waiting.add(info, "n0", {"A": 10, "B": 20})
+    ends = [asyncio.create_task(waiting.wait(info.uid)) for info in (WEB, DB)]
+    await asyncio.sleep(0)
+    waiting.abandon_all()
+    await asyncio.gather(*ends, return_exceptions=True)
+    assert all(end.cancelled() for end in ends)
+    assert (len(waiting), clock.pending) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "written"),
+    [
+        pytest.param(0.5, "500ms", id="below-a-second"),
+        pytest.param(10, "10s", id="seconds"),
+        pytest.param(90, "1m30s", id="minutes"),
+        pytest.param(900, "15m0s", id="the-longest"),
+    ],
+)
+async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> None:
+    """In Go's notation, as kube-scheduler prints it."""
+    clock = VirtualClock()
+    waiting = WaitingPodMap(clock)
+    waiting.add(WEB, "n0", {"A": seconds})
+    clock.advance(seconds)
+    status = await waiting.wait(WEB.uid)
+    assert status.message == f"rejected due to timeout after waiting {written} at plugin A"
+
+
+@pytest.mark.parametrize(
+    ("answers", "code", "waits"),
+    [
+        pytest.param({}, Code.SUCCESS, {}, id="nobody-waits"),
+        pytest.param({"A.permit": wait(5), "B.permit": wait(7)}, Code.WAIT, {"A": 5, "B": 7}, id="each-its-own"),
+        pytest.param({"A.permit": wait(86_400)}, Code.WAIT, {"A": 900}, id="cut-to-a-quarter-of-an-hour"),
+        pytest.param({"A.permit": wait(float("nan"))}, Code.WAIT, {"A": 900}, id="no-number"),
+        pytest.param(
+            {"A.permit": wait(5), "B.permit": PermitResult(unschedulable("no"))}, Code.UNSCHEDULABLE, {}, id="refused"
+        ),
+        pytest.param({"A.permit": wait(5), "B.permit": KeyError("k")}, Code.ERROR, {}, id="raises"),
+    ],
+)
+def test_running_permit(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
+    """All plugins are asked; one that refuses ends it, whoever would wait."""
+    journal = Journal(answers=answers)
+    (instance,) = rig([recorder("A", journal), recorder("B", journal)], serve=False).serve(profile())
+    status, given = run_permit(instance, CycleState(), WEB, "n0")
+    assert (status.code, given) == (code, waits)
+    assert journal.plugins_at("permit") == ["A", "B"]
