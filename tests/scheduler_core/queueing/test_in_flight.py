@@ -33,7 +33,7 @@ def test_each_sees_the_events_of_its_time(steps: list[tuple[str, str]]) -> None:
         elif what == "end":
             flights.end(uid)
             seen.pop(uid, None)
-        assert {each: [event.new for event in flights.events_of(each)] for each in seen} == seen
+        assert {each: [event.new for event in flights.events_of(each) or ()] for each in seen} == seen
         assert flights.event_count == max((len(events) for events in seen.values()), default=0)
         assert len(flights) == len(seen)
         assert all(each in flights for each in seen)

@@ -1,0 +1,254 @@
+"""The queue does what a plain telling of kube-scheduler's rules does, whatever happens in whatever order."""
+
+from __future__ import annotations
+
+from functools import partial
+from random import Random
+
+import pytest
+
+from scheduler_core.framework.cluster_events import (
+    ASSIGNED_POD_DELETE,
+    FORCE_ACTIVATE,
+    NODE_ADD,
+    NODE_DELETE,
+    PROFILE_SWAPPED,
+    UNSCHEDULED_POD_UPDATE,
+    Action,
+    ClusterEvent,
+    EventRegistration,
+    Hint,
+    HintFunction,
+    Resource,
+)
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.model.pod import Pod
+from scheduler_core.queueing.queueing_rules import QueueingRules
+from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import pod
+from tests.support.handles import FakeHandle
+from tests.support.plain_queue import PlainQueue, Wishes
+from tests.support.queue_world import by_priority
+from tests.support.virtual_clock import VirtualClock
+
+LABELLED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
+NAMES = [f"p{number}" for number in range(8)]
+PROFILES = ["one", "two"]
+REGISTERED = {"A": NODE_ADD, "B": ClusterEvent(Resource.POD, Action.ALL), "First": LABELLED, "Second": NODE_ADD}
+
+
+class First(PreEnqueuePlugin):
+    """Holds back pods with its label."""
+
+    name = "First"
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        return unschedulable("held") if self.name in pod.pod.metadata.labels else SUCCESS
+
+
+class Second(First):
+    """The same, with another label."""
+
+    name = "Second"
+
+
+class Pair:
+    """Both queues, and what happens to them alike."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.clock = VirtualClock()
+        self.columns = NodeColumns()
+        self.rules: dict[str, QueueingRules] = {}
+        self.queue = SchedulingQueue(self.rules.get, self.clock)
+        self.says: dict[str, bool] = {}
+        self.known: dict[str, Pod] = {}
+        self.flying: dict[str, QueuedPod] = {}
+        wishes: Wishes = {name: [(event, partial(self.wants, name))] for name, event in REGISTERED.items()}
+        self.plain = PlainQueue(("First", "Second"), wishes, self.clock.now())
+        self.go_live("one")
+
+    def wants(self, plugin: str) -> bool:
+        """What a plugin's hint says at present."""
+        return self.says.get(plugin, True)
+
+    # -- steps --------------------------------------------------------------------------------------------------
+
+    def come_or_change(self) -> None:
+        random, name = self.random, self.random.choice(NAMES)
+        old = self.known.get(name)
+        new = pod(
+            name,
+            scheduler_name=old.spec.scheduler_name if old else random.choice(PROFILES),
+            labels={label: "" for label in ("First", "Second") if random.random() < 0.15},
+            priority=random.randrange(3),
+            nominated_node=random.choice(["", "", "", "n0", "n1"]),
+        )
+        self.known[name] = new
+        info = self.columns.compile_pod(new)
+        if old is None and random.random() < 0.7:
+            self.queue.add(info)
+            self.plain.come(new)
+        else:
+            events = random.choice([[LABELLED], [UNSCHEDULED_POD_UPDATE], [LABELLED, UNSCHEDULED_POD_UPDATE], []])
+            self.queue.update(info, events, old)
+            self.plain.change(new, events)
+
+    def go(self) -> None:
+        gone = self.known.pop(self.random.choice(NAMES), None)
+        if gone is not None:
+            self.queue.remove(gone.metadata.uid)
+            self.plain.go(gone.metadata.uid)
+
+    def pop(self) -> None:
+        queued = self.queue.pop()
+        assert self.plain.pop() == ("" if queued is None else queued.uid)
+        if queued is not None:
+            self.flying[queued.uid] = queued
+
+    def _one_in_flight(self) -> QueuedPod | None:
+        return self.flying[self.random.choice(sorted(self.flying))] if self.flying else None
+
+    def pass_permit(self) -> None:
+        queued = self._one_in_flight()
+        if queued is not None and queued.uid in self.plain.pods and self.queue.find(queued.uid) is queued:
+            self.queue.end_recording(queued.uid)
+            self.plain.passed_permit(queued.uid)
+
+    def end(self) -> None:
+        queued = self._one_in_flight()
+        if queued is None:
+            return
+        del self.flying[queued.uid]
+        mine = self.queue.find(queued.uid) is queued
+        if mine and self.random.random() < 0.15:
+            self.queue.nominator.withdraw(queued.uid)
+            self.queue.scheduled(queued)
+            self.plain.bound(queued.uid)
+            del self.known[queued.info.pod.metadata.name]
+            return
+        by = {plugin for plugin in ("A", "B", "Gone") if self.random.random() < 0.35}
+        pending = {plugin for plugin in by if self.random.random() < 0.3}
+        queued.rejected_by, queued.pending_on = frozenset(by), frozenset(pending)
+        self.queue.failed(queued)
+        if mine:
+            self.plain.fail(queued.uid, by, pending)
+
+    def nominate(self) -> None:
+        queued = self.queue.find(f"uid-of-default-{self.random.choice(NAMES)}")
+        if queued is not None and queued.place.label != "parked":
+            self.queue.nominator.nominate(queued.info, "n2")
+            self.plain.promises[queued.uid] = "n2"
+
+    def happen(self) -> None:
+        self.says = {plugin: self.random.random() < 0.5 for plugin in REGISTERED}
+        event = self.random.choice([NODE_ADD, NODE_ADD, NODE_DELETE, LABELLED, ASSIGNED_POD_DELETE])
+        if event is ASSIGNED_POD_DELETE and self.random.random() < 0.5:
+            highest = self.random.randrange(3)
+            self.queue.on_event(event, None, None, max_priority=highest)
+            self.plain.happen(event, highest=highest)
+        else:
+            self.queue.on_event(event, None, None)
+            self.plain.happen(event)
+
+    def activate(self) -> None:
+        uids = [f"uid-of-default-{name}" for name in self.random.sample(NAMES, 2)]
+        self.queue.activate(uids)
+        self.plain.activate(uids, FORCE_ACTIVATE)
+
+    def wait(self) -> None:
+        seconds = self.random.choice([0.25, 0.5, 1.0, 3.75])
+        self.clock.advance(seconds)
+        self.plain.wait(seconds)
+
+    def flush(self) -> None:
+        if self.random.random() < 0.7:
+            self.clock.advance(300.5)
+            self.plain.wait(300.5)
+        self.queue.flush()
+        self.plain.flush()
+
+    def go_live(self, profile: str = "") -> None:
+        name = profile or self.random.choice(PROFILES)
+        registrations = {
+            plugin: (EventRegistration(event, self._hint_of(plugin)),) for plugin, event in REGISTERED.items()
+        }
+        gates = (First(None, FakeHandle()), Second(None, FakeHandle()))
+        self.rules[name] = QueueingRules(gates, registrations, by_priority)
+        self.queue.profile_changed(name)
+        self.plain.go_live(name, PROFILE_SWAPPED)
+
+    def _hint_of(self, plugin: str) -> HintFunction:
+        def hint(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
+            return Hint.QUEUE if self.wants(plugin) else Hint.SKIP
+
+        return hint
+
+    def go_away(self) -> None:
+        name = self.random.choice(PROFILES)
+        self.rules.pop(name, None)
+        self.queue.profile_changed(name)
+        self.plain.go_away(name, PROFILE_SWAPPED)
+
+    # -- the law ------------------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """Every pod is where the plain queue has it, and what is told of both is the same."""
+        shown = {queued.uid: place for place, queued in self.queue.places()}
+        assert shown == self.plain.places()
+        nominator = self.queue.nominator
+        assert {uid: nominator.node_of(uid) for uid in shown if nominator.node_of(uid)} == self.plain.promises
+        assert dict(self.queue.incoming) == dict(self.plain.incoming)
+        assert {key: count for key, count in self.queue.unschedulable_by.items() if count} == self.plain.blamed()
+        assert self.queue.scheduled_after_flush == self.plain.after_flush
+        for name, counts in self.queue.counts().items():
+            mine = [each.place for each in self.plain.pods.values() if each.pod.spec.scheduler_name == name]
+            backing_off = mine.count("backoff") + mine.count("errorBackoff")
+            assert (counts.active, counts.backoff) == (mine.count("active"), backing_off)
+            assert (counts.unschedulable, counts.gated) == (mine.count("unschedulable"), mine.count("gated"))
+
+
+STEPS = {
+    Pair.come_or_change: 10,
+    Pair.go: 2,
+    Pair.pop: 14,
+    Pair.pass_permit: 2,
+    Pair.end: 14,
+    Pair.nominate: 2,
+    Pair.happen: 8,
+    Pair.activate: 2,
+    Pair.wait: 6,
+    Pair.flush: 2,
+    Pair.go_live: 1,
+    Pair.go_away: 0.5,
+}
+
+
+@pytest.mark.parametrize("seed", range(150))
+def test_the_queue_against_the_plain_one(seed: int) -> None:
+    """After each of 200 steps both have every pod in the same place, and pop the same pod next."""
+    pair = Pair(seed)
+    steps = pair.random.choices(list(STEPS), list(STEPS.values()), k=200)
+    for step in steps:
+        step(pair)
+        pair.check()
+    pair.queue.close()
+
+
+def test_the_plain_queue_visits_every_place() -> None:
+    """The runs above would prove little if they left places out."""
+    visited: set[str] = set()
+    labels: set[str] = set()
+    for seed in range(10):
+        pair = Pair(seed)
+        for step in pair.random.choices(list(STEPS), list(STEPS.values()), k=200):
+            step(pair)
+            visited.update(pair.plain.places().values())
+        labels.update(label for label, _ in pair.plain.incoming)
+        pair.queue.close()
+    assert visited == {"active", "backoff", "errorBackoff", "unschedulable", "gated", "parked", "inFlight"}
+    assert {"BackoffComplete", "PopFromBackoffQ", "ForceActivate", "UnschedulableTimeout", "NodeAdd"} <= labels
