@@ -107,13 +107,16 @@ async def _create_all(connection: ApiConnection, path: str, bodies: Sequence[byt
             group.create_task(create())
 
 
-def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> Process:
-    """Start a scheduler that serves the backlog's scheduler name.
+def start(
+    plane: ControlPlane, scheduler: str, profile_to: Path | None = None, name: str = workload.SCHEDULER_NAME
+) -> Process:
+    """Start a scheduler.
 
     Args:
         plane: The control plane.
         scheduler: Which.
         profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
+        name: The scheduler name that it serves.
     """
     if scheduler == KUBE_SCHEDULER:
         config = plane.state_dir / "bench-config.yaml"
@@ -121,21 +124,32 @@ def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> Proce
             json.dumps(
                 {
                     "clientConnection": {"qps": 50_000, "burst": 100_000},
-                    "profiles": [{"schedulerName": workload.SCHEDULER_NAME}],
+                    "profiles": [{"schedulerName": name}],
                 }
             )
         )
         return plane.start_kube_scheduler(config)
+    return start_bayplan(plane, name, free_port(), profile_to)
+
+
+def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | None = None) -> Process:
+    """Start Bayplan with a profile of no options.
+
+    Args:
+        plane: The control plane.
+        name: Of the profile, which is the scheduler name.
+        port: Where it serves its metrics.
+        profile_to: Where its own profile (cProfile) is written; None for none.
+    """
     plane.kubectl("apply", "-f", str(ROOT / "crds"))
     plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
     document = {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "SchedulerProfile",
-        "metadata": {"name": workload.SCHEDULER_NAME},
+        "metadata": {"name": name},
         "spec": {},
     }
     plane.kubectl("apply", "-f", "-", input=json.dumps(document))
-    port = free_port()
     program = [sys.executable]
     if profile_to is not None:
         program += ["-m", "cProfile", "-o", str(profile_to)]

@@ -1,0 +1,218 @@
+"""A long mixed load on Bayplan: does its memory stay flat, and is everything in order at the end?
+
+    python -m benchmarks.soak --minutes 30 --rate 50
+
+Pods are created and deleted at the same rate, some gated and released, some too large for any node; nodes are cordoned
+and uncordoned; on a tenth of the nodes important pods preempt others, in bursts. Nothing else runs beside the operator
+but etcd, kube-apiserver and kwok. The exit code is 1 when memory grows faster than the bound, or when a pod was lost or
+bound twice, a node overcommitted or a condition left false.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import sys
+import tempfile
+import time
+from dataclasses import asdict, dataclass
+
+from bayplan.kube.cluster_access import open_connection
+from bayplan.kube.connection import ConnectionOptions
+from bayplan.kube.informer import Informer, Resource
+from bayplan.kube.system_clock import SystemClock
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks import workload
+from benchmarks.drain import start_bayplan
+from benchmarks.soak_load import Load, Plan
+from benchmarks.soak_samples import Sample, Trouble, percentile, read_trouble, rss_slope, take
+from hack.controlplane import accounts
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import free_port
+from hack.controlplane.servers import Options
+from scheduler_core.model.pod import Pod
+
+SLOPE_BOUND = 1.0
+"""MiB of resident memory a minute."""
+
+_SETTLING_SECONDS = 300.0
+_SETTLING_SHARE = 0.4
+_SAMPLE_SECONDS = 10.0
+_END_SECONDS = 60.0
+
+# Half an hour of every write of every pod would be a gigabyte.
+_AUDIT_POLICY = """
+apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived, ResponseStarted]
+rules:
+  - {level: Metadata, verbs: [create], resources: [{group: "", resources: [pods/binding]}]}
+  - {level: None}
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """A soak.
+
+    Attributes:
+        plan: What was asked for.
+        seconds: How long the load was on.
+        settled_after: From which second on memory was judged.
+        slope: MiB of resident memory a minute from then on.
+        done: How often each thing was done.
+        refused: Requests of the load that failed.
+        latencies: Seconds from creation or release to the binding: p50 and p99, by kind of pod.
+        log: Trouble in the operator's log.
+        wrongs: What must not be.
+        samples: What was read.
+    """
+
+    plan: Plan
+    seconds: float
+    settled_after: float
+    slope: float | None
+    done: dict[str, int]
+    refused: dict[str, int]
+    latencies: dict[str, tuple[float | None, float | None]]
+    log: Trouble
+    wrongs: list[str]
+    samples: list[Sample]
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was wrong and memory flat."""
+        return not self.wrongs and self.slope is not None and self.slope < SLOPE_BOUND
+
+
+def soak(plan: Plan, *, quiet: bool = False) -> Outcome:
+    """Run a soak on a control plane of its own.
+
+    Args:
+        plan: How much load.
+        quiet: Say nothing meanwhile.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as policy:
+        policy.write(_AUDIT_POLICY)
+        policy.flush()
+        options = Options(audit=True, apiserver_args=[f"--audit-policy-file={policy.name}"])
+        with ControlPlane(options) as plane:
+            plane.start_kwok()
+            return asyncio.run(_soak(plane, plan, quiet))
+
+
+async def _soak(plane: ControlPlane, plan: Plan, quiet: bool) -> Outcome:
+    clock, port = SystemClock(), free_port()
+    options = ConnectionOptions(write_connections=32)
+    async with await open_connection(plane.kubeconfig, None, options, clock) as connection:
+        load = Load(connection, plan)
+        informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, load, clock)
+        watching = asyncio.create_task(informer.run())
+        process = await asyncio.to_thread(start_bayplan, plane, workload.SCHEDULER_NAME, port)
+        await load.prepare()
+        samples: list[Sample] = []
+        began = time.monotonic()
+        sampling = asyncio.create_task(_sample(port, load, samples, quiet))
+        await load.run()
+        seconds = time.monotonic() - began
+        sampling.cancel()
+        samples.append(await asyncio.to_thread(take, port, seconds, load.live))
+        await load.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(load.all_bound.wait(), _END_SECONDS)
+        lost = [f"not bound: {name}" for name in load.waiting()]
+        watching.cancel()
+    settled_after = min(_SETTLING_SECONDS, _SETTLING_SHARE * plan.seconds)
+    return Outcome(
+        plan,
+        seconds,
+        settled_after,
+        rss_slope(samples, settled_after),
+        dict(load.counts.done),
+        dict(load.counts.refused),
+        {
+            kind: (percentile(values, 0.5), percentile(values, 0.99))
+            for kind, values in sorted(load.counts.latencies.items())
+        },
+        read_trouble(process.log),
+        lost + await asyncio.to_thread(_wrongs, plane),
+        samples,
+    )
+
+
+async def _sample(port: int, load: Load, samples: list[Sample], quiet: bool) -> None:
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(_SAMPLE_SECONDS)
+        sample = await asyncio.to_thread(take, port, time.monotonic() - began, load.live)
+        samples.append(sample)
+        if not quiet:
+            sys.stderr.write(
+                f"{sample.seconds:6.0f} s  RSS {sample.rss_mib:6.1f} MiB  CPU {sample.cpu_seconds:6.1f} s  "
+                f"live {sample.live}  cache {sample.cache_pods}  queues {sample.queues}  "
+                f"scheduled {sample.scheduled}  errors {sample.errors}\n"
+            )
+
+
+def _wrongs(plane: ControlPlane) -> list[str]:
+    log = accounts.BindingLog(plane.audit_log)
+    log.read()
+    with ApiClient(plane) as api:
+        pods = api.items(f"/api/v1/namespaces/{workload.NAMESPACE}/pods")
+        nodes = api.items("/api/v1/nodes")
+    return [
+        *(f"bound twice: {name}" for name in log.twice()),
+        *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
+        *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
+    ]
+
+
+def show(outcome: Outcome) -> None:
+    """Print what came of it."""
+    console = Console()
+    table = Table(title=f"{outcome.seconds / 60:.1f} minutes, {outcome.plan.nodes} nodes, seed {outcome.plan.seed}")
+    for column in ("what", "value"):
+        table.add_column(column)
+    slope = "not enough samples" if outcome.slope is None else f"{outcome.slope:+.3f} MiB/min"
+    table.add_row(f"slope of RSS after {outcome.settled_after:.0f} s (bound {SLOPE_BOUND})", slope)
+    if outcome.samples:
+        first, last = outcome.samples[0], outcome.samples[-1]
+        table.add_row("RSS, first and last sample", f"{first.rss_mib:.1f} and {last.rss_mib:.1f} MiB")
+        cores = (last.cpu_seconds - first.cpu_seconds) / max(1e-9, last.seconds - first.seconds)
+        table.add_row("CPU of the operator", f"{100 * cores:.1f} % of a core")
+    for action, times in sorted(outcome.done.items()):
+        table.add_row(action, f"{times} ({times / outcome.seconds:.1f}/s)")
+    for kind, (median, high) in outcome.latencies.items():
+        if median is not None and high is not None:
+            table.add_row(f"to the binding, {kind}", f"p50 {1000 * median:.0f} ms, p99 {1000 * high:.0f} ms")
+    table.add_row("requests refused", json.dumps(outcome.refused))
+    table.add_row("the operator's log", json.dumps(outcome.log.counts))
+    table.add_row("wrong at the end", "\n".join(outcome.wrongs[:20]) or "nothing")
+    console.print(table)
+    for line in outcome.log.examples:
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Run the soak."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--minutes", type=float, default=30.0)
+    parser.add_argument("--rate", type=float, default=50.0, help="pods created a second, and deleted")
+    parser.add_argument("--nodes", type=int, default=300)
+    parser.add_argument("--live", type=int, default=3000, help="pods that live at most")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    outcome = soak(Plan(arguments.minutes * 60, arguments.rate, arguments.nodes, arguments.live, arguments.seed))
+    if arguments.output == "json":
+        print(json.dumps(asdict(outcome), indent=2))
+    else:
+        show(outcome)
+    sys.exit(not outcome.passed)
+
+
+if __name__ == "__main__":
+    main()

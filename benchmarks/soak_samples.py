@@ -1,0 +1,137 @@
+"""What is read off the operator while a soak runs, and what follows from it.
+
+Owns the samples, the slope of memory and the percentiles. It must not put any load on. Why the slope by least squares
+and not last minus first: one collection more or less moves each end by more than the bound.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from hack.controlplane.probes import LOOPBACK
+
+_MIB = 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The operator at one moment.
+
+    Attributes:
+        seconds: Since the load began.
+        rss_mib: Resident memory.
+        cpu_seconds: CPU time so far.
+        queues: Waiting pods, by queue.
+        cache_pods: Pods in its cache.
+        assumed_pods: Of them, those whose binding is not confirmed.
+        informer_pods: Pods that its informer knows.
+        live: Pods that live by the load's own books.
+        scheduled: Attempts that ended in a binding so far.
+        errors: Attempts that ended in an error so far.
+    """
+
+    seconds: float
+    rss_mib: float
+    cpu_seconds: float
+    queues: dict[str, int]
+    cache_pods: int
+    assumed_pods: int
+    informer_pods: int
+    live: int
+    scheduled: int
+    errors: int
+
+
+def take(port: int, seconds: float, live: int) -> Sample:
+    """Read the operator's metrics.
+
+    Args:
+        port: Where it serves them.
+        seconds: Since the load began.
+        live: Pods that live.
+    """
+    with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    values: dict[str, list[tuple[dict[str, str], float]]] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            values.setdefault(sample.name, []).append((sample.labels, sample.value))
+
+    def total(name: str, **labels: str) -> float:
+        return sum(value for held, value in values.get(name, ()) if labels.items() <= held.items())
+
+    return Sample(
+        seconds=seconds,
+        rss_mib=total("process_resident_memory_bytes") / _MIB,
+        cpu_seconds=total("process_cpu_seconds_total"),
+        queues={held["queue"]: int(value) for held, value in values.get("scheduler_pending_pods", ())},
+        cache_pods=int(total("scheduler_cache_size", type="pods")),
+        assumed_pods=int(total("scheduler_cache_size", type="assumed_pods")),
+        informer_pods=int(total("bayplan_informer_objects", resource="pods")),
+        live=live,
+        scheduled=int(total("scheduler_schedule_attempts_total", result="scheduled")),
+        errors=int(total("scheduler_schedule_attempts_total", result="error")),
+    )
+
+
+def rss_slope(samples: Sequence[Sample], after_seconds: float) -> float | None:
+    """Fit a line through the resident memory.
+
+    Args:
+        samples: In the order of time.
+        after_seconds: What came before is left out: caches and pools fill.
+
+    Returns:
+        MiB a minute; None with fewer than two samples.
+    """
+    points = [(sample.seconds / 60.0, sample.rss_mib) for sample in samples if sample.seconds >= after_seconds]
+    if len(points) < 2:
+        return None
+    mean_x = sum(x for x, _ in points) / len(points)
+    mean_y = sum(y for _, y in points) / len(points)
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    return sum((x - mean_x) * (y - mean_y) for x, y in points) / spread
+
+
+def percentile(values: Sequence[float], share: float) -> float | None:
+    """Return the value below which a share of the values lies; None without values."""
+    if not values:
+        return None
+    return sorted(values)[min(len(values) - 1, int(share * len(values)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """What an operator's log tells of trouble.
+
+    Attributes:
+        counts: Lines, by level; tracebacks beside.
+        examples: The first few of these lines.
+    """
+
+    counts: dict[str, int]
+    examples: list[str]
+
+
+def read_trouble(log: Path, most: int = 10) -> Trouble:
+    """Read an operator's log.
+
+    Args:
+        log: The file.
+        most: How many examples are kept.
+    """
+    counts = {"WARNING": 0, "ERROR": 0, "Traceback": 0}
+    examples: list[str] = []
+    with log.open() as lines:
+        for line in lines:
+            for word in counts:
+                if f" {word} " in line or line.startswith(word):
+                    counts[word] += 1
+                    if len(examples) < most:
+                        examples.append(line.strip()[:400])
+    return Trouble(counts, examples)

@@ -1,0 +1,131 @@
+"""A scenario as a file says it: steps, each of which makes or changes objects and says what must come of it.
+
+Owns the format, and the manifests that its short forms stand for. It must not talk to a cluster.
+
+    says: One sentence.
+    steps:
+      - nodes: {large: {cpu: "8"}, small: {cpu: "2", labels: {...}, taints: [...]}}
+      - objects: [whole manifests]
+      - pods: {p: {cpu: "1", labels: {...}, spec: {fields of a pod's spec}}}
+        wait: {bound: [p], refused: [], gone: [], nominated: []}
+      - change: [{object: Pod/p, patch: {...}}]
+      - delete: [Pod/p]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Manifest = dict[str, Any]
+
+SCHEDULER_NAME = "compared"
+"""What both schedulers are called in the pods: nothing that is compared tells them apart."""
+
+_API_VERSIONS = {
+    "PodDisruptionBudget": "policy/v1",
+    "PriorityClass": "scheduling.k8s.io/v1",
+    "StorageClass": "storage.k8s.io/v1",
+}
+_WAITS = ("bound", "refused", "gone", "nominated")
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that happens.
+
+    Attributes:
+        creates: Whole manifests.
+        changes: Objects and merge patches.
+        deletes: Objects.
+        waits: Names of pods, by the state that each must reach before the next step.
+    """
+
+    creates: tuple[Manifest, ...] = ()
+    changes: tuple[tuple[Manifest, Manifest], ...] = ()
+    deletes: tuple[Manifest, ...] = ()
+    waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    """A file.
+
+    Attributes:
+        name: The file's, and that of the namespace.
+        says: What it is about.
+        steps: In their order.
+    """
+
+    name: str
+    says: str
+    steps: tuple[Step, ...]
+
+
+def read_scenario(path: Path) -> Scenario:
+    """Read a file.
+
+    Args:
+        path: Of the file.
+    """
+    document = yaml.safe_load(path.read_text())
+    return Scenario(path.stem, document["says"], tuple(_step(one, path.stem) for one in document["steps"]))
+
+
+def read_scenarios(directory: Path) -> list[Scenario]:
+    """Read every file of a directory, in the order of their names."""
+    return [read_scenario(path) for path in sorted(directory.glob("*.yaml"))]
+
+
+def _step(document: Manifest, namespace: str) -> Step:
+    creates = [_node(name, fields or {}) for name, fields in document.get("nodes", {}).items()]
+    creates += [_whole(manifest, namespace) for manifest in document.get("objects", ())]
+    creates += [_pod(name, namespace, fields or {}) for name, fields in document.get("pods", {}).items()]
+    changes = tuple((_reference(one["object"], namespace), one["patch"]) for one in document.get("change", ()))
+    deletes = tuple(_reference(one, namespace) for one in document.get("delete", ()))
+    waits = {state: tuple(names) for state, names in document.get("wait", {}).items()}
+    unknown = set(waits) - set(_WAITS) or set(document) - {"nodes", "objects", "pods", "change", "delete", "wait"}
+    if unknown:
+        raise ValueError(f"scenario {namespace}: unknown words {sorted(unknown)}; see the format in {__name__}")
+    return Step(tuple(creates), changes, deletes, waits)
+
+
+def _node(name: str, fields: Manifest) -> Manifest:
+    amounts = {"cpu": fields.get("cpu", "4"), "memory": fields.get("memory", "32Gi"), "pods": fields.get("pods", "110")}
+    spec = {"taints": fields["taints"]} if "taints" in fields else {}
+    labels = {"kubernetes.io/hostname": name, **fields.get("labels", {})}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec | ({"unschedulable": True} if fields.get("cordoned") else {}),
+        "status": {
+            "allocatable": amounts,
+            "capacity": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def _pod(name: str, namespace: str, fields: Manifest) -> Manifest:
+    requests = {"cpu": fields.get("cpu", "100m"), "memory": fields.get("memory", "64Mi")}
+    container = {"name": "c", "image": "i", "resources": {"requests": requests}, **fields.get("container", {})}
+    metadata = {"name": name, "namespace": namespace, "labels": fields.get("labels", {})}
+    metadata |= {"finalizers": fields["finalizers"]} if "finalizers" in fields else {}
+    spec = {"schedulerName": SCHEDULER_NAME, "containers": [container], **fields.get("spec", {})}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+def _whole(manifest: Manifest, namespace: str) -> Manifest:
+    metadata = {"namespace": namespace, **manifest["metadata"]}
+    return {"apiVersion": _API_VERSIONS.get(manifest["kind"], "v1"), **manifest, "metadata": metadata}
+
+
+def _reference(text: str, namespace: str) -> Manifest:
+    kind, _, name = text.partition("/")
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": _API_VERSIONS.get(kind, "v1"), "kind": kind, "metadata": metadata}

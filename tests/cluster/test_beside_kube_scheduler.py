@@ -1,0 +1,34 @@
+"""The same manifests given to kube-scheduler and to Bayplan: the same pods bound, for and against the same reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from hack.scenarios.scenario import Scenario, read_scenarios
+from hack.scenarios.stage import SCHEDULERS, Stage
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.kube_scheduler, pytest.mark.timeout(120)]
+
+SCENARIOS = read_scenarios(Path(__file__).resolve().parent / "scenarios")
+
+
+@pytest.fixture(scope="module")
+def stages() -> Iterator[list[Stage]]:
+    """A control plane with kube-scheduler, and one with Bayplan."""
+    with ExitStack() as stack, ThreadPoolExecutor(len(SCHEDULERS)) as pool:
+        yield [stack.enter_context(stage) for stage in pool.map(Stage, SCHEDULERS)]
+
+
+@pytest.mark.parametrize("scenario", [pytest.param(scenario, id=scenario.name) for scenario in SCENARIOS])
+def test_both_do_the_same(scenario: Scenario, stages: list[Stage]) -> None:
+    """Nodes, nominations, conditions, victims and events agree, and are what the scenario expects."""
+    with ThreadPoolExecutor(len(stages)) as pool:
+        reference, ours = pool.map(lambda stage: stage.play(scenario), stages)
+    assert (reference.late, ours.late) == ((), ())
+    differences = reference.differences(ours)
+    assert not differences, f"kube-scheduler first, Bayplan second: {scenario.says}\n" + "\n".join(differences)
