@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from scheduler_core.config.plugins_config import Plugins
@@ -230,13 +232,18 @@ async def test_one_node_is_enough_only_where_nobody_chooses(missing: list[str], 
     assert [len(names) for _, names in client.asked] == ([asked] if asked > 1 else [])
 
 
-async def test_nodes_that_a_partial_search_left_out_are_beyond_help() -> None:
-    """When extenders leave none of the others, preemption is tried on those that they speak of only."""
-    client = ScriptedExtender(on_filter=lambda asked: ExtenderVerdict((), {asked[0]: "full"}))
-    made = extended_rig((extender(), client), percentage=10)
-    made.add(*(node(f"n{number:03}") for number in range(120)), POD)
+async def test_nodes_that_a_partial_search_left_out_count_only_where_extenders_speak_of_them() -> None:
+    """The others were not looked at, so that nothing can be said of them."""
+    names = [f"n{number:03}" for number in range(120)]
+
+    def on_filter(asked: Sequence[str]) -> ExtenderVerdict:
+        beyond = next(name for name in names if name not in asked)
+        return ExtenderVerdict((), {asked[0]: "full", beyond: "odd"})
+
+    made = extended_rig((extender(), ScriptedExtender(on_filter=on_filter)), percentage=10)
+    made.add(*map(node, names), POD)
     assert await decide(made) is None
-    assert made.condition.message.startswith("0/120 nodes are available: 1 full.")
+    assert made.condition.message == "0/120 nodes are available: 1 full, 1 odd."
 
 
 # -- scores ---------------------------------------------------------------------------------------------------------

@@ -7,20 +7,23 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from msgspec import Struct
 
 from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.settling import settle_overdue
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.errors import ConflictError
 from scheduler_core.framework.extension_points import PermitResult
+from scheduler_core.framework.object_reads import ObjectKind
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.pod import Pod
 from tests.support.builders import node, pod
 from tests.support.recording_plugins import Journal, recorder
-from tests.support.scheduling import Rig
+from tests.support.scheduling import Rig, rig
 from tests.support.scripted_extender import ScriptedExtender, decide, extended_profile, extended_rig, extender, leaves
 from tests.support.storage import RecordingStorageWriter, volume
 
@@ -99,6 +102,7 @@ async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() ->
     made.scheduler.storage_feed.added(volume("pv"))
     made.scheduler.workload_feed.added(Namespace(ObjectMeta(name="ns", labels={"team": "x"})))
     assert (columns.count, len(made.queue), columns.storage.volumes.get("pv")) == (2, 0, None)
+    assert columns.namespaces.get("ns") is None
     assert made.context.cache.get(running.metadata.uid) is None
 
     client.answer()
@@ -111,6 +115,25 @@ async def test_nothing_that_is_reported_changes_what_a_suspended_cycle_sees() ->
     assert len(made.queue) == 0
     assert columns.storage.volumes.get("pv") is not None
     assert columns.namespaces.get("ns") == {"team": "x"}
+
+
+class Seat(Struct, frozen=True, rename="camel"):
+    metadata: ObjectMeta
+
+
+def test_objects_of_declared_kinds_are_kept_too() -> None:
+    """Each of their changes in its turn: the last word counts."""
+    context = rig().context
+    kind = ObjectKind("/apis/example.com/v1/seats", Seat)
+    feed, store = DeclaredFeed(context, kind), context.declared.declare(kind.path)
+    one, two = (Seat(ObjectMeta(name=name)) for name in ("one", "two"))
+    feed.added(two)
+    with context.suspension.of_cycle():
+        feed.added(one)
+        feed.updated(one, one)
+        feed.deleted(two)
+        assert (store.get("one"), store.get("two")) == (None, two)
+    assert (store.get("one"), store.get("two")) == (one, None)
 
 
 async def test_a_change_that_came_meanwhile_wakes_the_pod_that_failed() -> None:
