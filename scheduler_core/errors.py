@@ -65,6 +65,23 @@ class RegistryError(SchedulerCoreError):
     """The set of plugins itself is not usable: a name twice, or an entry point that cannot be loaded."""
 
 
+_WHERE_IT_FAILED = {
+    "preFilter": 'running PreFilter plugin "{}"',
+    "preFilterAddPod": 'running AddPod on PreFilter plugin "{}"',
+    "preFilterRemovePod": 'running RemovePod on PreFilter plugin "{}"',
+    "filter": 'running "{}" filter plugin',
+    "preScore": 'running PreScore plugin "{}"',
+    "score": 'running Score plugins: plugin "{}" failed with',
+    "normalizeScore": 'running Normalize on Score plugins: plugin "{}" failed with',
+    "reserve": 'running Reserve plugin "{}"',
+    "permit": 'running Permit plugin "{}"',
+    "preBindPreFlight": 'running PreBindPreFlight "{}"',
+    "preBind": 'running PreBind plugin "{}"',
+    "bind": 'running Bind plugin "{}"',
+}
+"""As kube-scheduler v1.36.3 words it (``framework/runtime/framework.go``): who searches events for that finds ours."""
+
+
 class PluginError(SchedulerCoreError):
     """A plugin raised, or answered what its extension point does not allow.
 
@@ -82,7 +99,8 @@ class PluginError(SchedulerCoreError):
 
     def __str__(self) -> str:
         """Name the plugin and the point before the message."""
-        return f'plugin "{self.plugin}" failed at {self.point}: {self.message}'
+        where = _WHERE_IT_FAILED.get(self.point, f'plugin "{{}}" failed at {self.point}').format(self.plugin)
+        return f"{where}: {self.message}"
 
 
 class UndecidedRowsError(PluginError):

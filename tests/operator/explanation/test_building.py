@@ -201,7 +201,7 @@ def test_a_fault_of_a_plugin_is_told() -> None:
     made.add(node("n"))
     told = explained(made, pod())
     assert told.verdict is Verdict.ERROR
-    assert 'plugin "Faulty" failed at filter' in told.headline
+    assert 'running "Faulty" filter plugin' in told.headline
     assert told.unblocking == ()
 
 

@@ -103,7 +103,7 @@ async def test_a_bind_that_did_not_happen_is_unwound(failure: ClusterWriteError)
     assert not await made.attempt()
     assert journal.plugins_at("unreserve") == ["B", "A"]
     assert nothing_held(made)
-    assert made.condition.message == f'plugin "DefaultBinder" failed at bind: {failure}'
+    assert made.condition.message == f'running Bind plugin "DefaultBinder": {failure}'
     assert made.place(POD) == "errorBackoff"
     made.clock.advance(2)
     assert await made.attempt() == "n0"

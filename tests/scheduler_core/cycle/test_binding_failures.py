@@ -32,9 +32,9 @@ def prepared(journal: Journal, *plugins: str) -> Rig:
         pytest.param(unschedulable("full"), "Unschedulable", "full", id="unschedulable"),
         pytest.param(unresolvable("never"), "Unschedulable", "never", id="unresolvable"),
         pytest.param(Status(Code.PENDING, ("later",)), "Unschedulable", "later", id="pending"),
-        pytest.param(error("broken"), "SchedulerError", 'plugin "Rec" failed at {point}: broken', id="error"),
+        pytest.param(error("broken"), "SchedulerError", 'running {Point} plugin "Rec": broken', id="error"),
         pytest.param(
-            ValueError("x"), "SchedulerError", 'plugin "Rec" failed at {point}: raised ValueError: x', id="raises"
+            ValueError("x"), "SchedulerError", 'running {Point} plugin "Rec": raised ValueError: x', id="raises"
         ),
     ],
 )
@@ -42,7 +42,7 @@ async def test_a_rejection_after_permit(point: str, answer: object, reason: str,
     """It is called what it is, but the pod is retried after backoff by nobody's word, as after an error."""
     made = prepared(Journal(answers={f"Rec.{point}": answer}))
     assert not await made.attempt()
-    said = message.format(point=point)
+    said = message.format(Point={"preBind": "PreBind", "bind": "Bind"}[point])
     assert (made.condition.reason, made.condition.message) == (reason, said)
     assert made.writer.events[-1].note == said
     queued = made.queue.find(UID)

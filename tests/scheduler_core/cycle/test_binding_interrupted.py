@@ -96,10 +96,10 @@ async def test_a_pod_that_is_deleted(at: str) -> None:
     [
         pytest.param("permit", "unschedulable", [1], "0/1 nodes are available: 1 removed.", id="permit"),
         pytest.param(
-            "preBind", "errorBackoff", [0], 'plugin "DefaultBinder" failed at bind: it is being deleted', id="preBind"
+            "preBind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted', id="preBind"
         ),
         pytest.param(
-            "bind", "errorBackoff", [0], 'plugin "DefaultBinder" failed at bind: it is being deleted', id="bind"
+            "bind", "errorBackoff", [0], 'running Bind plugin "DefaultBinder": it is being deleted', id="bind"
         ),
     ],
 )

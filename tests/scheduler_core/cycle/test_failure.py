@@ -108,7 +108,7 @@ def test_records() -> None:
     assert made.decide() is None
     record = made.context.record("default-scheduler")
     assert (record.unschedulable, record.errors, record.scheduled) == (1, 1, 0)
-    assert record.last_error == 'default/other: plugin "Rec" failed at preFilter: raised ValueError: boom'
+    assert record.last_error == 'default/other: running PreFilter plugin "Rec": raised ValueError: boom'
     made.queue.close()
 
 

@@ -132,6 +132,6 @@ def test_add_pod_that_fails_fails_the_attempt(answer: Callable[[], object], says
     promised(made, HUGE, "promised")
     made.add(pod("small"))
     assert made.decide() is None
-    assert made.condition.message == f'plugin "Failing" failed at preFilterAddPod: {says}'
+    assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {says}'
     assert made.context.cache.columns.pod_count.tolist() == [0]
     made.queue.close()

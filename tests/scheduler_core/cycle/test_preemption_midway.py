@@ -89,7 +89,7 @@ NOTE = f"Preempted by pod {HIGH.metadata.uid} on node n"
     ("at", "message"),
     [
         pytest.param("permit", "waiting on permit for pod: preempted", id="waits-at-permit"),
-        pytest.param("preBind", 'plugin "Gate" failed at preBind: preempted by DefaultPreemption', id="in-pre-bind"),
+        pytest.param("preBind", 'running PreBind plugin "Gate": preempted by DefaultPreemption', id="in-pre-bind"),
     ],
 )
 async def test_a_victim_that_does_not_run_yet(at: str, message: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.extension_points import PermitResult, PreFilterResult
 from scheduler_core.framework.status import Code, Status
 from tests.support.builders import node, pod
@@ -42,7 +43,7 @@ REC = frozenset({"Rec"})
 
 
 def failed_at(point: str, message: str = "why") -> Outcome:
-    return Outcome("errorBackoff", "SchedulerError", f'plugin "Rec" failed at {point}: {message}')
+    return Outcome("errorBackoff", "SchedulerError", str(PluginError("Rec", point, message)))
 
 
 def turned_away(message: str, *, pending: bool = False) -> Outcome:

@@ -21,7 +21,7 @@ WEB = pod("web", volumes=mounts("data"))
 RIVAL = pod("rival", volumes=mounts("other"))
 MADE: tuple[StorageObject, ...] = (claim(), storage_class("local", DRIVER))
 FOUND: tuple[StorageObject, ...] = (claim(), claim("other"), storage_class(), volume("pv"))
-FAILED = 'plugin "VolumeBinding" failed at preBind: '
+FAILED = 'running PreBind plugin "VolumeBinding": '
 
 
 class Stage:

@@ -23,7 +23,7 @@ def test_a_good_answer_passes() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [
-        pytest.param(None, Status, 'plugin "P" failed at bind: answered None; return a Status', id="none"),
+        pytest.param(None, Status, 'running Bind plugin "P": answered None; return a Status', id="none"),
         pytest.param(SUCCESS, PermitResult, "return a PermitResult", id="another-kind"),
         pytest.param(PermitResult("x"), PermitResult, "status 'x'; give it a Status", id="hollow"),  # type: ignore[arg-type]  # nonsense
     ],
@@ -37,8 +37,10 @@ def test_nonsense(answer: object, kind: type[object], says: str) -> None:
 @pytest.mark.parametrize(
     ("fault", "message"),
     [
-        pytest.param(ValueError("x"), 'plugin "P" failed at bind: raised ValueError: x', id="any"),
-        pytest.param(PluginError("Q", "score", "y"), 'plugin "Q" failed at score: y', id="said-already"),
+        pytest.param(ValueError("x"), 'running Bind plugin "P": raised ValueError: x', id="any"),
+        pytest.param(
+            PluginError("Q", "score", "y"), 'running Score plugins: plugin "Q" failed with: y', id="said-already"
+        ),
     ],
 )
 def test_raised(fault: Exception, message: str) -> None:
@@ -50,8 +52,8 @@ def test_raised(fault: Exception, message: str) -> None:
     ("status", "expected"),
     [
         pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-as-it-is"),
-        pytest.param(error("x"), error('plugin "P" failed at bind: x').of("P"), id="error-is-named"),
-        pytest.param(Status(Code.WAIT), error('plugin "P" failed at bind: answered Wait').of("P"), id="not-allowed"),
+        pytest.param(error("x"), error('running Bind plugin "P": x').of("P"), id="error-is-named"),
+        pytest.param(Status(Code.WAIT), error('running Bind plugin "P": answered Wait').of("P"), id="not-allowed"),
     ],
 )
 def test_refused(status: Status, expected: Status) -> None:

@@ -113,7 +113,7 @@ def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 8, 7, 7), {7: "unreadable", 8: "broken"})
     bench.journal.answers["B.filter"] = undecided
-    with pytest.raises(PluginError, match="failed at filter: broken"):
+    with pytest.raises(PluginError, match='running "B" filter plugin: broken'):
         bench.reasons(ALL_ROWS)
 
 
@@ -152,5 +152,5 @@ def test_only_a_set_of_names_narrows(names: Any) -> None:
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None
     nodes = made.context.cache.columns
-    with pytest.raises(PluginError, match=r'plugin "Narrowing" failed at preFilter: .* give a frozenset of names'):
+    with pytest.raises(PluginError, match=r'running PreFilter plugin "Narrowing": .* give a frozenset of names'):
         run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)

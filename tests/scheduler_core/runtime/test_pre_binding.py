@@ -99,9 +99,9 @@ async def test_who_is_in_pre_bind() -> None:
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
-        pytest.param(Slow, f'plugin "Slow" failed at preBind: {STOPPED}', id="interrupted"),
+        pytest.param(Slow, f'running PreBind plugin "Slow": {STOPPED}', id="interrupted"),
         pytest.param(Stubborn, STOPPED, id="goes-on-in-spite-of-it"),
-        pytest.param(Failing, 'plugin "Failing" failed at preBind: interrupted', id="says-so-itself"),
+        pytest.param(Failing, 'running PreBind plugin "Failing": interrupted', id="says-so-itself"),
     ],
 )
 async def test_a_pod_that_is_stopped(plugin: type[Slow], message: str) -> None:

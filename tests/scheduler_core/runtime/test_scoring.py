@@ -68,12 +68,12 @@ def test_parts_are_kept_only_where_asked_for() -> None:
 def test_a_normalised_score_out_of_range_names_the_node(worst: int) -> None:
     """So that the author finds the case."""
     scoring, instance = bench(Journal(answers={"B.score": scores(0, worst, 0)}))
-    with pytest.raises(PluginError, match=f'plugin "B" failed at score: gave node n1 {worst}'):
+    with pytest.raises(PluginError, match=f'running Score plugins: plugin "B" failed with: gave node n1 {worst}'):
         run_scores(instance, scoring)
 
 
 def test_pre_score_that_rejects_is_an_error() -> None:
     """Nodes are feasible by then; only Success and Skip mean something."""
     scoring, instance = bench(Journal(answers={"A.preScore": unschedulable("no")}))
-    with pytest.raises(PluginError, match='plugin "A" failed at preScore: no'):
+    with pytest.raises(PluginError, match='running PreScore plugin "A": no'):
         run_pre_scores(instance, scoring.state, scoring.pod, scoring.nodes, ALL_ROWS)
