@@ -74,6 +74,7 @@ class PreemptionWorld:
         self.writer = DeferringWriter()
         self.scheduler = Scheduler(VirtualClock(), self.writer)
         self.instance = self.scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))
+        self.scheduler.activate([self.instance])
         self.plugin = next(each for each in self.instance.post_filter if isinstance(each, DefaultPreemption))
         for node in nodes:
             self.scheduler.feed.node_added(node)

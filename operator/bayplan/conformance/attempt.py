@@ -56,6 +56,8 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     except ConfigError as error:
         problems = [Problem(f"{profile.path}{problem.path}", problem.message) for problem in error.problems]
         raise ConfigError(problems) from error
+    # Pods of a profile that is not live wait for nothing, and no node is kept for them.
+    scheduler.activate([instance])
     feed = scheduler.feed
     columns = scheduler.context.cache.columns
     for surrounding in case.surroundings:
