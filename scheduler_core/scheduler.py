@@ -22,7 +22,7 @@ from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
-from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions
+from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_handle import PluginHandle
 from scheduler_core.cycle.scheduling import schedule
@@ -213,13 +213,11 @@ class Scheduler:
     def _rules_of(self, instance: FrameworkInstance) -> QueueingRules:
         config, options = instance.config, self.options
         initial, longest = config.pod_initial_backoff_seconds, config.pod_max_backoff_seconds
-        return QueueingRules(
-            instance.pre_enqueue,
-            instance.registrations,
-            instance.queue_sort.sort_key,
+        backoffs = (
             options.initial_backoff_seconds if initial is None else initial,
             options.max_backoff_seconds if longest is None else longest,
         )
+        return MeasuredRules(instance, backoffs, self.context.measures, self.context.clock)
 
     # -- running ------------------------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The feed and the books of preemptions, with a watch beside them.
+"""The feed, the books of preemptions and the rules of the queue, with a watch beside them.
 
 Owns the taking of times. It must not do anything else: what is measured is done by the classes that it derives from.
 Why derived classes rather than readings there: taking an event in is no business of numbers, and tests that want none
@@ -10,13 +10,23 @@ counts it once for each property that changed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.measures import Measures
+from scheduler_core.framework.cluster_events import ClusterEvent, EventRegistration, Hint
+from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.histogram import Histogram
 from scheduler_core.framework.preemptions import Preemption, PreemptionsUnderWay
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.status import Status
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
+from scheduler_core.queueing.queueing_rules import Interest, QueueingRules
+from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 
 class MeasuredFeed(ClusterFeed):
@@ -96,3 +106,64 @@ class MeasuredPreemptions(PreemptionsUnderWay):
         begun = self._begun.pop(preemption, None)
         if begun is not None:
             self._measures.preemption_ended(self._clock.now() - begun, has_failed=preemption.has_failed)
+
+
+class MeasuredRules(QueueingRules):
+    """A profile's rules for the queue, whose gates and hints are timed.
+
+    Args:
+        instance: The profile.
+        backoffs: Seconds of the first and of the longest backoff.
+        measures: Where they are counted.
+        clock: Time.
+    """
+
+    __slots__ = ("_asked", "_gates", "_now")
+
+    def __init__(
+        self, instance: FrameworkInstance, backoffs: tuple[float, float], measures: Measures, clock: Clock
+    ) -> None:
+        super().__init__(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key, *backoffs)
+        # The rules are frozen for whoever holds them.
+        object.__setattr__(self, "_gates", measures.profile(instance.name).points[Point.PRE_ENQUEUE])
+        object.__setattr__(self, "_asked", measures.hint_asked)
+        object.__setattr__(self, "_now", clock.now)
+
+    _gates: list[Histogram]
+    _asked: Callable[[str, str, str, float], None]
+    _now: Callable[[], float]
+
+    def gate(self, pod: QueuedPod) -> Status:
+        """Success if every PreEnqueue plugin lets the pod in, else the first that does not."""
+        begun = self._now()
+        status = super().gate(pod)
+        self._gates[status.code].observe(self._now() - begun)
+        return status
+
+    def interest(self, event: ClusterEvent) -> Interest:
+        """What is registered for ``event``."""
+        found = self._by_event.get(event)
+        if found is None:
+            timed = {
+                plugin: tuple(self._timed(plugin, event.name, entry) for entry in entries)
+                for plugin, entries in self.registrations.items()
+            }
+            found = self._by_event[event] = Interest(timed, event)
+        return found
+
+    def _timed(self, plugin: str, event: str, registration: EventRegistration) -> EventRegistration:
+        hint, now, asked = registration.hint, self._now, self._asked
+        if hint is None:
+            return registration
+
+        def ask(pod: Pod, old: object | None, new: object | None) -> Hint:
+            begun = now()
+            try:
+                answer = hint(pod, old, new)
+            except Exception:
+                asked(plugin, event, "Error", now() - begun)
+                raise
+            asked(plugin, event, "QueueSkip" if answer is Hint.SKIP else "Queue", now() - begun)
+            return answer
+
+        return replace(registration, hint=ask)
