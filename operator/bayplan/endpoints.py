@@ -14,8 +14,9 @@ from bayplan.explanation.building import explain_pod
 from bayplan.explanation.model import Explanation
 from bayplan.introspection.cache_check import check_cache
 from bayplan.introspection.status_building import StatusSources, operator_status
-from bayplan.introspection.status_model import Status
+from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.connection import ApiConnection
+from bayplan.reconcile.extenders import extender_states
 from bayplan.serving.debug import DebugEndpoints, DebugSources
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.readiness import Readiness
@@ -51,8 +52,13 @@ class ServedParts:
         return None if pod is None else explain_pod(self.scheduler.context, pod)
 
     def _status(self, limit: int) -> Status:
-        sources = StatusSources(self.scheduler, self.readiness, self.informers.by_resource)
+        sources = StatusSources(self.scheduler, self.readiness, self.informers.by_resource, self._extenders)
         return operator_status(sources, self.started, limit)
+
+    def _extenders(self, name: str) -> tuple[ExtenderState, ...]:
+        live = self.scheduler.context.profiles.get(name)
+        states = () if live is None else extender_states(live)
+        return tuple(ExtenderState(state.url_prefix, state.state.value, state.last_error) for state in states)
 
     async def _check_cache(self) -> list[CacheDifference]:
         return await check_cache(self.connection, self.scheduler)

@@ -24,6 +24,13 @@ _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum")
 _VALUES = [
     pytest.param({}, id="defaults"),
     pytest.param({"replicaCount": 0}, id="stopped"),
+    pytest.param(
+        {
+            "extraVolumes": [{"name": "extender", "secret": {"secretName": "extender"}}],
+            "extraVolumeMounts": [{"name": "extender", "mountPath": "/etc/extender", "readOnly": True}],
+        },
+        id="more volumes",
+    ),
     pytest.param({"settings": {"serveAddress": ""}}, id="serves nothing"),
     pytest.param({"settings": {"serveAddress": "[::]:8080"}, "service": {"port": 80}}, id="IPv6 and other ports"),
     pytest.param({"settings": {"namespace": "default"}}, id="revisions in another namespace"),

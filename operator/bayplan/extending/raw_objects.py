@@ -161,9 +161,12 @@ class RawObjects(Generic[T]):
             self._forget(key)
 
     def went(self, last_known: T) -> None:
-        """Forget an object."""
+        """Forget an object, unless another one of its name is there already."""
         meta = last_known.metadata
-        self._forget(f"{meta.namespace}/{meta.name}")
+        key = f"{meta.namespace}/{meta.name}"
+        kept = self._kept.get(key)
+        if kept is not None and kept.uid == meta.uid:
+            self._forget(key)
 
     # -- asking -------------------------------------------------------------------------------------------------
 

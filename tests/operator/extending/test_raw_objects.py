@@ -139,6 +139,16 @@ async def test_what_goes_is_forgotten(world: World) -> None:
     assert (len(world.objects), world.objects.kept_bytes) == (0, 0)
 
 
+async def test_another_object_of_the_same_name_takes_its_place(world: World) -> None:
+    """Its predecessor went while nobody looked."""
+    world.objects.want(EVERY)
+    old, new = raw("a"), raw("a", 7)
+    old["metadata"]["uid"] = "uid-before"
+    await world.watch(event("ADDED", old), end(5), event("ADDED", new), changes=3)
+    assert await world.read("a") == {"n/a": shown("a", 7)}
+    assert world.api.requests("GET", ONE) == []
+
+
 async def test_without_a_wish_nothing_is_kept(world: World) -> None:
     """Nor is anything done for it."""
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)

@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from bayplan.extending.circuit import CircuitState
+from bayplan.extending.http_extender import ExtenderState
 from bayplan.reconcile.desired_state import desired_state
 from bayplan.reconcile.status import (
     ProfileFindings,
@@ -152,3 +154,34 @@ def test_a_status_that_cannot_be_read_counts_as_none() -> None:
     """Conditions of another version do not stop the operator."""
     status = profile_status(found(live_revision="r"), Progress(), {"conditions": [{"type": 7}]}, NOW)
     assert conditions(status)["Ready"] == ("True", "Live")
+
+
+def _circuit(state: str, error: str) -> dict[str, Any]:
+    return {"extenders": [{"urlPrefix": "http://x", "state": state, "lastError": error}]}
+
+
+EXTENDERS = [
+    pytest.param({}, _circuit("Closed", ""), True, id="new-extender"),
+    pytest.param(_circuit("Closed", "a"), _circuit("Open", "a"), True, id="opens"),
+    pytest.param(_circuit("Closed", "a"), _circuit("Closed", "b"), False, id="another-error"),
+    pytest.param(_circuit("Open", "a"), {"extenders": []}, True, id="no-extender-any-more"),
+]
+
+
+@pytest.mark.parametrize(("written", "wanted", "at_once"), EXTENDERS)
+def test_a_circuit_is_told_at_once(written: dict[str, Any], wanted: dict[str, Any], at_once: bool) -> None:
+    """An error that changes nothing waits with the counts."""
+    change = status_change(written, wanted)
+    assert (change.patch, change.at_once, change.counts) == (wanted, at_once, not at_once)
+
+
+def test_extenders_in_the_status() -> None:
+    """With state, time and error, the latter cut to what the API takes."""
+    states = (
+        ExtenderState("http://a", CircuitState.CLOSED, "", None),
+        ExtenderState("http://b", CircuitState.OPEN, "x" * 9000, NOW),
+    )
+    status = profile_status(found(live_revision="r1"), Progress(extenders=states), {}, NOW)
+    closed, opened = status["extenders"]
+    assert closed == {"urlPrefix": "http://a", "state": "Closed"}
+    assert (opened["state"], opened["since"], len(opened["lastError"])) == ("Open", "2026-01-01T12:00:00Z", 4096)
