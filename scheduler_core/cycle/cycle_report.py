@@ -35,7 +35,7 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
     times, measures = attempt.state.times, context.measures
     searched = measures.cycle_ended(attempt.instance.name, times, is_sampled=attempt.is_sampled)
     measures.algorithm.observe(searched - times.started)
-    ended = times.points[-1][2] if times.points else times.now()
+    ended = times.points[-1][2] if times.points else searched
     if ended - times.started >= context.slow_cycles.seconds:
         info, profile = attempt.info, attempt.instance.name
         subject = CycleSubject(info.key, profile, context.cache.columns.count, attempt.feasible_count)

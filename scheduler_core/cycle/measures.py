@@ -10,7 +10,6 @@ equal runs give equal numbers), and it would be the larger half of what measurin
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from typing import TypeVar
 
 from scheduler_core.errors import PluginError
@@ -39,6 +38,7 @@ SAMPLED_CYCLES = 10
 
 _K = TypeVar("_K")
 _MANY_ATTEMPTS = 15
+_SHORTEST = POINT_BOUNDS[0]
 _POST_FILTER = Point.POST_FILTER
 _PREEMPTION = (Point.POST_FILTER, "DefaultPreemption")
 _POINT_OF_FAULT = {
@@ -127,20 +127,25 @@ class Measures:
         for point, code, at in times.points:
             # Histogram.observe, written out: the call would be a third of what this costs.
             histogram, seconds = of_points[point][code], at - begun
-            histogram.counts[bisect_left(POINT_BOUNDS, seconds)] += 1
+            histogram.counts[0 if seconds <= _SHORTEST else bisect_left(POINT_BOUNDS, seconds)] += 1
             histogram.total += seconds
             begun = at
             if point <= LAST_OF_ALGORITHM:
                 searched = at
-            if point is _POST_FILTER:
-                self.preemption_attempts += sum(lap[:2] == _PREEMPTION for lap in times.laps)
+                if point is _POST_FILTER:
+                    self.preemption_attempts += sum(lap[:2] == _PREEMPTION for lap in times.laps)
         if is_sampled:
-            self._count_plugins(durations(times))
+            self._count_plugins(times)
         return searched
 
-    def _count_plugins(self, laps: Iterable[tuple[Point, str, Code, float]]) -> None:
-        for point, plugin, code, seconds in laps:
-            _observe(self.plugins, (point, plugin, code), PLUGIN_BOUNDS, seconds)
+    def _count_plugins(self, times: CycleTimes) -> None:
+        for point, plugin, code, seconds in durations(times):
+            key = point, plugin, code
+            histogram = self.plugins.get(key)
+            if histogram is None:
+                histogram = self.plugins[key] = Histogram(PLUGIN_BOUNDS)
+            histogram.counts[bisect_left(PLUGIN_BOUNDS, seconds)] += 1
+            histogram.total += seconds
 
     def attempt_ended(self, profile: str, result: str, seconds: float) -> None:
         """Count an attempt, binding included."""

@@ -89,10 +89,12 @@ class CycleTimes:
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
         self.started = now()
-        self.laps: list[Lap] = []
-        self.points: list[PointEnd] = []
-        self.lap: Callable[[Lap], None] = self.laps.append
-        self.point: Callable[[PointEnd], None] = self.points.append
+        laps: list[Lap] = []
+        points: list[PointEnd] = []
+        self.laps = laps
+        self.points = points
+        self.lap: Callable[[Lap], None] = laps.append
+        self.point: Callable[[PointEnd], None] = points.append
 
 
 def durations(times: CycleTimes) -> list[tuple[Point, str, Code, float]]:
