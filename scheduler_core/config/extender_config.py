@@ -80,7 +80,12 @@ class Extender(ConfigModel):
         description="Path after urlPrefix of the bind call; empty for none. Only one extender may bind, and it "
         "creates the binding itself.",
     )
-    enable_https: bool = Field(default=False, alias="enableHTTPS", description="Whether to use HTTPS.")
+    enable_https: bool = Field(
+        default=False,
+        alias="enableHTTPS",
+        description="Whether the extender's certificate goes unverified where tlsConfig names no authority, as with "
+        "kube-scheduler. It is the scheme of urlPrefix that decides between HTTP and HTTPS.",
+    )
     tls_config: ExtenderTLSConfig | None = Field(default=None, description="How the connection is secured.")
     http_timeout: DurationField = Field(
         default=seconds(5),
