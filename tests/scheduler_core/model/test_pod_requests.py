@@ -12,7 +12,12 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
-from scheduler_core.model.pod_requests import is_extended_resource, is_scalar_resource, pod_requests
+from scheduler_core.model.pod_requests import (
+    accounted_milli,
+    is_extended_resource,
+    is_scalar_resource,
+    pod_requests,
+)
 from tests.support.builders import Amounts, container, pod
 
 MIB = 1024 * 1024
@@ -300,3 +305,17 @@ def test_requests_equal_the_formula(
     for name, nonzero in (("cpu", requests.nonzero_cpu_milli), ("memory", requests.nonzero_memory)):
         skips_defaults = bool(pod_level) and name in named
         assert nonzero == expected(name, Fraction(0) if skips_defaults else defaults[name])
+
+
+@pytest.mark.parametrize(
+    ("requests", "milli"),
+    [
+        pytest.param({"cpu": "1500u"}, {"cpu": 2}, id="rounded-up"),
+        pytest.param({"memory": "1100m"}, {"memory": 1100}, id="finer-than-bytes"),
+        pytest.param({"memory": "0"}, {"memory": 0}, id="nothing"),
+        pytest.param({"unknown": "2"}, {"unknown": 2000}, id="not-counted"),
+    ],
+)
+def test_thousandths_of_every_resource(requests: Amounts, milli: dict[str, int]) -> None:
+    """Whether a pod has shrunk is told by less than the units in which nodes are filled."""
+    assert accounted_milli(pod(requests=requests)) == milli
