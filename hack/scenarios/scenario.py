@@ -82,9 +82,9 @@ def read_scenarios(directory: Path) -> list[Scenario]:
 
 
 def _step(document: Manifest, namespace: str) -> Step:
-    creates = [_node(name, fields or {}) for name, fields in document.get("nodes", {}).items()]
+    creates = [node_manifest(name, fields or {}) for name, fields in document.get("nodes", {}).items()]
     creates += [_whole(manifest, namespace) for manifest in document.get("objects", ())]
-    creates += [_pod(name, namespace, fields or {}) for name, fields in document.get("pods", {}).items()]
+    creates += [pod_manifest(name, namespace, fields or {}) for name, fields in document.get("pods", {}).items()]
     changes = tuple((_reference(one["object"], namespace), one["patch"]) for one in document.get("change", ()))
     deletes = tuple(_reference(one, namespace) for one in document.get("delete", ()))
     waits = {state: tuple(names) for state, names in document.get("wait", {}).items()}
@@ -94,7 +94,13 @@ def _step(document: Manifest, namespace: str) -> Step:
     return Step(tuple(creates), changes, deletes, waits)
 
 
-def _node(name: str, fields: Manifest) -> Manifest:
+def node_manifest(name: str, fields: Manifest) -> Manifest:
+    """Make a Ready node.
+
+    Args:
+        name: Its name and its host label.
+        fields: ``cpu``, ``memory`` and ``pods`` that are allocatable, ``labels``, ``taints``, ``cordoned``.
+    """
     amounts = {"cpu": fields.get("cpu", "4"), "memory": fields.get("memory", "32Gi"), "pods": fields.get("pods", "110")}
     spec = {"taints": fields["taints"]} if "taints" in fields else {}
     labels = {"kubernetes.io/hostname": name, **fields.get("labels", {})}
@@ -111,7 +117,15 @@ def _node(name: str, fields: Manifest) -> Manifest:
     }
 
 
-def _pod(name: str, namespace: str, fields: Manifest) -> Manifest:
+def pod_manifest(name: str, namespace: str, fields: Manifest) -> Manifest:
+    """Make a pod of one container.
+
+    Args:
+        name: Its name.
+        namespace: Its namespace.
+        fields: ``cpu`` and ``memory`` that it requests, ``labels``, ``finalizers``, and fields that are added to its
+            ``container`` and its ``spec``.
+    """
     requests = {"cpu": fields.get("cpu", "100m"), "memory": fields.get("memory", "64Mi")}
     container = {"name": "c", "image": "i", "resources": {"requests": requests}, **fields.get("container", {})}
     metadata = {"name": name, "namespace": namespace, "labels": fields.get("labels", {})}

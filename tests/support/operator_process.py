@@ -7,6 +7,7 @@ not the operator in the test's loop: signals, crashes and what survives them are
 from __future__ import annotations
 
 import http.client
+import os
 import signal
 import subprocess
 import sys
@@ -33,12 +34,14 @@ class OperatorProcess:
         kubeconfig: Of the cluster that it serves.
         log: File that takes what it writes.
         flags: Further flags of ``bayplan run``.
+        installed: A directory whose packages count as installed, with the entry points of their metadata.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path, flags: Sequence[str] = ()) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, flags: Sequence[str] = (), installed: Path | None = None) -> None:
         self._kubeconfig = kubeconfig
         self._log = log
         self._flags = tuple(flags)
+        self._installed = installed
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
@@ -63,7 +66,7 @@ class OperatorProcess:
         command += [f"--serve-address={LOOPBACK}:{self._port}", *self._flags, *flags]
         with self._log.open("ab") as output:
             self._process = subprocess.Popen(
-                command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment()
+                command, stdout=output, stderr=output, cwd=_SOURCES / "operator", env=_environment(self._installed)
             )
         if wait:
             self.wait_until_ready()
@@ -137,6 +140,7 @@ class OperatorProcess:
         return self._process.wait(_END_SECONDS)
 
 
-def _environment() -> dict[str, str]:
+def _environment(installed: Path | None) -> dict[str, str]:
     """Of a process that finds both packages in the sources, and no kubeconfig but the one it is given."""
-    return {"PYTHONPATH": str(_SOURCES), "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}
+    path = str(_SOURCES) if installed is None else f"{_SOURCES}{os.pathsep}{installed}"
+    return {"PYTHONPATH": path, "HOME": "/nonexistent", "PYTHONUNBUFFERED": "1"}

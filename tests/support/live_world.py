@@ -1,0 +1,139 @@
+"""A namespace, nodes and a profile of a test's own on the session's control plane, by plain API requests.
+
+Owns what a test makes and its removal, and what is read back. It must not know what is tested.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from hack.controlplane.api_client import ApiClient, Manifest, address
+from hack.controlplane.launcher import ControlPlane
+from hack.scenarios.scenario import node_manifest, pod_manifest
+from tests.support.operator_process import OperatorProcess
+
+
+class LiveWorld:
+    """What one test has.
+
+    Args:
+        api: Requests.
+        operator: Who schedules.
+        namespace: Where the pods are.
+
+    Attributes:
+        token: In every cluster-scoped name, the scheduler name, and the label of the test's nodes.
+    """
+
+    def __init__(self, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
+        self.api = api
+        self.operator = operator
+        self.namespace = namespace
+        self.token = f"life-{uuid.uuid4().hex[:8]}"
+        self._made: list[Manifest] = []
+
+    def wide(self, kind: str, short: str, version: str = "v1", **fields: Any) -> str:
+        """Create a cluster-scoped object; its name."""
+        manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": f"{self.token}-{short}"}, **fields}
+        self.api.create(manifest)
+        self._made.append(manifest)
+        return f"{self.token}-{short}"
+
+    def profile(self, spec: Manifest) -> None:
+        """Create the profile, and wait until it is live."""
+        manifest = {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": self.token}}
+        self.api.create(manifest | {"spec": spec})
+        self._made.append(manifest)
+
+        def is_ready() -> bool:
+            conditions = self.api.get(address(manifest)).get("status", {}).get("conditions", ())
+            return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+        self.operator.until(is_ready, "the profile is ready")
+
+    def node(self, short: str, **fields: Any) -> str:
+        """Create a node that only this test's pods select; its name."""
+        manifest = node_manifest(f"{self.token}-{short}", {**fields, "labels": {"for": self.token}})
+        self.api.create(manifest)
+        self._made.append(manifest)
+        return f"{self.token}-{short}"
+
+    def pod(self, name: str, **fields: Any) -> None:
+        """Create a pod for the test's profile and nodes; the fields are those of ``pod_manifest``."""
+        spec = {"schedulerName": self.token, "nodeSelector": {"for": self.token}, **fields.pop("spec", {})}
+        self.api.create(pod_manifest(name, self.namespace, {**fields, "spec": spec}))
+
+    def claim(self, name: str, class_name: str) -> None:
+        """Create a claim for 1Gi."""
+        asked = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+        metadata = {"name": name, "namespace": self.namespace}
+        spec = {**asked, "storageClassName": class_name}
+        self.api.create({"kind": "PersistentVolumeClaim", "metadata": metadata, "spec": spec})
+
+    def read(self, name: str) -> Manifest:
+        """Read a pod."""
+        return self.api.get(f"/api/v1/namespaces/{self.namespace}/pods/{name}")
+
+    def change(self, name: str, change: Manifest) -> None:
+        """Change a pod."""
+        self.api.patch({"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}}, change)
+
+    def node_of(self, name: str) -> str:
+        """Where a pod is bound; "" where it is not."""
+        return str(self.read(name)["spec"].get("nodeName", ""))
+
+    def condition(self, name: str, kind: str = "PodScheduled") -> Manifest:
+        """A condition of a pod; empty where it has none."""
+        conditions: list[Manifest] = self.read(name)["status"].get("conditions", [])
+        return next((one for one in conditions if one["type"] == kind), {})
+
+    def exists(self, name: str) -> bool:
+        """Whether a pod exists."""
+        pods = self.api.items(f"/api/v1/namespaces/{self.namespace}/pods", fieldSelector=f"metadata.name={name}")
+        return bool(pods)
+
+    def notes(self, name: str, reason: str) -> list[str]:
+        """The notes of the events of a pod with a reason."""
+        events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.namespace}/events")
+        return [one["note"] for one in events if (one["regarding"]["name"], one["reason"]) == (name, reason)]
+
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Wait until something holds, while the operator lives."""
+        self.operator.until(lambda: bool(condition()), what)
+
+    def placed(self, name: str) -> str:
+        """Wait until a pod is bound; its node."""
+        self.until(lambda: self.node_of(name), f"{name} is bound")
+        return self.node_of(name)
+
+    def refused(self, name: str) -> str:
+        """Wait until a pod is told that it is not scheduled; the message."""
+        self.until(lambda: self.condition(name).get("status") == "False", f"{name} is refused")
+        return str(self.condition(name)["message"])
+
+    def clean_up(self) -> None:
+        """Remove pods and claims, then what is cluster-scoped."""
+        root = f"/api/v1/namespaces/{self.namespace}"
+        for collection in (f"{root}/pods", f"{root}/persistentvolumeclaims", "/api/v1/persistentvolumes"):
+            for held in self.api.items(collection):
+                kind = {"pods": "Pod", "persistentvolumes": "PersistentVolume"}.get(
+                    collection.rpartition("/")[2], "PersistentVolumeClaim"
+                )
+                manifest = {"kind": kind, "metadata": held["metadata"]}
+                if held["metadata"].get("finalizers"):
+                    self.api.patch(manifest, {"metadata": {"finalizers": None}})
+                self.api.delete(manifest, grace_seconds=0)
+        for manifest in reversed(self._made):
+            self.api.delete(manifest)
+
+
+@contextmanager
+def live_world(plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveWorld]:
+    """A world that is removed at the end."""
+    with ApiClient(plane) as api:
+        world = LiveWorld(api, operator, namespace)
+        yield world
+        world.clean_up()
