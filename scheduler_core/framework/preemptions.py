@@ -20,21 +20,19 @@ class Preemption:
     Attributes:
         preemptor: For whom.
         node_name: From where.
-        begun_by: Who carries it out.
         waiting_for: How many victims before the last are still to be evicted.
         last: The last victim, once its eviction is issued.
         has_failed: Whether a victim will not go.
-        is_inherited: Whether somebody else than ``begun_by`` holds the preemptor back for its sake. The plugins that
-            rejected the pod are then no longer asked about events, so that none of these would wake it.
+        has_held: Whether it held the preemptor back when last a try was called for. The event that called for it is
+            past, and those that follow may matter only to plugins that did not reject the pod yet.
     """
 
     preemptor: PodInfo
     node_name: str
-    begun_by: object
     waiting_for: int
     last: PodInfo | None = None
     has_failed: bool = False
-    is_inherited: bool = False
+    has_held: bool = False
 
 
 class PreemptionsUnderWay:

@@ -51,10 +51,8 @@ class Evictions:
         preemption = self._handle.preemptions.get(uid)
         if preemption is None:
             return False
-        if preemption.last is not None and not self._still_stays(preemption.last, preemption.node_name):
-            return False
-        preemption.is_inherited |= preemption.begun_by is not self
-        return True
+        preemption.has_held = preemption.last is None or self._still_stays(preemption.last, preemption.node_name)
+        return preemption.has_held
 
     def to_be_withdrawn(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
         """Pods of lower priority that were promised the node and would not fit any more."""
@@ -68,7 +66,7 @@ class Evictions:
         victims = to_be_evicted(candidate)
         if not victims:
             return
-        preemption = Preemption(preemptor, candidate.node_name, self, len(victims) - 1)
+        preemption = Preemption(preemptor, candidate.node_name, len(victims) - 1)
         self._handle.preemptions.begin(preemption)
         for info in self.to_be_withdrawn(preemptor, candidate):
             self._withdraw(info)
@@ -100,8 +98,8 @@ class Evictions:
 
     def _end(self, preemption: Preemption) -> None:
         self._handle.preemptions.end(preemption)
-        if preemption.has_failed or preemption.is_inherited:
-            # Nothing may ever happen that wakes it.
+        if preemption.has_failed or preemption.has_held:
+            # Nothing may ever happen that wakes it: what called for the try that was held is past.
             self._handle.activate((preemption.preemptor,))
 
     def _evict(self, preemption: Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:

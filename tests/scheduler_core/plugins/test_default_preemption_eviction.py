@@ -116,10 +116,20 @@ def test_the_last_victim_goes_when_the_others_are_gone() -> None:
     assert stage.asked == ["v0", "v1"]
     stage.answer("v0")
     assert stage.asked == ["v0", "v1", "v2"]
-    assert stage.is_preempting()
     stage.answer("v2")
     assert not stage.is_preempting()
     assert stage.handle.activated == []
+
+
+def test_a_try_that_was_held_back_is_made_up_for() -> None:
+    """What called for it is past, and what wakes the pod later need not come."""
+    stage = Stage([victim("v0"), victim("v1")])
+    stage.start()
+    assert stage.is_preempting()
+    stage.answer("v0")
+    assert stage.is_preempting()
+    stage.answer("v1")
+    assert stage.handle.activated == [stage.preemptor]
 
 
 @pytest.mark.parametrize("is_gone", [pytest.param(True, id="gone"), pytest.param(False, id="ending")])
