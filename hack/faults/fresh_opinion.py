@@ -16,6 +16,7 @@ from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.virtual_loop import LoopClock, VirtualLoop
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.examination import examine
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 _OPTIONS = LifeOptions(0, 0, 0.0, 1)
@@ -68,9 +69,20 @@ class FreshOpinion:
             found = examine(self.context, instance, self.context.cache.columns.compile_pod(pod))
             queued = queue.find(pod.metadata.uid)
             reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
-            if found.feasible:
+            if found.feasible and not (queued is not None and _is_left_by_the_reference(queued)):
                 yield (
                     f"{pod.metadata.uid} fits on {', '.join(found.feasible)} and is left waiting (rejected by {reasons})"
                 )
             elif found.error:
                 yield f"{pod.metadata.uid} cannot be judged: {found.error}"
+
+
+def _is_left_by_the_reference(queued: QueuedPod) -> bool:
+    """Whether kube-scheduler's own hints do not wake such a pod, so that ours must not either.
+
+    A pod without terms of its own that anti-affinity of running pods keeps away is not told of a new node, nor of a
+    node that changes its domain (``interpodaffinity/plugin.go``, ``isSchedulableAfterNodeChange``: it looks at the
+    waiting pod's terms only). There as here the flush after five minutes frees it.
+    """
+    terms = queued.info.terms
+    return "InterPodAffinity" in queued.rejected_by and not terms.required and not terms.required_anti

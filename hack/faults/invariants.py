@@ -29,7 +29,7 @@ def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
     return found
 
 
-def check_now(supervisor: OperatorSupervisor, network: Network) -> Iterator[str]:
+def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServer) -> Iterator[str]:
     """What is wrong at this moment, between two cycles."""
     yield from supervisor.complaints
     supervisor.complaints.clear()
@@ -39,13 +39,13 @@ def check_now(supervisor: OperatorSupervisor, network: Network) -> Iterator[str]
     life = supervisor.life
     if life.is_over or not life.is_scheduling:
         return
-    yield from _misplaced(life)
+    yield from _misplaced(life, server)
     for path, informer in life.informers:
         if informer.sink_errors:
             yield f"the feed of {path} raised {informer.sink_errors} times"
 
 
-def _misplaced(life: OperatorLife) -> Iterator[str]:
+def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
     context = life.scheduler.context
     queue, cache = context.queue, context.cache
     places = all_places(queue)
@@ -54,13 +54,13 @@ def _misplaced(life: OperatorLife) -> Iterator[str]:
         pod = known.get(uid)
         if len(where) > 1:
             yield f"{uid} is in {len(where)} places at once: {', '.join(where)}"
-        elif pod is not None and (pod.spec.node_name or pod.is_terminal) and not _is_read_ahead(pod, where):
+        elif pod is not None and (pod.spec.node_name or pod.is_terminal):
             yield f"{uid} is bound or has ended, and is {where[0]} in the queue"
     for uid, pod in known.items():
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             continue
         placed = cache.get(uid)
-        if uid not in places and placed is None and not _is_settled_as_gone(life, pod):
+        if uid not in places and placed is None and _waits_on(server, pod):
             yield f"{uid} waits, and is nowhere in the queue"
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT]:
             yield f"{uid} is held on {placed.info.node_name}, and is {places[uid][0]} in the queue"
@@ -69,15 +69,12 @@ def _misplaced(life: OperatorLife) -> Iterator[str]:
             yield f"{waiting.pod.uid} waits at Permit for nothing"
 
 
-def _is_read_ahead(pod: Pod, where: list[str]) -> bool:
-    del pod, where
-    return False
-
-
-def _is_settled_as_gone(life: OperatorLife, pod: Pod) -> bool:
-    """Whether the scheduler may have read that a pod is gone, before its watch tells."""
-    del life
-    return pod.metadata.deletion_timestamp is not None
+def _waits_on(server: ApiServer, pod: Pod) -> bool:
+    """Whether a pod waits on the server, too; a late pod may have been read before its watch tells."""
+    now = server.pod(pod.metadata.name)
+    return (
+        now is not None and now.metadata.uid == pod.metadata.uid and not now.spec.node_name and not now.is_terminal
+    )
 
 
 def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator[str]:
