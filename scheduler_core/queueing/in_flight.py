@@ -14,6 +14,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from scheduler_core.framework.cluster_events import ClusterEvent
+from scheduler_core.queueing.event_labels import label_of
 
 POD_POPPED = "PodPopped"
 """What kube-scheduler's metric calls an attempt among the events."""
@@ -55,7 +56,7 @@ class InFlight:
 
     def counts(self) -> dict[str, int]:
         """Events that are kept by label, and attempts as :data:`POD_POPPED`; counted when asked for."""
-        counts = Counter(seen.event.name for seen in self._events)
+        counts = Counter(label_of(seen.event, seen.old, seen.new) for seen in self._events)
         if self._starts:
             counts[POD_POPPED] = len(self._starts)
         return dict(counts)

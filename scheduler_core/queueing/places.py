@@ -62,8 +62,8 @@ class Places:
         self.incoming: defaultdict[tuple[str, str], int] = defaultdict(int)
         self._pods: dict[str, QueuedPod] = {}
         self._heaps = tuple(PodHeap() for _ in _ORDERED)
-        self._sets = tuple(_PodSet() for _ in range(len(Place) - len(_ORDERED)))
-        self._stores: tuple[PodHeap | _PodSet, ...] = (*self._heaps, *self._sets)
+        self._sets = tuple(_PodSet() for _ in Place)
+        self._stores: tuple[PodHeap | _PodSet, ...] = (*self._heaps, *self._sets[len(_ORDERED) :])
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Place))
         self._blamed: dict[tuple[str, str], int] = {}
 
@@ -81,12 +81,14 @@ class Places:
     def rank(self, pod: QueuedPod, place: Place, key: Any) -> None:
         """Put a pod that is nowhere into a queue that is ordered by ``key``, lowest first."""
         self._heaps[place].push(key, pod)
-        self._enter(pod, place)
+        pod.place = place
+        self._counts[pod.profile][place] += 1
 
     def hold(self, pod: QueuedPod, place: Place) -> None:
         """Put a pod that is nowhere where no order matters."""
-        self._sets[place - len(_ORDERED)][pod.uid] = pod
-        self._enter(pod, place)
+        self._sets[place][pod.uid] = pod
+        pod.place = place
+        self._counts[pod.profile][place] += 1
 
     def take(self, pod: QueuedPod) -> None:
         """Take a pod out of its place, to be put elsewhere; nothing if it is nowhere."""
@@ -101,10 +103,6 @@ class Places:
         if pod is not None:
             self._leave(pod, place)
         return pod
-
-    def _enter(self, pod: QueuedPod, place: Place) -> None:
-        pod.place = place
-        self._counts[pod.profile][place] += 1
 
     def _leave(self, pod: QueuedPod, place: Place) -> None:
         pod.place = _NOWHERE

@@ -30,6 +30,7 @@ from scheduler_core.framework.cluster_events import (
 )
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.ports import Clock
+from scheduler_core.queueing.event_labels import label_of
 from scheduler_core.queueing.in_flight import InFlight
 from scheduler_core.queueing.moves import (
     ATTEMPT_FAILED,
@@ -123,7 +124,7 @@ class SchedulingQueue:
         for event in events:
             verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, pod.info.pod)
             if verdict is not Requeue.STAY:
-                self._moves.requeue(pod, verdict, event.name)
+                self._moves.requeue(pod, verdict, label_of(event, old, pod.info.pod))
                 if pod.place not in _ASIDE:
                     break
 
@@ -257,7 +258,7 @@ class SchedulingQueue:
         self._in_flight.note(event, old, new)
 
     def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
-        label = event.name
+        label = label_of(event, old, new)
         interests = {name: rules.interest(event) for name, rules in self._live.items()}
         for pod in pods:
             if pod.place not in _ASIDE:

@@ -98,7 +98,8 @@ class PlainQueue:
             for event in events:
                 strategy = self._judge(each, event, pod)
                 if strategy != "stay":
-                    self._requeue(each, strategy, event.name)
+                    own = event.label or "UnschedulablePodUpdatePodLabel"
+                    self._requeue(each, strategy, own)
                 if each.place not in ASIDE:
                     break
 

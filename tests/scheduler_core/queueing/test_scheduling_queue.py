@@ -188,7 +188,7 @@ def test_an_update_of_a_pod_in_flight_is_kept_for_it() -> None:
     world.queue.update(COLUMNS.compile_pod(OTHER), [LABELLED], OTHER)
     assert world.queue.in_flight_events() == {"PodPopped": 1}
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
-    assert world.queue.in_flight_events() == {LABELLED.name: 1, "PodPopped": 1}
+    assert world.queue.in_flight_events() == {"UnschedulablePodUpdatePodLabel": 1, "PodPopped": 1}
     world.fail(queued, ["LabelGate"])
     assert world.place(WEB) == "backoff"
     assert world.queue.in_flight_events() == {}
@@ -211,13 +211,13 @@ def test_an_event_that_nobody_registered_is_not_kept() -> None:
 def test_a_pod_that_fails_after_its_recording_ended_is_retried() -> None:
     """Nobody knows what it missed; meanwhile nothing is kept for it, and it is still in flight."""
     world = World()
-    world.add(WEB)
+    world.add(WEB, OTHER)
     queued = world.pop()
     world.queue.end_recording(WEB.metadata.uid)
-    world.queue.on_event(NODE_ADD, None, None)
+    world.pop()
     world.queue.update(COLUMNS.compile_pod(WEB), [LABELLED], WEB)
     world.queue.activate([WEB.metadata.uid])
-    assert (world.place(WEB), world.queue.in_flight_events()) == ("inFlight", {})
+    assert (world.place(WEB), world.queue.in_flight_events()) == ("inFlight", {"PodPopped": 1})
     world.fail(queued, ["A"])
     assert world.place(WEB) == "backoff"
     world.queue.close()
@@ -240,7 +240,7 @@ def test_incoming_pods_are_counted() -> None:
         ("ScheduleAttemptFailure", "unschedulable"): 1,
         ("ScheduleAttemptFailure", "backoff"): 1,
         ("NodeAdd", "backoff"): 1,
-        (LABELLED.name, "active"): 1,
+        ("UnschedulablePodUpdatePodLabel", "active"): 1,
         ("ForceActivate", "active"): 1,
     }
     world.queue.close()
