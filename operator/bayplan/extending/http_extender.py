@@ -245,7 +245,8 @@ class HttpExtender:
         pods = await self._parts.objects.pods([victim for told in victims.values() for victim in told.pods])
         whole = {
             node: wire.SentVictims(
-                [pods[victim.metadata.uid] for victim in told.pods if victim.metadata.uid in pods], told.pdb_violations
+                [wire.on_node(pods[victim.metadata.uid], node) for victim in told.pods if victim.metadata.uid in pods],
+                told.pdb_violations,
             )
             for node, told in victims.items()
         }

@@ -165,7 +165,9 @@ async def test_preemption_with_whole_pods(world: World) -> None:
     answered = await world.client(nodeCacheCapable=False).preempt(POD, {"a": NodeVictims((VICTIM,), 2)})
     assert answered == {"a": NodeVictims((VICTIM,), 0)}
     (body,) = world.server.of("preempt")
-    assert body["NodeNameToVictims"] == {"a": {"Pods": [{"metadata": {"name": "v"}}], "NumPDBViolations": 2}}
+    assert body["NodeNameToVictims"] == {
+        "a": {"Pods": [{"metadata": {"name": "v"}, "spec": {"nodeName": "a"}}], "NumPDBViolations": 2}
+    }
     assert body["NodeNameToMetaVictims"] is None
 
 

@@ -60,6 +60,19 @@ def test_bodies(body: bytes, expected: Any) -> None:
     assert json.loads(body) == expected
 
 
+NODES = [
+    pytest.param({"spec": {"nodeName": "a", "x": 1}}, {"spec": {"nodeName": "a", "x": 1}}, id="bound"),
+    pytest.param({"spec": {"x": 1}, "y": 2}, {"spec": {"nodeName": "n", "x": 1}, "y": 2}, id="being-bound"),
+    pytest.param({"y": 2}, {"spec": {"nodeName": "n"}, "y": 2}, id="no-spec"),
+]
+
+
+@pytest.mark.parametrize(("pod", "expected"), NODES)
+def test_a_victim_has_its_node(pod: Any, expected: Any) -> None:
+    """Also before its bind is confirmed."""
+    assert json.loads(wire.on_node(json.dumps(pod).encode(), "n")) == expected
+
+
 ANSWERS = [
     pytest.param("{}", wire.FilterAnswer(), id="nothing"),
     pytest.param("null", wire.FilterAnswer(), id="null"),
