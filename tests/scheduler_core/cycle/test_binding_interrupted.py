@@ -135,6 +135,37 @@ async def test_a_pod_that_changes(at: str) -> None:
 
 
 @pytest.mark.parametrize("at", STAGES)
+async def test_a_pod_that_is_recreated(at: str) -> None:
+    """The old one's attempt ends without a word; the new one is another pod and waits for its own attempt."""
+    stage = await begun(at)
+    made = stage.made
+    newer = pod("web", uid="another", requests={"cpu": "1"})
+    made.writer.fail_binds([NotFoundError("another UID")])
+    made.scheduler.feed.pod_updated(POD, newer)
+    assert (made.place(newer), stage.held) == ("active", [0])
+    assert not await stage.go_on()
+    assert (made.place(POD), made.place(newer), stage.said) == ("", "active", [])
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
+@pytest.mark.parametrize("rival", ["n0", "n1"])
+async def test_a_pod_that_somebody_else_binds(at: str, rival: str) -> None:
+    """It is counted where it is, once; the attempt ends without a word of failure."""
+    stage = await begun(at)
+    made = stage.made
+    made.add(node("n1"))
+    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "3"}, node_name=rival))
+    if rival == "n1":
+        made.writer.fail_binds([ConflictError("it is bound to n1 already")])
+    assert await stage.go_on() is (rival == "n0")
+    assert (made.place(POD), made.context.cache.assumed_count) == ("", 0)
+    assert stage.held == ([1, 0] if rival == "n0" else [0, 1])
+    assert stage.said == ([f"Successfully assigned {POD.key} to n0"] if rival == "n0" else [])
+    made.queue.close()
+
+
+@pytest.mark.parametrize("at", STAGES)
 @pytest.mark.parametrize("is_bound", [pytest.param(True, id="bound"), pytest.param(False, id="fails")])
 async def test_a_node_that_is_deleted(at: str, is_bound: bool) -> None:
     """The pod is kept for it until its bind is answered; a node that comes back has what was bound, and only that."""
