@@ -52,7 +52,7 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
 
 def milli(quantity: str) -> int:
     """Read a quantity, in thousandths."""
-    digits = quantity.rstrip("kmMGTi")
+    digits = quantity.rstrip("kKmMGTi")
     return round(float(digits) * _SUFFIXES[quantity[len(digits) :]])
 
 

@@ -25,7 +25,7 @@ SCHEDULERS = (KUBE_SCHEDULER, BAYPLAN)
 """Who is compared."""
 
 _WAIT_SECONDS = 30.0
-_QUIET_SECONDS = 0.45
+_QUIET_SECONDS = 0.4
 _POLL_SECONDS = 0.1
 _WIDE = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses", "/apis/scheduling.k8s.io/v1/priorityclasses")
 

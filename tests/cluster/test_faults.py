@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -45,11 +46,10 @@ def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> I
 @pytest.fixture
 def drain(plane: ControlPlane, operator: OperatorProcess) -> Iterator[Drain]:
     """A backlog of which a fifth is bound."""
-    drain = Drain(plane, operator)
-    drain.begin()
-    drain.until_bound(UNDER_WAY)
-    yield drain
-    drain.clean_up()
+    with closing(Drain(plane, operator)) as drain:
+        drain.begin()
+        drain.until_bound(UNDER_WAY)
+        yield drain
 
 
 def kill_the_api_server(plane: ControlPlane) -> None:

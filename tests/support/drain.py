@@ -40,7 +40,6 @@ class Drain:
         self._plane = plane
         self._operator = operator
         self._log = accounts.BindingLog(plane.audit_log)
-        self._made: list[Manifest] = []
 
     def begin(self) -> None:
         """Create nodes and pods, then the profile that serves them."""
@@ -50,7 +49,7 @@ class Drain:
         pods = [self._pod(f"p{index}", "100m") for index in range(PODS)]
         pods += [self._pod(f"large{index}", "20") for index in range(TOO_LARGE)]
         self.api.create_all(pods)
-        self._make(
+        self.api.create(
             {
                 "apiVersion": "bayplan.dev/v1alpha1",
                 "kind": "SchedulerProfile",
@@ -89,12 +88,8 @@ class Drain:
             *(f"said not to be scheduled: {name}" for name in accounts.said_unscheduled(pods)),
         ]
 
-    def clean_up(self) -> None:
-        """Remove what the drain made."""
-        self.api.request("DELETE", f"/api/v1/namespaces/{self.namespace}/pods", {"gracePeriodSeconds": 0})
-        self.api.request("DELETE", f"/api/v1/nodes?labelSelector=for={self.namespace}")
-        for manifest in self._made:
-            self.api.delete(manifest)
+    def close(self) -> None:
+        """Close the connections. What the drain made stays: the next one has nodes of its own, and more to recover."""
         self.api.close()
 
     def _unbound(self) -> list[Manifest]:
@@ -122,10 +117,6 @@ class Drain:
             "containers": [container],
         }
         return {"kind": "Pod", "metadata": {"name": name, "namespace": self.namespace}, "spec": spec}
-
-    def _make(self, manifest: Manifest) -> None:
-        self.api.create(manifest)
-        self._made.append(manifest)
 
     def _until(self, condition: Callable[[], Any], what: str) -> None:
         deadline = time.monotonic() + _WAIT_SECONDS

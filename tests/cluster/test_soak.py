@@ -1,0 +1,19 @@
+"""The soak itself, for a few seconds: the long one is run by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.soak import soak
+from benchmarks.soak_load import Plan
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
+
+
+def test_a_short_soak_ends_in_order() -> None:
+    """Every kind of action is done, pods are bound, and nothing is lost, bound twice or overcommitted."""
+    outcome = soak(Plan(seconds=6.0, rate=20.0, nodes=20, live=30, seed=3), quiet=True)
+    assert outcome.wrongs == []
+    assert {"created", "bound", "deleted", "cordoned"} <= set(outcome.done)
+    assert outcome.done["bound"] >= 60
+    assert outcome.samples[-1].scheduled >= 60
