@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 POD_ADDED = UNSCHEDULED_POD_ADD.name
 POD_UPDATED = UNSCHEDULED_POD_UPDATE.name
+_BRINGING_PROMISES = (POD_ADDED, POD_UPDATED)
 ATTEMPT_FAILED = "ScheduleAttemptFailure"
 BACKOFF_COMPLETE = "BackoffComplete"
 POPPED_FROM_BACKOFF = "PopFromBackoffQ"
@@ -72,10 +73,10 @@ class Moves:
             self._put_aside(pod, Place.UNSCHEDULABLE, label)
         elif self._passes_gates(pod, rules, label):
             if verdict is _AT_ONCE or rules.backoff_end(pod) <= self._clock.now():
-                self._activate(pod, label)
+                self._activate(pod, rules, label)
             else:
                 self.places.take(pod)
-                self._rank_in_backoff(pod)
+                self._rank_in_backoff(pod, rules)
                 self.places.count_incoming(label, Place.BACKOFF)
 
     def enter(self, pod: QueuedPod, label: str) -> None:
@@ -84,7 +85,7 @@ class Moves:
 
     def end_backoff(self, pod: QueuedPod, label: str) -> None:
         """Send a pod that backs off into the active queue; its gates were open when it came to back off."""
-        self._activate(pod, label)
+        self._activate(pod, self._rules_of(pod), label)
 
     def park(self, pod: QueuedPod) -> None:
         """Put a pod aside whose profile is not live: nothing is known of it and nothing is kept for it."""
@@ -97,12 +98,12 @@ class Moves:
 
     def reorder(self, pod: QueuedPod) -> None:
         """Give a pod its new place in the order of the queue in which it is."""
-        was_active = pod.place is _ACTIVE
+        was_active, rules = pod.place is _ACTIVE, self._rules_of(pod)
         self.places.take(pod)
         if was_active:
-            self._rank_active(pod)
+            self._rank_active(pod, rules)
         else:
-            self._rank_in_backoff(pod)
+            self._rank_in_backoff(pod, rules)
 
     def reorder_all(self) -> None:
         """Order the queues by another QueueSort plugin."""
@@ -111,18 +112,23 @@ class Moves:
         for pod in (*active, *backing_off):
             self.places.take(pod)
         for pod in active:
-            self._rank_active(pod)
+            self._rank_active(pod, self._rules_of(pod))
         for pod in backing_off:
-            self._rank_in_backoff(pod)
+            self._rank_in_backoff(pod, self._rules_of(pod))
 
-    def _activate(self, pod: QueuedPod, label: str) -> None:
+    def _rules_of(self, pod: QueuedPod) -> QueueingRules:
+        rules = self._rules(pod.profile)
+        assert rules is not None, "pods of a profile that is not live are parked"
+        return rules
+
+    def _activate(self, pod: QueuedPod, rules: QueueingRules, label: str) -> None:
         self.places.take(pod)
-        if not self._rank_active(pod):
+        if not self._rank_active(pod, rules):
             return
         if not pod.first_attempt:
             pod.first_attempt = self._clock.now()
         self.places.count_incoming(label, _ACTIVE)
-        if label in (POD_ADDED, POD_UPDATED):
+        if label in _BRINGING_PROMISES:
             self.nominator.decide(pod.info, None)
 
     def _passes_gates(self, pod: QueuedPod, rules: QueueingRules, label: str) -> bool:
@@ -151,10 +157,8 @@ class Moves:
 
     # -- order --------------------------------------------------------------------------------------------------
 
-    def _key_of(self, pod: QueuedPod) -> Any:
+    def _key_of(self, pod: QueuedPod, rules: QueueingRules) -> Any:
         """The QueueSort plugin's key; :data:`_NO_KEY` if it raised."""
-        rules = self._rules(pod.profile)
-        assert rules is not None, "pods of a profile that is not live are parked"
         try:
             pod.sort_key = rules.sort_key(pod)
         except Exception:
@@ -162,20 +166,18 @@ class Moves:
             return _NO_KEY
         return pod.sort_key
 
-    def _rank_active(self, pod: QueuedPod) -> bool:
+    def _rank_active(self, pod: QueuedPod, rules: QueueingRules) -> bool:
         """Put a pod that is nowhere into the active queue; whether it could be ordered there."""
-        key = self._key_of(pod)
+        key = self._key_of(pod, rules)
         if key is _NO_KEY:
-            self._delay(pod)
+            self._delay(pod, rules)
             return False
         self.places.rank(pod, _ACTIVE, key)
         self.ready.set()
         return True
 
-    def _delay(self, pod: QueuedPod) -> None:
+    def _delay(self, pod: QueuedPod, rules: QueueingRules) -> None:
         """Let a pod that cannot be ordered back off as after an error, at least for a second."""
-        rules = self._rules(pod.profile)
-        assert rules is not None
         pod.error_count += 1
         pod.timestamp = self._clock.now()
         pod.backoff_until = 0.0
@@ -186,12 +188,12 @@ class Moves:
 
     # -- backoff ------------------------------------------------------------------------------------------------
 
-    def _rank_in_backoff(self, pod: QueuedPod) -> None:
+    def _rank_in_backoff(self, pod: QueuedPod, rules: QueueingRules) -> None:
         """By the end of the backoff, then as in the active queue: who is first is tried when that is empty.
 
         After an error nothing is tried early: the scheduler rather idles than hammer an API server that is away.
         """
-        key = self._key_of(pod) if pod.rejected_by else _NO_KEY
+        key = self._key_of(pod, rules) if pod.rejected_by else _NO_KEY
         if key is _NO_KEY:
             self.places.rank(pod, Place.ERROR_BACKOFF, (pod.backoff_until,))
         else:

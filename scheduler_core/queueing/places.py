@@ -17,7 +17,8 @@ from typing import Any
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.queueing.heap import PodHeap
 
-_NOWHERE = Place.NOWHERE
+# Bound to names, because looking a member up in an enum is slow.
+_IN_FLIGHT, _NOWHERE = Place.IN_FLIGHT, Place.NOWHERE
 _ORDERED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
 _WAITING = (*_ORDERED, Place.UNSCHEDULABLE, Place.GATED)
 _COUNTED_AS = ("active", "backoff", "backoff", "unschedulable", "unschedulable")
@@ -63,6 +64,7 @@ class Places:
         self._pods: dict[str, QueuedPod] = {}
         self._heaps = tuple(PodHeap() for _ in _ORDERED)
         self._sets = tuple(_PodSet() for _ in Place)
+        self._flying = self._sets[_IN_FLIGHT]
         self._stores: tuple[PodHeap | _PodSet, ...] = (*self._heaps, *self._sets[len(_ORDERED) :])
         self._counts: defaultdict[str, list[int]] = defaultdict(lambda: [0] * len(Place))
         self._blamed: dict[tuple[str, str], int] = {}
@@ -85,7 +87,7 @@ class Places:
         self._counts[pod.profile][place] += 1
 
     def hold(self, pod: QueuedPod, place: Place) -> None:
-        """Put a pod that is nowhere where no order matters."""
+        """Put a pod that is nowhere, and of which no attempt begins, where no order matters."""
         self._sets[place][pod.uid] = pod
         pod.place = place
         self._counts[pod.profile][place] += 1
@@ -93,9 +95,17 @@ class Places:
     def take(self, pod: QueuedPod) -> None:
         """Take a pod out of its place, to be put elsewhere; nothing if it is nowhere."""
         place = pod.place
-        if place is not _NOWHERE:
+        if place is _IN_FLIGHT:
+            del self._flying[pod.uid]
+            pod.place = _NOWHERE
+        elif place is not _NOWHERE:
             self._stores[place].remove(pod.uid)
             self._leave(pod, place)
+
+    def fly(self, pod: QueuedPod) -> None:
+        """An attempt of a pod that is nowhere begins."""
+        self._flying[pod.uid] = pod
+        pod.place = _IN_FLIGHT
 
     def take_first(self, place: Place) -> QueuedPod | None:
         """Take out the pod that is first in an ordered queue; None when it is empty."""

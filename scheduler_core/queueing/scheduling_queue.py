@@ -159,7 +159,7 @@ class SchedulingQueue:
             pod.rejected_by = pod.pending_on = frozenset()
         pod.backoff_until = 0.0
         self._in_flight.begin(pod.uid)
-        self._places.hold(pod, _IN_FLIGHT)
+        self._places.fly(pod)
         return pod
 
     async def wait(self) -> None:
@@ -181,7 +181,7 @@ class SchedulingQueue:
     def done(self, uid: str) -> None:
         """An attempt has ended and the pod does not come back."""
         self._in_flight.end(uid)
-        pod = self.find(uid)
+        pod = self._places.find(uid)
         if pod is not None and pod.place is _IN_FLIGHT:
             self._places.drop(pod)
 
