@@ -19,7 +19,9 @@ from bayplan.explanation.model import (
     Victim,
 )
 
+from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.extension_points import NodeFilterPlugin
 from scheduler_core.framework.status import Status
 from scheduler_core.in_tree import default_plugins
@@ -242,3 +244,13 @@ def test_the_document_has_the_documented_fields() -> None:
     assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts"]
     assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]
     assert list(document["unblocking"][0]) == ["what", "event", "plugins", "fitsOn"]
+
+
+def test_extenders_are_not_asked() -> None:
+    """Whoever reads the explanation of a profile that has some is told so."""
+    made = served(node("a"))
+    extender = Extender.model_validate({"urlPrefix": "http://licences.example.com", "filterVerb": "filter"})
+    config = ProfileConfig(scheduler_name=pod().spec.scheduler_name, extenders=(extender,))
+    made.scheduler.activate([made.scheduler.build(config)])
+    notice = "Extenders are not asked here, as the running operator would: http://licences.example.com."
+    assert notice in explained(made, pod()).notices
