@@ -4,6 +4,7 @@ import pytest
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 
+from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
@@ -15,9 +16,10 @@ BINDING = Binding("default", "pod", UID, "node")
 
 
 def watched() -> tuple[MemoryCluster, Scheduler]:
-    """A cluster of one node and one pod, and a scheduler that watches it."""
+    """A cluster of one node and one pod, and a scheduler that watches it and serves the pod."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SimulatedClock(), cluster)
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
     cluster.watch(scheduler.feed)
     scheduler.feed.node_added(node())
     cluster.add_pod(pod())

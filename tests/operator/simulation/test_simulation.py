@@ -1,5 +1,6 @@
 """Tests of whole simulations."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ from bayplan.simulation.cluster_files import Place, Placed, read_cluster_files
 from bayplan.simulation.simulation import NodeUsage, SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.framework import registry
+from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import NodeFilterPlugin, PermitPlugin, PermitResult
 from scheduler_core.framework.node_view import NodeView
@@ -122,6 +124,10 @@ def test_the_seed_settles_ties() -> None:
 
 class _Patient(PermitPlugin):
     name = "Patient"
+
+    def events_to_register(self) -> Sequence[EventRegistration]:
+        """None: a pod that it has turned away once is not tried again by its word."""
+        return ()
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         return PermitResult(Status(Code.WAIT), 30.0)
