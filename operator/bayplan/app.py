@@ -43,6 +43,7 @@ from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.scheduler_metrics import ApiCallCollector
 from bayplan.settings import Settings, revision_namespace, runs_in_cluster
+from bayplan.tracing import tracer_of
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
@@ -108,6 +109,9 @@ class Operator:
         registry = in_tree_registry()
         registry.load_entry_points()
         self._scheduler = Scheduler(clock, self._writer, _scheduler_options(settings), registry)
+        self._tracer = tracer_of(settings.tracing, clock)
+        if self._tracer is not None:
+            self._scheduler.trace_with(self._tracer)
         self._watchdog = PluginWatchdog(settings.plugin_time_budget)
         self._scheduler.watch_plugins_with(self._watchdog)
         self._liveness = LoopLiveness(settings.liveness_limit)
@@ -149,6 +153,8 @@ class Operator:
             if health is not None:
                 await health.stop()
             await self._connection.close()
+            if self._tracer is not None:
+                await asyncio.to_thread(self._tracer.stop)
             self._liveness.stop()
             self._watchdog.stop()
 
@@ -318,4 +324,5 @@ def _scheduler_options(settings: Settings) -> SchedulerOptions:
         max_backoff_seconds=float(settings.pod_max_backoff_seconds),
         max_unschedulable_seconds=settings.pod_max_in_unschedulable_pods_duration,
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
+        slow_cycle_seconds=settings.slow_cycle_threshold,
     )

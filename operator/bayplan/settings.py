@@ -83,6 +83,17 @@ class LeaderElectionSettings(ConfigModel):
         )
 
 
+class TracingSettings(ConfigModel):
+    """Where spans of cycles are sent; needs the extra ``bayplan[otel]``."""
+
+    endpoint: str = Field(
+        pattern=r"^https?://", description="The collector's URL for OTLP over HTTP, such as http://host:4318/v1/traces."
+    )
+    sampling_ratio: float = Field(
+        default=0.01, ge=0, le=1, strict=False, description="The part of scheduling cycles that is sent, 0 to 1."
+    )
+
+
 class Settings(ConfigModel):
     """What ``bayplan run`` is told by flags and by its settings file."""
 
@@ -151,6 +162,15 @@ class Settings(ConfigModel):
     )
     enable_profiling: bool = Field(
         default=False, description="Answer /debug/profile: where the time of the running process goes."
+    )
+    slow_cycle_threshold: Seconds = Field(
+        default=0.1,
+        gt=0,
+        le=3600,
+        description="From so long on a scheduling cycle is logged with the times of its plugins; seconds, or 100ms.",
+    )
+    tracing: TracingSettings | None = Field(
+        default=None, description="Where spans of cycles are sent; nowhere when left out."
     )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")

@@ -1,0 +1,130 @@
+"""Cycles as OpenTelemetry spans.
+
+Owns names, attributes and the export. It must not know the scheduler: it is told of cycles that are over, so that
+nothing of it runs inside one. Needs the extra ``bayplan[otel]``, which is imported only where tracing is asked for.
+
+A scheduling cycle is a trace of its own, with a child span for each extension point; the binding cycle that follows is
+a child of it too, since it begins when the other has ended.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bayplan.settings import TracingSettings
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.ports import Clock, CycleTrace, Stage
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+
+_NANOSECONDS = 1_000_000_000
+_ERROR = "error"
+
+
+class CycleTracer:
+    """Makes spans of cycles; fulfils :class:`scheduler_core.ports.Tracer`.
+
+    Args:
+        provider: Where spans go.
+        clock: The one that cycles were timed with.
+    """
+
+    def __init__(self, provider: TracerProvider, clock: Clock) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("bayplan")
+        # Spans bear the date, while cycles are timed by a clock that nobody sets.
+        self._epoch = clock.wall().timestamp() - clock.now()
+
+    def tell(self, trace: CycleTrace, follows: object) -> object:
+        """Take a cycle; what is returned joins a binding cycle to its scheduling cycle."""
+        from opentelemetry.context import Context  # noqa: PLC0415 - an extra that need not be installed
+        from opentelemetry.trace import Status, StatusCode, set_span_in_context  # noqa: PLC0415 - as above
+
+        parent: Context = follows if isinstance(follows, Context) else Context()
+        span = self._tracer.start_span(
+            f"{trace.kind} cycle",
+            parent,
+            attributes={
+                "k8s.namespace.name": trace.namespace,
+                "k8s.pod.name": trace.pod,
+                "k8s.node.name": trace.node,
+                "bayplan.profile": trace.profile,
+                "bayplan.revision": trace.revision,
+                "bayplan.result": trace.result,
+            },
+            start_time=self._nanoseconds(trace.started),
+        )
+        if trace.result == _ERROR:
+            span.set_status(Status(StatusCode.ERROR))
+        within = set_span_in_context(span, Context())
+        if span.is_recording():
+            for stage in trace.stages:
+                self._add_stage(stage, within)
+        span.end(self._nanoseconds(trace.ended))
+        return within
+
+    def _add_stage(self, stage: Stage, within: Context) -> None:
+        child = self._tracer.start_span(
+            stage.name,
+            within,
+            attributes={"bayplan.status": stage.status},
+            start_time=self._nanoseconds(stage.started),
+        )
+        child.end(self._nanoseconds(stage.ended))
+
+    def _nanoseconds(self, seconds: float) -> int:
+        return round((seconds + self._epoch) * _NANOSECONDS)
+
+    def stop(self) -> None:
+        """Send what is left, and no more after that."""
+        self._provider.shutdown()
+
+
+def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTracer:
+    """A tracer that sends spans to a collector by OTLP over HTTP.
+
+    Args:
+        endpoint: The collector's URL, such as ``http://collector:4318/v1/traces``.
+        sampling_ratio: The part of cycles that is sent, 0 to 1.
+        clock: The scheduler's.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 - an extra
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
+    except ImportError as error:
+        raise ConfigError(
+            [Problem("tracing", f"needs OpenTelemetry ({error}); install bayplan[otel], or leave tracing out")]
+        ) from error
+    return tracer_to(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)), sampling_ratio, clock)
+
+
+def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
+    """The tracer that settings ask for, None if they do not.
+
+    Raises:
+        ConfigError: The extra is not installed.
+    """
+    return None if settings is None else cycle_tracer(settings.endpoint, settings.sampling_ratio, clock)
+
+
+def tracer_to(processor: SpanProcessor, sampling_ratio: float, clock: Clock) -> CycleTracer:
+    """A tracer whose spans go to ``processor``.
+
+    Args:
+        processor: Takes the spans that are sampled.
+        sampling_ratio: The part of cycles that is sampled, 0 to 1; a binding cycle goes with its scheduling cycle.
+        clock: The scheduler's.
+    """
+    from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra that need not be installed
+    from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above
+    from opentelemetry.sdk.trace.sampling import ParentBased, TraceIdRatioBased  # noqa: PLC0415 - as above
+
+    sampler = ParentBased(TraceIdRatioBased(sampling_ratio))
+    provider = TracerProvider(sampler=sampler, resource=Resource.create({"service.name": "bayplan"}))
+    provider.add_span_processor(processor)
+    return CycleTracer(provider, clock)
