@@ -95,10 +95,10 @@ class MeasuredPreemptions(PreemptionsUnderWay):
         self._clock = clock
 
     def begin(self, preemption: Preemption) -> None:
-        """Note one; its victims are the last and those before it."""
+        """Note one."""
         super().begin(preemption)
         self._begun[preemption] = self._clock.now()
-        self._measures.preemption_started(preemption.waiting_for + 1)
+        self._measures.preemption_started(preemption.victim_count)
 
     def end(self, preemption: Preemption) -> None:
         """Its evictions are issued, or given up."""

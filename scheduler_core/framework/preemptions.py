@@ -20,6 +20,7 @@ class Preemption:
     Attributes:
         preemptor: For whom.
         node_name: From where.
+        victim_count: Its victims, those that end already among them.
         waiting_for: How many victims before the last are still to be evicted.
         last: The last victim, once its eviction is issued.
         has_failed: Whether a victim will not go.
@@ -29,6 +30,7 @@ class Preemption:
 
     preemptor: PodInfo
     node_name: str
+    victim_count: int
     waiting_for: int
     last: PodInfo | None = None
     has_failed: bool = False

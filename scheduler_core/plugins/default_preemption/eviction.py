@@ -66,7 +66,7 @@ class Evictions:
         victims = to_be_evicted(candidate)
         if not victims:
             return
-        preemption = Preemption(preemptor, candidate.node_name, len(victims) - 1)
+        preemption = Preemption(preemptor, candidate.node_name, len(candidate.victims), len(victims) - 1)
         self._handle.preemptions.begin(preemption)
         for info in self.to_be_withdrawn(preemptor, candidate):
             self._withdraw(info)

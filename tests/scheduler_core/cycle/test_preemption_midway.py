@@ -242,3 +242,18 @@ async def test_who_must_not_preempt() -> None:
     message = "no new claims to deallocate, preemption: not eligible due to preemptionPolicy=Never."
     assert stage.writer.events[-1].note == f"0/1 nodes are available: 1 Insufficient cpu. {message}"
     stage.end()
+
+
+async def test_what_is_counted_of_a_preemption() -> None:
+    """All of its victims, those that end already among them, and the time until the last one was told to go."""
+    first = msgspec.structs.replace(
+        VICTIMS[0], metadata=msgspec.structs.replace(VICTIMS[0].metadata, deletion_timestamp=VirtualClock().wall())
+    )
+    stage = Stage(first, VICTIMS[1], HIGH)
+    await stage.attempt()
+    assert stage.evicted == ["v1"]
+    stage.clock.advance(3)
+    stage.writer.unanswered["v1"](None)
+    measures = stage.context.measures
+    assert (measures.victims.total, measures.preemptions["success"].total) == (2, 3)
+    stage.end()
