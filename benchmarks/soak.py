@@ -16,6 +16,7 @@ import sys
 import tempfile
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 
 from bayplan.kube.cluster_access import open_connection
 from bayplan.kube.connection import ConnectionOptions
@@ -32,7 +33,7 @@ from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
-from hack.controlplane.servers import Options
+from hack.controlplane.servers import STAGES, Options
 from scheduler_core.model.pod import Pod
 
 SLOPE_BOUND = 1.0
@@ -51,6 +52,13 @@ omitStages: [RequestReceived, ResponseStarted]
 rules:
   - {level: Metadata, verbs: [create], resources: [{group: "", resources: [pods/binding]}]}
   - {level: None}
+"""
+
+# With its four workers kwok falls behind 50 new pods a second, and pods that are being deleted pile up.
+_KWOK_OPTIONS = """
+apiVersion: config.kwok.x-k8s.io/v1alpha1
+kind: KwokConfiguration
+options: {podPlayStageParallelism: 32, nodePlayStageParallelism: 4}
 """
 
 
@@ -95,12 +103,12 @@ def soak(plan: Plan, *, quiet: bool = False) -> Outcome:
         plan: How much load.
         quiet: Say nothing meanwhile.
     """
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as policy:
-        policy.write(_AUDIT_POLICY)
-        policy.flush()
-        options = Options(audit=True, apiserver_args=[f"--audit-policy-file={policy.name}"])
-        with ControlPlane(options) as plane:
-            plane.start_kwok()
+    with tempfile.TemporaryDirectory(prefix="soak-") as directory:
+        policy, kwok_options = Path(directory) / "audit.yaml", Path(directory) / "kwok.yaml"
+        policy.write_text(_AUDIT_POLICY)
+        kwok_options.write_text(_KWOK_OPTIONS)
+        with ControlPlane(Options(audit=True, apiserver_args=[f"--audit-policy-file={policy}"])) as plane:
+            plane.start_kwok((STAGES, kwok_options))
             return asyncio.run(_soak(plane, plan, quiet))
 
 
