@@ -48,6 +48,12 @@ class ExtenderClients:
         for index, config in enumerate(instance.config.extenders):
             try:
                 client = self._make(instance.name, config)
+            except ConfigError as error:
+                where = f"extenders[{index}]"
+                problems += [
+                    Problem(f"{where}.{each.path}" if each.path else where, each.message) for each in error.problems
+                ]
+                continue
             except Exception as fault:
                 message = f"the extender cannot be called: {fault}; correct it or take it out"
                 problems.append(Problem(f"extenders[{index}]", message))

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from scheduler_core.config.extender_config import Extender
-from scheduler_core.errors import ConfigError
+from scheduler_core.errors import ConfigError, Problem
 from tests.support.scheduling import Rig, profile, rig
 from tests.support.scripted_extender import ScriptedExtender, extended_profile, extender
 
@@ -95,6 +95,21 @@ async def test_an_extender_that_cannot_be_called_refuses_the_profile() -> None:
         made.scheduler.build(extended_profile(extender("good"), extender("bad")))
     await settle()
     assert [client.closed for client in clients] == [1]
+
+
+def test_problems_of_an_extender_are_told_with_their_fields() -> None:
+    """From the profile's root."""
+
+    def refuse(_: str, __: Extender) -> ScriptedExtender:
+        raise ConfigError([Problem("tlsConfig.caFile", "cannot be read; correct the path")])
+
+    made = rig(serve=False)
+    made.scheduler.call_extenders_with(refuse)
+    with pytest.raises(ConfigError) as refused:
+        made.scheduler.build(extended_profile(extender()))
+    assert [str(problem) for problem in refused.value.problems] == [
+        "extenders[0].tlsConfig.caFile: cannot be read; correct the path"
+    ]
 
 
 def test_outside_of_a_loop_nothing_is_closed() -> None:
