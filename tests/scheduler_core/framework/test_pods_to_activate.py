@@ -1,0 +1,35 @@
+"""Pods that are activated when an attempt gets further."""
+
+from __future__ import annotations
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.pods_to_activate import pods_to_activate, take_pods_to_activate
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import pod
+
+COLUMNS = NodeColumns()
+WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
+
+
+def test_nobody_is_named() -> None:
+    """An attempt whose plugins name nobody activates nobody."""
+    assert take_pods_to_activate(CycleState()) == ()
+
+
+def test_pods_are_taken_once() -> None:
+    """In the order in which they were named; those named later are taken later."""
+    state = CycleState()
+    for each in (WEB, DB, WEB):
+        pods_to_activate(state).add(each)
+    assert take_pods_to_activate(state) == (WEB.uid, DB.uid)
+    assert take_pods_to_activate(state) == ()
+    pods_to_activate(state).add(DB)
+    assert take_pods_to_activate(state) == (DB.uid,)
+
+
+def test_a_what_if_names_pods_for_its_attempt() -> None:
+    """The list is shared with the clone."""
+    state = CycleState()
+    pods_to_activate(state)
+    pods_to_activate(state.clone()).add(WEB)
+    assert take_pods_to_activate(state) == (WEB.uid,)
