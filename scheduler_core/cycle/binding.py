@@ -159,7 +159,7 @@ def _tell_expectation(context: CycleContext, attempt: Attempt) -> None:
 def _finish(context: CycleContext, attempt: Attempt) -> None:
     info, pod = attempt.info, attempt.info.pod
     context.cache.finish_binding(info.uid, context.clock.now())
-    context.queue.done(info.uid)
+    context.queue.scheduled(attempt.queued)
     record = context.record(attempt.instance.name)
     record.scheduled += 1
     record.last_scheduled = context.clock.wall()

@@ -91,8 +91,11 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
     else:
         record.unschedulable += 1
     attempt.instance.end()
-    if not context.queue.is_in_flight(queued.uid):
-        context.queue.done(queued.uid)
+    held = context.queue.find(queued.uid)
+    if held is not queued:
+        # It was removed. Should it have come back, then what it does now is none of this attempt's business.
+        if held is None:
+            context.queue.done(queued.uid)
         return
     queued.rejected_by, queued.pending_on = failure.rejected_by, failure.pending_on
     context.queue.nominator.decide(queued.info, failure.nominated_node)

@@ -148,6 +148,30 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
     made.queue.close()
 
 
+async def test_a_pod_that_goes_and_comes_back() -> None:
+    """As after a list that lacked it: what the old attempt comes to does not touch the new one."""
+    stage = await begun("preBind")
+    made = stage.made
+    made.scheduler.feed.pod_deleted(POD)
+    made.scheduler.feed.pod_added(POD)
+    made.writer.fail_binds([ConflictError("no")])
+    again = made.pop()
+    assert not await stage.go_on()
+    assert (made.place(POD), made.queue.find(UID), stage.said) == ("inFlight", again, [])
+    made.queue.close()
+
+
+async def test_a_pod_that_is_bound_after_a_flush_is_counted() -> None:
+    """It was tried again only because it had been parked too long: a hint may be wrong."""
+    stage = await begun("preBind")
+    queued = stage.made.queue.find(UID)
+    assert queued is not None
+    queued.was_flushed = True
+    assert await stage.go_on()
+    assert stage.made.queue.scheduled_after_flush == 1
+    stage.made.queue.close()
+
+
 @pytest.mark.parametrize("at", STAGES)
 @pytest.mark.parametrize("rival", ["n0", "n1"])
 async def test_a_pod_that_somebody_else_binds(at: str, rival: str) -> None:
