@@ -23,6 +23,8 @@ from scheduler_core.framework.histogram import Histogram
 from scheduler_core.framework.status import Code, Status
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
+_POPPED = "PodPopped"
+"""Attempts under way; shown also at 0, as there."""
 _CODES = {code: Status(code).code_name for code in Code}
 
 Labelled = Iterable[tuple[Sequence[str], Histogram]]
@@ -108,7 +110,7 @@ class SchedulerCollector(Collector):
         events = GaugeMetricFamily(
             "scheduler_inflight_events", "Number of events kept for pods whose attempt is under way.", labels=["event"]
         )
-        for event, count in queue.in_flight_events().items():
+        for event, count in ({_POPPED: 0} | queue.in_flight_events()).items():
             events.add_metric([event], count)
         yield events
         rejected = GaugeMetricFamily(

@@ -50,6 +50,7 @@ FAMILIES = [
     Shown("scheduler_pod_scheduling_sli_duration_seconds", "histogram", ("attempts",), LONG),
     Shown("scheduler_unschedulable_pods", "gauge", ("plugin", "profile")),
     Shown("scheduler_cache_size", "gauge", ("type",)),
+    Shown("scheduler_inflight_events", "gauge", ("event",)),
     Shown("scheduler_event_handling_duration_seconds", "histogram", ("event",), POINT),
     Shown("scheduler_plugin_execution_duration_seconds", "histogram", ("extension_point", "plugin", "status"), PLUGIN),
     Shown("scheduler_pod_scheduled_after_flush", "counter"),

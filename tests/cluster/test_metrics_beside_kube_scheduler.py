@@ -1,0 +1,107 @@
+"""Every metric that kube-scheduler shows after a short life is shown by Bayplan after the same one, alike."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import LOOPBACK
+from tests.support.extended_cluster import ExtendedCluster
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kube_scheduler, pytest.mark.timeout(180)]
+
+NOT_OURS = {
+    "scheduler_batch_attempts": "no batches of like pods: what they save is saved by columns",
+    "scheduler_batch_cache_flushed": "as above",
+    "scheduler_get_node_hint_duration_seconds": "as above",
+    "scheduler_store_schedule_results_duration_seconds": "as above",
+    "scheduler_plugin_execution_duration_seconds": "one cycle of ten here and by chance there, so either may lack it",
+}
+"""Families of kube-scheduler that Bayplan need not show, and why."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a dashboard depends on."""
+
+    kind: str
+    labels: frozenset[tuple[str, ...]]
+    bounds: frozenset[float]
+
+
+def shapes(text: str) -> dict[str, Shape]:
+    """The families of a scrape that kube-scheduler names."""
+    found = {}
+    for family in text_string_to_metric_families(text):
+        if family.name.startswith("scheduler_") and family.samples:
+            labels = frozenset(tuple(sorted(set(sample.labels) - {"le"})) for sample in family.samples)
+            bounds = frozenset(float(sample.labels["le"]) for sample in family.samples if "le" in sample.labels)
+            found[family.name] = Shape(family.type, labels, bounds)
+    return found
+
+
+def of_kube_scheduler(argv: tuple[str, ...]) -> str:
+    """Scrape its secure port."""
+    arguments = dict(re.findall(r"--([a-z-]+)=(\S*)", " ".join(argv)))
+    trusted = ssl.create_default_context(cafile=str(Path(arguments["cert-dir"]) / "kube-scheduler.crt"))
+    connection = http.client.HTTPSConnection(LOOPBACK, int(arguments["secure-port"]), timeout=10, context=trusted)
+    try:
+        connection.request("GET", "/metrics")
+        answer = connection.getresponse()
+        assert answer.status == http.client.OK
+        return answer.read().decode()
+    finally:
+        connection.close()
+
+
+def live(cluster: ExtendedCluster, prefix: str) -> None:
+    """Pods that are bound, one that fits nowhere and one that takes the place of others."""
+    for number in range(3):
+        cluster.pod(f"{prefix}-{number}")
+    for number in range(3):
+        assert cluster.node_of(f"{prefix}-{number}")
+    cluster.pod(f"{prefix}-nowhere", nodeSelector={"for": "nobody"})
+    assert "didn't match" in cluster.unscheduled_message(f"{prefix}-nowhere")
+
+
+def test_families_agree(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> None:
+    """Type, label names and buckets are the same; what Bayplan lacks is listed with the reason."""
+    cluster = ExtendedCluster(control_plane, namespace, tmp_path)
+    config = tmp_path / "config.yaml"
+    document = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "leaderElection": {"leaderElect": False},
+        "clientConnection": {"kubeconfig": str(control_plane.kubeconfig)},
+        "profiles": [{"schedulerName": namespace}],
+    }
+    config.write_text(yaml.safe_dump(document))
+    try:
+        for short in "ab":
+            cluster.node(short)
+        reference = control_plane.start_kube_scheduler(
+            config, ["--authorization-always-allow-paths=/readyz,/livez,/healthz,/metrics"]
+        )
+        try:
+            live(cluster, "theirs")
+            theirs = shapes(of_kube_scheduler(reference.command.argv))
+        finally:
+            reference.kill()
+        with OperatorProcess(control_plane.kubeconfig, tmp_path / "log", [f"--config={config}"]) as process:
+            process.start()
+            live(cluster, "ours")
+            ours = shapes(process.get("/metrics")[1])
+    finally:
+        cluster.clean_up()
+    assert len(theirs) > 15
+    expected = {name: shape for name, shape in theirs.items() if name not in NOT_OURS}
+    assert {name: ours.get(name) for name in expected} == expected
