@@ -15,10 +15,7 @@ import random
 import statistics
 import sys
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Sequence
-from contextlib import closing
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -31,12 +28,10 @@ from rich.table import Table
 
 from benchmarks import workload
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.probes import LOOPBACK, free_port
-from hack.controlplane.processes import Process
+from hack.controlplane.probes import free_port
+from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_bayplan, start_scheduler
 from hack.controlplane.servers import Options
 
-ROOT = Path(__file__).resolve().parents[1]
-BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
 _LIMIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
 _CREATORS = 24
@@ -107,64 +102,6 @@ async def _create_all(connection: ApiConnection, path: str, bodies: Sequence[byt
             group.create_task(create())
 
 
-def start(
-    plane: ControlPlane, scheduler: str, profile_to: Path | None = None, name: str = workload.SCHEDULER_NAME
-) -> Process:
-    """Start a scheduler.
-
-    Args:
-        plane: The control plane.
-        scheduler: Which.
-        profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
-        name: The scheduler name that it serves.
-    """
-    if scheduler == KUBE_SCHEDULER:
-        config = plane.state_dir / "bench-config.yaml"
-        config.write_text(
-            json.dumps(
-                {
-                    "clientConnection": {"qps": 50_000, "burst": 100_000},
-                    "profiles": [{"schedulerName": name}],
-                }
-            )
-        )
-        return plane.start_kube_scheduler(config)
-    return start_bayplan(plane, name, free_port(), profile_to)
-
-
-def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | None = None) -> Process:
-    """Start Bayplan with a profile of no options.
-
-    Args:
-        plane: The control plane.
-        name: Of the profile, which is the scheduler name.
-        port: Where it serves its metrics.
-        profile_to: Where its own profile (cProfile) is written; None for none.
-    """
-    plane.kubectl("apply", "-f", str(ROOT / "crds"))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
-    document = {
-        "apiVersion": "bayplan.dev/v1alpha1",
-        "kind": "SchedulerProfile",
-        "metadata": {"name": name},
-        "spec": {},
-    }
-    plane.kubectl("apply", "-f", "-", input=json.dumps(document))
-    program = [sys.executable]
-    if profile_to is not None:
-        program += ["-m", "cProfile", "-o", str(profile_to)]
-    flags = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
-    return plane.start_program(BAYPLAN, [*program, "-m", "bayplan", "run", *flags], lambda: _is_ready(port))
-
-
-def _is_ready(port: int) -> bool:
-    try:
-        with closing(urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1)) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
-
-
 class BindingLog:
     """Bindings in the audit log, read as it grows: to read it whole at each look would disturb what is measured."""
 
@@ -196,7 +133,10 @@ def drain(scheduler: str, backlog: Backlog, profile_to: Path | None = None) -> D
     """Bind one backlog on a fresh control plane."""
     with ControlPlane(Options(audit=True)) as plane:
         asyncio.run(fill(plane, backlog))
-        process = start(plane, scheduler, profile_to)
+        if profile_to is None:
+            process = start_scheduler(plane, scheduler, workload.SCHEDULER_NAME)
+        else:
+            process = start_bayplan(plane, workload.SCHEDULER_NAME, free_port(), profile_to)
         deadline = time.monotonic() + _LIMIT_SECONDS
         log = BindingLog(plane.audit_log)
         while (bound := log.read()) < backlog.pods:

@@ -26,13 +26,13 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks import workload
-from benchmarks.drain import start_bayplan
 from benchmarks.soak_load import Load, Plan
 from benchmarks.soak_samples import Sample, Trouble, percentile, read_trouble, rss_slope, take
 from hack.controlplane import accounts
 from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
+from hack.controlplane.schedulers import start_bayplan
 from hack.controlplane.servers import STAGES, Options
 from scheduler_core.model.pod import Pod
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.drain import BAYPLAN, KUBE_SCHEDULER, start
 from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
 from hack.controlplane.volume_controller import VolumeController
 from hack.scenarios.scenario import SCHEDULER_NAME, Scenario, Step
 
@@ -107,7 +107,7 @@ class Stage:
             plane.start_kwok()
             self.volumes = stack.enter_context(VolumeController(plane))
             self.api = stack.enter_context(ApiClient(plane))
-            start(plane, self.scheduler, name=SCHEDULER_NAME)
+            start_scheduler(plane, self.scheduler, SCHEDULER_NAME)
             self._stack = stack.pop_all()
         return self
 

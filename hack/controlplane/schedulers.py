@@ -1,0 +1,71 @@
+"""The two schedulers that are compared, started on a control plane with nothing but defaults.
+
+Owns what each is told. It must not know what they are given to do. Why clients are not limited: limits, not schedulers,
+would be measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import urllib.error
+import urllib.request
+from contextlib import closing
+from pathlib import Path
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import LOOPBACK, free_port
+from hack.controlplane.processes import Process
+
+BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
+
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
+    """Start either scheduler with one profile of no options.
+
+    Args:
+        plane: The control plane.
+        scheduler: Which.
+        name: The scheduler name that it serves.
+    """
+    if scheduler == BAYPLAN:
+        return start_bayplan(plane, name, free_port())
+    config = plane.state_dir / "kube-scheduler-profile.yaml"
+    document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": [{"schedulerName": name}]}
+    config.write_text(json.dumps(document))
+    return plane.start_kube_scheduler(config)
+
+
+def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | None = None) -> Process:
+    """Start Bayplan with one SchedulerProfile of no options.
+
+    Args:
+        plane: The control plane.
+        name: Of the profile, which is the scheduler name.
+        port: Where it serves its metrics.
+        profile_to: Where its own profile (cProfile) is written; None for none.
+    """
+    plane.kubectl("apply", "-f", str(_ROOT / "crds"))
+    plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
+    document = {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "SchedulerProfile",
+        "metadata": {"name": name},
+        "spec": {},
+    }
+    plane.kubectl("apply", "-f", "-", input=json.dumps(document))
+    program = [sys.executable]
+    if profile_to is not None:
+        program += ["-m", "cProfile", "-o", str(profile_to)]
+    flags = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
+    return plane.start_program(BAYPLAN, [*program, "-m", "bayplan", "run", *flags], lambda: _is_ready(port))
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with closing(urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1)) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
