@@ -46,7 +46,9 @@ class Help(NamedTuple):
             id="unschedulable",
         ),
         pytest.param(Help(PostFilterResult(unschedulable("x"), ""), " x, B too", "", asks_next=True), id="withdraws"),
-        pytest.param(Help(PostFilterResult(unresolvable("never")), " never", "gone", asks_next=False), id="unresolvable"),
+        pytest.param(
+            Help(PostFilterResult(unresolvable("never")), " never", "gone", asks_next=False), id="unresolvable"
+        ),
         pytest.param(
             Help(
                 PostFilterResult(Status(Code.ERROR, ("bad",)), "n0"),
