@@ -19,6 +19,7 @@ from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.scheduling import release
 from scheduler_core.errors import ClusterWriteError, ExtenderError, WriteTimeoutError
 from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights
@@ -170,6 +171,7 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
     attempt.state.times.point((_POST_BIND, _SUCCESS, attempt.state.times.now()))
     binding_ended(context, attempt, SCHEDULED)
+    context.queue.activate(take_pods_to_activate(attempt.state))
     attempt.instance.end()
 
 

@@ -16,6 +16,7 @@ from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, sel
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.ports import Event
@@ -76,6 +77,7 @@ def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -
     """End the cycle: hand the attempt on to its binding cycle, or give back what it holds and tell why."""
     if failure is None:
         scheduling_ended(context, attempt)
+        context.queue.activate(take_pods_to_activate(attempt.state))
         return attempt
     release(context, attempt)
     scheduling_ended(context, attempt, ERROR if failure.is_error else UNSCHEDULABLE)
