@@ -25,6 +25,7 @@ from scheduler_core.ports import Binding, Event, PodStatusPatch
 from scheduler_core.runtime.binding import run_binds, run_post_binds, run_pre_bind_pre_flights
 from scheduler_core.runtime.extenders import binder_of
 from scheduler_core.runtime.pre_binding import run_pre_binds
+from scheduler_core.snapshot.cluster_cache import Placement
 
 log = logging.getLogger(__name__)
 _PRE_BIND_PRE_FLIGHT, _PRE_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.PRE_BIND
@@ -94,7 +95,15 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
             return too_late(status)
     status = await _write_bind(context, attempt)
     times.point((_BIND, status.code, times.now()))
-    return None if status.is_success else too_late(status)
+    if status.is_success or _is_seen_bound(context, attempt):
+        return None
+    return too_late(status)
+
+
+def _is_seen_bound(context: CycleContext, attempt: Attempt) -> bool:
+    """Whether a watch has shown the pod on the node: then the bind did happen, whatever became of its answer."""
+    placed = context.cache.get(attempt.info.uid)
+    return placed is not None and placed.placement is Placement.ADDED and placed.info.node_name == attempt.node_name
 
 
 async def _write_bind(context: CycleContext, attempt: Attempt) -> Status:

@@ -10,7 +10,7 @@ import pytest
 
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.binding import bind
-from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from tests.support.binding_gate import Gate
 from tests.support.builders import node, pod
@@ -145,6 +145,25 @@ async def test_a_pod_that_is_recreated(at: str) -> None:
     assert (made.place(newer), stage.held) == ("active", [0])
     assert not await stage.go_on()
     assert (made.place(POD), made.place(newer), stage.said) == ("", "active", [])
+    made.queue.close()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(ConflictError("it is bound already"), id="conflict"),
+        pytest.param(ServerUnavailableError("no answer"), id="unavailable"),
+    ],
+)
+async def test_a_bind_that_is_seen_to_have_happened(answer: ClusterWriteError) -> None:
+    """The watch was faster than an answer that says otherwise; nothing is given back."""
+    stage = await begun("bind")
+    made = stage.made
+    made.writer.fail_binds([answer])
+    made.scheduler.feed.pod_updated(POD, pod("web", requests={"cpu": "3"}, node_name="n0"))
+    assert await stage.go_on()
+    assert stage.journal.plugins_at("unreserve") == []
+    assert (stage.held, stage.said) == ([1], ["Successfully assigned default/web to n0"])
     made.queue.close()
 
 
