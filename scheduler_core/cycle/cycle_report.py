@@ -9,7 +9,7 @@ from __future__ import annotations
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.slow_cycles import CycleSubject, stages_of
-from scheduler_core.framework.cycle_times import CycleTimes, Point
+from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes, Point
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import CycleTrace, Stage
@@ -42,6 +42,8 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
         context.slow_cycles.tell(subject, times, ended)
     if context.tracer is not None:
         attempt.trace = _trace(context, attempt, "scheduling", result or SCHEDULED)
+    # The attempt may wait long for its binding cycle: readings that nobody needs any more would fill the CPU's caches.
+    attempt.state.times = UNTIMED
 
 
 def begin_binding(context: CycleContext, attempt: Attempt) -> None:
@@ -63,6 +65,7 @@ def binding_ended(context: CycleContext, attempt: Attempt, result: str) -> None:
     context.measures.cycle_ended(attempt.instance.name, attempt.state.times, is_sampled=attempt.is_sampled)
     if context.tracer is not None:
         _trace(context, attempt, "binding", result)
+    attempt.state.times = UNTIMED
 
 
 def pod_bound(context: CycleContext, attempt: Attempt) -> None:
