@@ -40,7 +40,7 @@ class Waiting:
     def allow(self, plugin: str) -> None:
         raise AssertionError(plugin)
 
-    def reject(self, plugin: str, reason: str) -> None:
+    def reject(self, plugin: str, reason: str) -> bool:
         raise AssertionError((plugin, reason))
 
     def preempt(self, plugin: str, reason: str) -> bool:
@@ -98,10 +98,11 @@ def test_a_victim_is_told_why_and_deleted() -> None:
     assert event.related == ObjectReference("Pod", "preemptor", "default", "uid-of-default-preemptor")
 
 
-def test_a_condition_that_stands_is_not_set_again() -> None:
+@pytest.mark.parametrize("generation", [pytest.param(0, id="same"), pytest.param(3, id="of-another-generation")])
+def test_a_condition_that_stands_is_not_set_again(generation: int) -> None:
     """An earlier attempt to evict the pod got that far."""
     made = victim("v")
-    told = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", MESSAGE),)
+    told = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", MESSAGE, generation),)
     stage = Stage([msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=told))])
     stage.start()
     assert [deletion.condition for deletion in stage.writer.deletions] == [None]
