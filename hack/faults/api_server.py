@@ -31,6 +31,7 @@ BUDGETS = "/apis/policy/v1/poddisruptionbudgets"
 NAMESPACES = "/api/v1/namespaces"
 
 NAMESPACE = "default"
+US = "us"
 GRACE_NOT_OVER = datetime(2026, 1, 1, tzinfo=UTC)
 
 Answer = tuple[int, bytes]
@@ -172,7 +173,7 @@ class ApiServer:
 
     # -- requests of the operator -------------------------------------------------------------------------------
 
-    def respond(self, method: str, path: str, body: bytes | None) -> Answer:
+    def respond(self, method: str, path: str, body: bytes | None, who: str = US) -> Answer:
         """Carry out one request other than a watch."""
         parts = path.split("/")
         document = _DECODE(body) if body else {}
@@ -183,7 +184,7 @@ class ApiServer:
             return self._list(path)
         if parts[-1] == "binding":
             meta = document["metadata"]
-            return self.bind(meta["name"], meta["uid"], document["target"]["name"], "us")
+            return self.bind(meta["name"], meta["uid"], document["target"]["name"], who)
         if parts[-2] == "persistentvolumes":
             return self._patch_volume(parts[-1], document)
         if parts[-2] == "persistentvolumeclaims":

@@ -12,12 +12,16 @@ from hack.faults.api_server import NODES, PODS, ApiServer
 from hack.faults.cache_comparison import cache_differences
 from hack.faults.fresh_opinion import FreshOpinion
 from hack.faults.network import Network
-from hack.faults.operator_life import OperatorLife
+from hack.faults.node_rooms import NodeRooms
+from hack.faults.operator_life import SETTLE_SECONDS, OperatorLife
 from hack.faults.operator_supervisor import OperatorSupervisor
+from hack.faults.plain_fit import requests_of
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import Placement
 
+# A look every 5 s, a few of them in vain while reads fail or the server is away.
+_LATEST_CONFIRMATION_SECONDS = SETTLE_SECONDS + 22.0
 _IN_FLIGHT = "inFlight"
 
 
@@ -40,6 +44,10 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
     if life.is_over or not life.is_scheduling:
         return
     yield from _misplaced(life, server)
+    for uid in life.ledger.unconfirmed_since(network.loop.virtual_now - _LATEST_CONFIRMATION_SECONDS):
+        placed = life.scheduler.context.cache.get(uid)
+        if placed is not None and placed.placement is not Placement.ADDED:
+            yield f"{uid} is assumed on {placed.info.node_name}, and nobody has read it"
     for path, informer in life.informers:
         if informer.sink_errors:
             yield f"the feed of {path} raised {informer.sink_errors} times"
@@ -72,9 +80,25 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
 def _waits_on(server: ApiServer, pod: Pod) -> bool:
     """Whether a pod waits on the server, too; a late pod may have been read before its watch tells."""
     now = server.pod(pod.metadata.name)
-    return (
-        now is not None and now.metadata.uid == pod.metadata.uid and not now.spec.node_name and not now.is_terminal
-    )
+    return now is not None and now.metadata.uid == pod.metadata.uid and not now.spec.node_name and not now.is_terminal
+
+
+def check_bind(server: ApiServer, rooms: NodeRooms, pod: Pod, ours: dict[str, str], since: float) -> Iterator[str]:
+    """What is wrong with a bind that the present life of the operator has just carried out.
+
+    Only what the operator itself has bound is counted: of everything else it may not know yet. The node counts as large
+    as it was at any time after ``since``, for then it was chosen.
+    """
+    name = pod.spec.node_name
+    largest = rooms.largest(name, since)
+    there = [other for other in server.pods() if ours.get(other.metadata.uid) == name and not other.is_terminal]
+    for what, index in (("milli-CPU", 0), ("MiB", 1)):
+        taken = sum(requests_of(other)[index] for other in there)
+        if requests_of(pod)[index] and taken > largest[index]:
+            names = ", ".join(other.metadata.uid for other in there)
+            yield f"{name} is overcommitted by us: {taken} of {largest[index]} {what} for {names}"
+    if len(there) > largest[2]:
+        yield f"{name} is overcommitted by us: {len(there)} pods"
 
 
 def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator[str]:
@@ -96,6 +120,8 @@ def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator
     for placed in context.cache.placed_pods():
         if placed.placement is not Placement.ADDED:
             yield f"{placed.info.uid} is assumed on {placed.info.node_name} for ever"
+    if life.queued_writes:
+        yield f"{life.queued_writes} writes are kept for ever"
     yield from _known_differs(life, server)
     fresh = FreshOpinion(supervisor, server)
     yield from cache_differences(context, fresh.context)

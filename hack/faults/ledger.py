@@ -41,6 +41,8 @@ class Surroundings:
         say: Adds a line to the trace.
         complain: Told what is wrong.
         now: The time.
+        bound: The node of every pod that anybody has bound, by UID.
+        ours: The node of each pod that the present life of the operator has bound, by UID.
         settle_seconds: After this the scheduler may have read a pod that it bound.
     """
 
@@ -50,6 +52,8 @@ class Surroundings:
     say: Callable[[str], None]
     complain: Callable[[str], None]
     now: Callable[[], float]
+    bound: dict[str, str]
+    ours: dict[str, str]
     settle_seconds: float
 
 
@@ -58,6 +62,7 @@ class ReservationLedger:
 
     Attributes:
         holds: By UID.
+        is_stopping: Whether attempts are being cut short.
         is_closed: Whether the process is gone, so that nothing counts any more.
     """
 
@@ -65,6 +70,7 @@ class ReservationLedger:
         self._around = around
         self.holds: dict[str, Hold] = {}
         self.is_closed = False
+        self.is_stopping = False
         self._pods: Informer[Pod] | None = None
         self._nodes: Informer[Node] | None = None
 
@@ -109,6 +115,10 @@ class ReservationLedger:
         if self.is_closed:
             return
         self._around.say(f"unreserve {info.uid} on {node_name}")
+        now = self._around.server.pod(info.pod.metadata.name)
+        is_there = now is not None and now.metadata.uid == info.uid and not now.is_terminal
+        if is_there and self._around.ours.get(info.uid) == node_name and not self.is_stopping:
+            self.complain(f"{info.uid} gives back {node_name}, and is bound to it")
         held = self.holds.pop(info.uid, None)
         if held is not None and held.node_name != node_name:
             self.complain(f"{info.uid} gives back {node_name}, and had {held.node_name}")
@@ -119,6 +129,8 @@ class ReservationLedger:
             return
         self._around.say(f"bound {info.uid} to {node_name}")
         held = self.holds.get(info.uid)
+        if self._around.bound.get(info.uid) != node_name:
+            self.complain(f"{info.uid} is taken for bound to {node_name}, which did not happen")
         if held is None or held.node_name != node_name:
             self.complain(f"{info.uid} is bound to {node_name}, which was not reserved for it")
         else:
@@ -127,6 +139,16 @@ class ReservationLedger:
     def open_reservations(self) -> list[str]:
         """UIDs of pods that are reserved and not bound."""
         return [uid for uid, hold in self.holds.items() if hold.bound_at is None]
+
+    def unconfirmed_since(self, before: float) -> list[str]:
+        """UIDs of pods that were bound before a time, and that no watch has shown on their node yet."""
+        found = []
+        for uid, hold in self.holds.items():
+            known = self._known(hold.pod.key)
+            is_late = hold.bound_at is not None and hold.bound_at < before
+            if is_late and known is not None and known.metadata.uid == uid and not known.spec.node_name:
+                found.append(uid)
+        return found
 
     def _judge(self, pod: Pod, node_name: str) -> None:
         assert self._nodes is not None

@@ -11,6 +11,7 @@ import random
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import cast
 
 import aiohttp
@@ -18,9 +19,9 @@ import msgspec
 from bayplan.kube.api_errors import AnswerLostError, api_error
 from bayplan.kube.connection import ApiConnection, ApiRequest, ClusterAccess, ConnectionOptions
 
-from hack.faults.api_server import Answer, ApiServer, Change, Collection
+from hack.faults.api_server import US, Answer, ApiServer, Change, Collection
 from hack.faults.fault_counts import FaultCounts
-from hack.faults.virtual_loop import LoopClock, VirtualLoop
+from hack.faults.virtual_loop import LIFE, LoopClock, VirtualLoop
 from scheduler_core.errors import ServerUnavailableError, WriteTimeoutError
 
 _AWAY = "the API server cannot be reached"
@@ -59,6 +60,7 @@ class Network:
         trace: Lines of what was carried out.
         binds: How many binds of a pod were sent and not answered, by UID.
         twice: UIDs of pods that were sent a second bind before the first was answered.
+        current_life: The life of the operator that runs; what an earlier one sent is still carried out.
         rival: Binds a pod of this name before we do.
     """
 
@@ -70,6 +72,7 @@ class Network:
         self.trace: list[str] = []
         self.binds: dict[str, int] = {}
         self.twice: list[str] = []
+        self.current_life = 0
         self.rival: Callable[[str], None] = lambda _: None
         self._rng = rng
         self._armed: dict[str, deque[str]] = {}
@@ -148,7 +151,7 @@ class Network:
             await asyncio.sleep(latency)
             return 429, 1.0, b""
         self._count_bind(request, 1)
-        self.loop.call_later(latency, self._arrive, request, how, outcome)
+        self.loop.call_later(latency, self._arrive, _Sent(request, how, LIFE.get()), outcome)
         try:
             async with asyncio.timeout_at(deadline):
                 status, body = await outcome
@@ -178,7 +181,8 @@ class Network:
             self.counts.add(counted)
         return how
 
-    def _arrive(self, request: ApiRequest, how: str, outcome: asyncio.Future[Answer]) -> None:
+    def _arrive(self, sent: _Sent, outcome: asyncio.Future[Answer]) -> None:
+        request, how = sent.request, sent.how
         name = f"{request.method} {request.path}"
         if self.is_away:
             _end(outcome, ServerUnavailableError(f"{name}: {_AWAY}"))
@@ -191,7 +195,8 @@ class Network:
         else:
             if how == "rival":
                 self.rival(request.path.split("/")[-2])
-            answer = self.server.respond(request.method, request.path, request.body)
+            who = US if sent.life == self.current_life else "a former life"
+            answer = self.server.respond(request.method, request.path, request.body, who)
             if _kind_of(request) not in ("event", "list"):
                 self.say(f"did {name} -> {answer[0]}")
             if how == "failed":
@@ -242,6 +247,15 @@ class Network:
         if version < self._delivered:
             self.counts.add("watch reordered")
         self._delivered = max(self._delivered, version)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A request on its way: what will go wrong with it, and which life of the operator sent it."""
+
+    request: ApiRequest
+    how: str
+    life: int
 
 
 class _Stream:

@@ -33,7 +33,7 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 _REQUEST_SECONDS = 10.0
 _DISPATCHER = DispatcherOptions(retry_maximum_seconds=5.0)
-SETTLE_SECONDS = 15.0
+SETTLE_SECONDS = 6.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,8 @@ class OperatorLife:
         self._context.run(LIFE.set, options.number)
         self._clock = clock = LoopClock(loop, options.seconds_per_look)
         self._connection = connection = ModelConnection(network, clock)
+        network.current_life = options.number
+        around.ours.clear()
         self.ledger = ReservationLedger(around)
         self._writer = self._context.run(self._make_writer, options.bind_limit)
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options)
@@ -136,6 +138,7 @@ class OperatorLife:
             self._run.cancel()
             await asyncio.gather(self._run, return_exceptions=True)
         self.is_scheduling = False
+        self.ledger.is_stopping = True
         await self.scheduler.stop(grace_seconds * 0.4)
         await self._writer.stop(grace_seconds * 0.4)
 

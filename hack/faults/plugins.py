@@ -170,8 +170,9 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin):
         if allow:
             waiting.allow(self.name)
         else:
+            # What is activated while it is in flight is retried when its attempt has failed.
+            self._handle.activate([pod])
             waiting.reject(self.name, "rejected by the turnstile, late")
-            self._activate_later(pod)
 
     def _activate_later(self, pod: PodInfo) -> None:
         """No event in the cluster says that the turnstile is open again, so it tells."""

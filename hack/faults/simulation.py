@@ -17,12 +17,13 @@ import random
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
-from hack.faults.api_server import ApiServer
+from hack.faults.api_server import US, ApiServer
 from hack.faults.controllers import Controllers
 from hack.faults.fault_counts import FaultCounts
-from hack.faults.invariants import check_at_rest, check_now
+from hack.faults.invariants import check_at_rest, check_bind, check_now
 from hack.faults.ledger import Surroundings
 from hack.faults.network import Network
+from hack.faults.node_rooms import NodeRooms
 from hack.faults.operator_life import SETTLE_SECONDS, OperatorLife
 from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.profiles import PROFILES
@@ -35,6 +36,7 @@ _LOOK_SECONDS = 0.25
 _REST_SECONDS = 45.0
 _LONGEST_REST_SECONDS = 600.0
 _REST_LOOK_SECONDS = 5.0
+_LONGEST_BINDING_SECONDS = 60.0
 
 
 @dataclass(slots=True)
@@ -106,6 +108,7 @@ class Simulation:
         self._counts = FaultCounts()
         self.server = ApiServer()
         self.network = Network(loop, self.server, self._counts, random.Random(f"{seed}/network"))
+        self._rooms = NodeRooms(self.server, loop.time)
         self._controllers = Controllers(loop, self.server, self._counts, seed)
         self.server.on_bound = self._on_bound
         self.server.on_event = self._on_event
@@ -116,6 +119,8 @@ class Simulation:
             self.network.say,
             self._complain,
             loop.time,
+            {},
+            {},
             SETTLE_SECONDS,
         )
         self.supervisor = OperatorSupervisor(
@@ -201,8 +206,12 @@ class Simulation:
         self._outcome.problems.append(problem)
 
     def _on_bound(self, pod: Pod, who: str) -> None:
-        if who == "us":
+        self._around.bound[pod.metadata.uid] = pod.spec.node_name
+        if who == US:
             self._outcome.bound += 1
+            self._around.ours[pod.metadata.uid] = pod.spec.node_name
+            since = self._loop.virtual_now - _LONGEST_BINDING_SECONDS
+            self._check(check_bind(self.server, self._rooms, pod, self._around.ours, since))
         self._controllers.run(pod)
 
     def _on_event(self, document: dict[str, object]) -> None:

@@ -100,7 +100,7 @@ class World:
             "swap a profile": lambda rng, _: self._supervisor.swap_profile(rng),
             "refuse a profile": lambda rng, _: self._supervisor.offer_bad_profile(rng),
             "withdraw a profile": self._withdraw_profile,
-            "stall a watch": lambda rng, _: self._network.stall(one_of(rng, _WATCHED), 20.0 * rng.random() ** 2),
+            "stall a watch": self._stall_watch,
             "drop a watch": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=False),
             "end a watch": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=True),
             "expire a watch": lambda rng, _: self._network.expire(one_of(rng, _WATCHED)),
@@ -343,6 +343,12 @@ class World:
         name = one_of(rng, PROFILES)
         if self._supervisor.withdraw_profile(name):
             self._network.loop.call_later(0.5 + 5.0 * rng.random(), self._supervisor.return_profile, name)
+
+    def _stall_watch(self, rng: random.Random, number: int) -> None:
+        """Mostly for a moment, at times for longer than a bound pod may stay unconfirmed."""
+        del number
+        seconds = 25.0 + 25.0 * rng.random() if happens(rng, 0.15) else 15.0 * rng.random() ** 2
+        self._network.stall(one_of(rng, _WATCHED), seconds)
 
     def _disturb_binds(self, rng: random.Random, number: int) -> None:
         del number

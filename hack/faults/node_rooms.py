@@ -1,0 +1,41 @@
+"""How large each node has been lately.
+
+Owns that history. Why it is needed: between a decision and its bind lie seconds, in which a node may shrink or be
+replaced by a smaller one of its name; the decision was right then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from hack.faults.api_server import NODES, ApiServer, Change
+from hack.faults.plain_fit import room_of
+
+Room = tuple[int, int, int]
+"""Milli-CPU, MiB and the number of pods."""
+
+
+class NodeRooms:
+    """Rooms by node and time."""
+
+    def __init__(self, server: ApiServer, now: Callable[[], float]) -> None:
+        self._server = server
+        self._now = now
+        self._since: dict[str, list[tuple[float, Room]]] = {}
+        server.collection(NODES).listeners.append(self._changed)
+
+    def _changed(self, change: Change) -> None:
+        del change
+        for name, node in self._server.collection(NODES).objects.items():
+            rooms = self._since.setdefault(name, [])
+            room = room_of(node)
+            if not rooms or rooms[-1][1] != room:
+                rooms.append((self._now(), room))
+
+    def largest(self, name: str, since: float) -> Room:
+        """The most that a node had of each at any moment since a time."""
+        rooms = self._since[name]
+        ends = [*(start for start, _ in rooms[1:]), float("inf")]
+        recent = [room for (_, room), end in zip(rooms, ends, strict=True) if end >= since]
+        cpu, memory, pods = (max(each) for each in zip(*recent, strict=True))
+        return cpu, memory, pods
