@@ -48,6 +48,10 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
+.PHONY: simulate-faults
+simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SEED=n for one with its trace)
+	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
+
 .PHONY: check
 check: install ## Format, lint, types, import contract, file length, CRD drift; runs no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)

@@ -49,8 +49,8 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
     for each in fresh.cache.columns.storage.volumes:
         name = each.metadata.name
         facts[f"volume {name}"] = storage.volumes.get(name)
-    for each in fresh.cache.columns.storage.claims:
-        key = each.key
+    for claim in fresh.cache.columns.storage.claims:
+        key = claim.key
         facts[f"claim {key}"] = storage.claims.get(key)
         facts[f"whether claim {key} is mounted"] = storage.use.is_claim_mounted(key)
     return facts
@@ -58,6 +58,7 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
 
 def _node_facts(columns: NodeColumns, name: str) -> Facts:
     row = columns.row_of(name)
+    node = columns.nodes[row]
     priorities = {
         priority: int(column.rows[row]) for priority, column in columns.priorities._columns.items() if column.rows[row]
     }
@@ -81,7 +82,7 @@ def _node_facts(columns: NodeColumns, name: str) -> Facts:
         "cordoned": bool(columns.unschedulable[row]),
         "taints": columns.taint_sets.keys[int(columns.taint_set_ids[row])],
         "pods": sorted(columns.pods[row]),
-        "labels": columns.nodes[row].metadata.labels if columns.nodes[row] is not None else None,
+        "labels": {} if node is None else node.metadata.labels,
         "pods by priority": priorities,
         "host ports": ports,
         "affinity terms": terms,

@@ -70,9 +70,8 @@ class FreshOpinion:
             queued = queue.find(pod.metadata.uid)
             reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
             if found.feasible and not (queued is not None and _is_left_by_the_reference(queued)):
-                yield (
-                    f"{pod.metadata.uid} fits on {', '.join(found.feasible)} and is left waiting (rejected by {reasons})"
-                )
+                where = ", ".join(found.feasible)
+                yield f"{pod.metadata.uid} fits on {where} and is left waiting (rejected by {reasons})"
             elif found.error:
                 yield f"{pod.metadata.uid} cannot be judged: {found.error}"
 

@@ -1,7 +1,6 @@
 """What must hold at every moment, and what must hold when everything has come to rest.
 
-Owns the judgement. Must not change anything. It looks into the queue's places, which are nobody else's business, because
-"exactly one place" can be said of nothing else.
+Owns the judgement. Must not change anything.
 """
 
 from __future__ import annotations

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-from msgspec.structs import replace
 from bayplan.kube.api_dispatcher import ApiDispatcher
 from bayplan.kube.binds import Binder
 from bayplan.kube.informer import Informer
+from msgspec.structs import replace
 
-import scheduler_core.cycle.binding as binding_cycle
-import scheduler_core.cycle.cluster_feed as cluster_feed
-import scheduler_core.cycle.scheduling as scheduling_cycle
+from scheduler_core.cycle import binding as binding_cycle
+from scheduler_core.cycle import cluster_feed
+from scheduler_core.cycle import scheduling as scheduling_cycle
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions

@@ -75,7 +75,7 @@ class World:
         self._acts: dict[str, Callable[[random.Random, int], None]] = {
             "create pods": self._create_pods,
             "create with a claim": self._create_with_claim,
-            "delete a pod": lambda rng, _: self._delete(rng, lambda pod: True),
+            "delete a pod": self._delete_any,
             "delete a pod in flight": self._delete_in_flight,
             "create a pod anew": self._create_anew,
             "finish pods": self._finish,
@@ -94,9 +94,9 @@ class World:
             "change a budget": self._change_budget,
             "rival binds": lambda rng, number: self._rival(rng, number, fits=True),
             "rival overcommits": lambda rng, number: self._rival(rng, number, fits=False),
-            "rival is faster": lambda rng, number: self._network.arm("bind", "rival", 1),
-            "kill the operator": lambda rng, _: self._supervisor.kill(),
-            "stop the operator": lambda rng, _: self._supervisor.stop(),
+            "rival is faster": lambda *_: self._network.arm("bind", "rival", 1),
+            "kill the operator": lambda *_: self._supervisor.kill(),
+            "stop the operator": lambda *_: self._supervisor.stop(),
             "swap a profile": lambda rng, _: self._supervisor.swap_profile(rng),
             "refuse a profile": lambda rng, _: self._supervisor.offer_bad_profile(rng),
             "withdraw a profile": self._withdraw_profile,
@@ -176,6 +176,10 @@ class World:
         self._network.say(f"delete {pod.metadata.uid}")
         self._server.end_pod(pod.metadata.name)
         return pod
+
+    def _delete_any(self, rng: random.Random, number: int) -> None:
+        del number
+        self._delete(rng, lambda pod: pod.metadata.deletion_timestamp is None)
 
     def _delete_in_flight(self, rng: random.Random, number: int) -> None:
         del number
