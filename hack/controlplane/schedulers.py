@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 import urllib.error
 import urllib.request
 from contextlib import closing
 from pathlib import Path
 
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.controlplane.processes import Process
 
 BAYPLAN, KUBE_SCHEDULER = "bayplan", "kube-scheduler"
 
+_SERVED_SECONDS = 20.0
+_POLL_SECONDS = 0.1
 _ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -47,8 +50,7 @@ def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | 
         port: Where it serves its metrics.
         profile_to: Where its own profile (cProfile) is written; None for none.
     """
-    plane.kubectl("apply", "-f", str(_ROOT / "crds"))
-    plane.kubectl("wait", "--for=condition=Established", "crd", "schedulerprofiles.bayplan.dev")
+    install_crds(plane)
     document = {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "SchedulerProfile",
@@ -61,6 +63,26 @@ def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | 
         program += ["-m", "cProfile", "-o", str(profile_to)]
     flags = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
     return plane.start_program(BAYPLAN, [*program, "-m", "bayplan", "run", *flags], lambda: _is_ready(port))
+
+
+def install_crds(plane: ControlPlane) -> None:
+    """Apply Bayplan's CRDs and wait until they are served.
+
+    Raises:
+        ControlPlaneError: They are not, after a while.
+    """
+    plane.kubectl("apply", "-f", str(_ROOT / "crds"))
+    deadline = time.monotonic() + _SERVED_SECONDS
+    while True:
+        try:
+            plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        except ControlPlaneError:
+            # kubectl gives up on an object that has no conditions yet.
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_POLL_SECONDS)
+        else:
+            return
 
 
 def _is_ready(port: int) -> bool:

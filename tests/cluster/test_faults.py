@@ -9,18 +9,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from pathlib import Path
 
 import pytest
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from tests.support.drain import PODS, Drain
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(240)]
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 UNDER_WAY = PODS // 5
 OUTAGE_SECONDS = 20.0
 MOST_LINES = 25  # of the log, for one outage of all watches, writes and kopf's own watches
@@ -30,8 +29,7 @@ MOST_LINES = 25  # of the log, for one outage of all watches, writes and kopf's 
 def plane() -> Iterator[ControlPlane]:
     """A control plane whose servers may be killed."""
     with ControlPlane(Options(audit=True)) as plane:
-        plane.kubectl("apply", "-f", str(CRDS))
-        plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
+        install_crds(plane)
         yield plane
 
 

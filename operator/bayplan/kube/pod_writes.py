@@ -19,12 +19,13 @@ import msgspec
 
 from bayplan.kube.api_errors import InvalidRequestError
 from bayplan.kube.binds import pod_path
-from bayplan.kube.connection import METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
 from scheduler_core.errors import ConflictError, NotFoundError
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
 
 _REMEMBERED = 20_000
+_POD_SCHEDULED = "PodScheduled"
 
 PodLookup = Callable[[str, str], Pod | None]
 """Namespace and name to the pod as the informer knows it; None when it does not."""
@@ -55,20 +56,31 @@ class PodWrites:
     async def patch_status(self, patch: PodStatusPatch) -> None:
         """Patch the status subresource; the UID in the body makes the server refuse another pod of that name.
 
+        A bind whose answer was lost may have happened while the pod was given up: where the answer to a patch that says
+        "not scheduled" names a node, that is taken back. After the patch it is the server that sets it right.
+
         Raises:
             ConflictError: The UID is another one.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
+        condition = patch.condition
+        denies = condition is not None and condition.type == _POD_SCHEDULED and condition.status == "False"
+        answer = await self._patch(patch, JSON if denies else METADATA_ONLY)
+        if denies and _BOUND.decode(answer).spec.node_name:
+            scheduled = PodCondition(_POD_SCHEDULED, "True")
+            await self._patch(PodStatusPatch(patch.namespace, patch.name, patch.uid, scheduled), METADATA_ONLY)
+
+    async def _patch(self, patch: PodStatusPatch, accept: str) -> bytes:
         request = ApiRequest(
             "PATCH",
             f"{pod_path(patch.namespace, patch.name)}/status",
             self.patch_body(patch),
             content_type=STRATEGIC_MERGE_PATCH,
             timeout=self._timeout,
-            accept=METADATA_ONLY,
+            accept=accept,
         )
         try:
-            await self._connection.request(request)
+            answer = await self._connection.request(request)
         except InvalidRequestError as error:
             # kube-apiserver 1.36 calls another UID an attempt to change an immutable field, not a conflict.
             if "metadata.uid" in error.reason:
@@ -78,6 +90,7 @@ class PodWrites:
             self._written[patch.uid, patch.condition.type] = patch.condition.status
             if len(self._written) > _REMEMBERED:
                 self._written.popitem(last=False)
+        return answer
 
     async def delete(self, deletion: PodDeletion) -> None:
         """Set the condition where one is given, then delete exactly this UID.
@@ -151,6 +164,17 @@ class _WithUid(msgspec.Struct, frozen=True, gc=False):
 
 
 _UIDS = msgspec.json.Decoder(_WithUid)
+
+
+class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
+    node_name: str = ""
+
+
+class _MaybeBound(msgspec.Struct, frozen=True, gc=False):
+    spec: _PodSpec = _PodSpec()
+
+
+_BOUND = msgspec.json.Decoder(_MaybeBound)
 
 
 def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:

@@ -193,3 +193,19 @@ async def test_conflict_on_our_pod_is_an_error(api: FakeApi, writes: PodWrites) 
 def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatusPatch | None) -> None:
     """The later patch wins field by field; two different conditions stay two patches."""
     assert merged(earlier, later) == both
+
+
+@pytest.mark.parametrize(
+    ("spec", "statuses"),
+    [
+        pytest.param({"nodeName": "node-1"}, ["False", "True"], id="bound meanwhile"),
+        pytest.param({}, ["False"], id="not bound"),
+    ],
+)
+async def test_a_denial_of_a_bound_pod_is_taken_back(
+    api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
+) -> None:
+    """A bind whose answer was lost may happen before the condition is written that tells of its failure."""
+    api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
+    await writes.patch_status(patch(UNSCHEDULABLE))
+    assert [seen.json["status"]["conditions"][0]["status"] for seen in api.seen] == statuses
