@@ -38,7 +38,8 @@ class FreshOpinion:
 
     def __init__(self, supervisor: OperatorSupervisor, server: ApiServer) -> None:
         self._life: OperatorLife = supervisor.life
-        clock = LoopClock(VirtualLoop())
+        loop = VirtualLoop()
+        clock = LoopClock(loop)
         fresh = make_scheduler(clock, _NoWriter(), self._life.ledger, _OPTIONS)
         self.context: CycleContext = fresh.context
         for path in SURROUNDINGS:
@@ -58,6 +59,7 @@ class FreshOpinion:
         self._waiting = [pod for pod in server.pods() if not pod.spec.node_name and not pod.is_terminal]
         fresh.context.queue.close()
         clock.is_dead = True
+        loop.close()
 
     def left_waiting(self) -> Iterator[str]:
         """Pods that wait although they fit."""

@@ -1,0 +1,25 @@
+"""Runs in which something went wrong once.
+
+Each row is a seed and the bug that it found, which has a test of its own beside. A seed is another life after a change
+of what steps are drawn or how long anything takes; the rows then cost a run each and prove little, and may go.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from hack.faults.simulation import run_seed
+
+
+@pytest.mark.parametrize(
+    "seed",
+    [
+        pytest.param(69, id="preemptor-of-a-replaced-profile-not-woken"),
+        pytest.param(95, id="preemptor-of-a-replaced-profile-not-woken-after-restart"),
+        pytest.param(204, id="nomination-of-a-gated-pod-forgotten"),
+        pytest.param(219, id="preemptor-whose-try-was-held-back-not-woken"),
+    ],
+)
+def test_it_stays_mended(seed: int) -> None:
+    """What went wrong in this run does not any more."""
+    assert run_seed(seed).problems == []
