@@ -34,6 +34,9 @@ _REMEMBERED = 20_000
 _TRIES = 5
 _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _SUFFIX = " ..."
+_HOST = socket.gethostname()
+_ONCE = frozenset({"Scheduled"})
+"""Reasons of events that never repeat, which need not be remembered: a pod is bound once."""
 _CONTROLLER = "bayplan"
 _CONTROLLER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
@@ -68,16 +71,41 @@ def _reference(reference: ObjectReference) -> dict[str, str]:
 class _Series:
     """One event and how often it was seen."""
 
-    __slots__ = ("body", "count", "last_now", "last_wall", "name", "namespace", "sent_count")
+    __slots__ = ("count", "event", "first_wall", "last_now", "last_wall", "name", "namespace", "sent_count")
 
-    def __init__(self, namespace: str, name: str, body: bytes) -> None:
-        self.namespace = namespace
+    def __init__(self, event: Event, name: str, now: float, wall: str) -> None:
+        self.event = event
+        self.namespace = event.regarding.namespace or "default"
         self.name = name
-        self.body = body
         self.count = 1
         self.sent_count = 1
-        self.last_now = 0.0
-        self.last_wall = ""
+        self.last_now = now
+        self.first_wall = self.last_wall = wall
+
+    def body(self) -> bytes:
+        """The event as it is created; made when it is sent, since thousands are remembered."""
+        event = self.event
+        # A scheduler name may be longer than the API lets a controller's be.
+        teller = event.reporting_controller
+        controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
+        body: dict[str, Any] = {
+            "apiVersion": "events.k8s.io/v1",
+            "kind": "Event",
+            "metadata": {"name": self.name, "namespace": self.namespace},
+            "eventTime": self.first_wall,
+            "type": event.type,
+            "reason": event.reason[:128],
+            "action": event.action[:128],
+            "note": cut_note(event.note),
+            "regarding": _reference(event.regarding),
+            "reportingController": controller,
+            "reportingInstance": f"{controller}-{_HOST}"[:128],
+        }
+        if event.related is not None:
+            body["related"] = _reference(event.related)
+        if self.count > 1:
+            body["series"] = self.series_field()
+        return msgspec.json.encode(body)
 
     def series_field(self) -> dict[str, Any]:
         return {"count": self.count, "lastObservedTime": self.last_wall}
@@ -117,16 +145,13 @@ class _EventWrite(Write):
 
     async def _create(self) -> None:
         series = self._series
-        body = series.body
-        if series.count > 1:
-            body = b'%b,"series":%b}' % (body[:-1], msgspec.json.encode(series.series_field()))
-            series.sent_count = series.count
+        series.sent_count = series.count
         try:
             await self._connection.request(
                 ApiRequest(
                     "POST",
                     _events_path(series.namespace),
-                    body,
+                    series.body(),
                     timeout=self._timeout,
                     accept=METADATA_ONLY,
                 )
@@ -156,7 +181,6 @@ class EventRecorder:
         self._dispatcher = dispatcher
         self._clock = clock
         self._timeout = timeout
-        self._host = socket.gethostname()
         self._recent: OrderedDict[Event, _Series] = OrderedDict()
         self._dirty: dict[Event, _Series] = {}
         self._flush: Timer | None = None
@@ -180,11 +204,11 @@ class EventRecorder:
                 self._dirty[event] = series
                 self._schedule_flush()
             return
-        series = self._new_series(event, wall)
-        series.last_now, series.last_wall = now, _micro_time(wall)
-        self._recent[event] = series
-        self._recent.move_to_end(event)
-        self._forget_old(now)
+        series = _Series(event, self._name(event.regarding.name, wall), now, _micro_time(wall))
+        if event.reason not in _ONCE:
+            self._recent[event] = series
+            self._recent.move_to_end(event)
+            self._forget_old(now)
         self._send(series, creates=True)
 
     def flush(self) -> None:
@@ -218,31 +242,6 @@ class EventRecorder:
             if len(self._recent) <= _REMEMBERED and now - series.last_now < SERIES_SECONDS:
                 return
             del self._recent[event]
-
-    def _new_series(self, event: Event, wall: datetime) -> _Series:
-        regarding = event.regarding
-        namespace = regarding.namespace or "default"
-        name = self._name(regarding.name, wall)
-        # A scheduler name may be longer than the API lets a controller's be.
-        teller = event.reporting_controller
-        controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": name, "namespace": namespace},
-            "eventTime": _micro_time(wall),
-            "type": event.type,
-            "reason": event.reason[:128],
-            "action": event.action[:128],
-            "note": cut_note(event.note),
-            "regarding": _reference(regarding),
-            "reportingController": controller,
-            "reportingInstance": f"{controller}-{self._host}"[:128],
-        }
-        if event.related is not None:
-            body["related"] = _reference(event.related)
-        # Thousands are remembered: bytes weigh a third of the dict.
-        return _Series(namespace, name, msgspec.json.encode(body))
 
     def _name(self, regarding: str, wall: datetime) -> str:
         """``<object>.<nanoseconds in hex>``, as client-go names events; unique also within one microsecond."""

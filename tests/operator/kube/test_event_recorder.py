@@ -144,6 +144,16 @@ async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder
     assert (recorder.recorded, recorder.repeated) == (12, 11)
 
 
+async def test_what_happens_once_is_not_remembered(api: FakeApi, recorder: EventRecorder) -> None:
+    """A pod is bound once: thousands of such events in memory would wait for a repetition that never comes."""
+    api.on("POST", EVENTS, Answer(201))
+    bound = Event(POD, "Normal", "Scheduled", "Binding", "Successfully assigned n/a to node-1")
+    recorder.record(bound)
+    recorder.record(bound)
+    await api.until(lambda: len(api.requests("POST")) == 2)
+    assert recorder.repeated == 0
+
+
 async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecorder, time: VirtualClock) -> None:
     """What comes again after six quiet minutes is a new event."""
     await first(api, recorder)
