@@ -49,13 +49,12 @@ class Interest:
     __slots__ = ("is_wildcard", "plugins", "registrations")
 
     def __init__(self, registrations: Mapping[str, tuple[EventRegistration, ...]], event: ClusterEvent) -> None:
-        self.is_wildcard = event.resource is Resource.WILDCARD and event.action == EVERY_EVENT.action
+        self.is_wildcard = _is_wildcard(event)
         self.registrations = tuple(
             (plugin, registration)
             for plugin, entries in registrations.items()
             for registration in entries
-            if (registration.event.resource is Resource.WILDCARD or not self.is_wildcard)
-            and registration.event.covers(event)
+            if (_is_wildcard(registration.event) if self.is_wildcard else registration.event.covers(event))
         )
         self.plugins = frozenset(plugin for plugin, _ in self.registrations)
 
@@ -90,6 +89,11 @@ class Interest:
             if not pod.pending_on:
                 break
         return verdict
+
+
+def _is_wildcard(event: ClusterEvent) -> bool:
+    """Whether it is for everyone, or asks for everything; every kind's additions, for one, are less than that."""
+    return event.resource is Resource.WILDCARD and event.action == EVERY_EVENT.action
 
 
 def _ask(plugin: str, registration: EventRegistration, pod: QueuedPod, old: object | None, new: object | None) -> Hint:

@@ -260,12 +260,14 @@ class SchedulingQueue:
     def _wake(self, pods: Sequence[QueuedPod], event: ClusterEvent, old: object | None, new: object | None) -> None:
         label = label_of(event, old, new)
         interests = {name: rules.interest(event) for name, rules in self._live.items()}
+        # A plugin's registrations in any profile count for the gates that it closes, as in the reference.
+        asked = frozenset[str]().union(*(interest.plugins for interest in interests.values()))
         for pod in pods:
             if pod.place not in _ASIDE:
                 # A gate that was asked for an earlier one has moved it.
                 continue
             interest = interests.get(pod.profile)
-            if interest is None or (pod.gated_by and pod.gated_by not in interest.plugins):
+            if interest is None or (pod.gated_by and pod.gated_by not in asked):
                 # An event that its gate did not register cannot open it, whoever else would want it.
                 continue
             verdict = interest.judge(pod, old, new)

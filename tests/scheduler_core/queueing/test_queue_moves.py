@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from scheduler_core.framework.cluster_events import (
+    EVERY_EVENT,
     NODE_ADD,
+    Action,
     ClusterEvent,
+    EventRegistration,
     Hint,
+    Resource,
 )
 from scheduler_core.model.pod import Pod
 from tests.support.builders import pod
-from tests.support.queue_world import COLUMNS, GATED, LABELLED, OTHER, WEB, World
+from tests.support.queue_world import COLUMNS, GATED, LABELLED, NAME, OTHER, WEB, World
 
 
 def test_backoff_doubles_up_to_the_longest() -> None:
@@ -174,6 +180,28 @@ def test_a_flush_leaves_a_gate_that_did_not_ask_for_everything() -> None:
     assert world.place(WEB) == "gated"
 
 
+@pytest.mark.parametrize(
+    ("asked_for", "place"),
+    [
+        pytest.param(EVERY_EVENT, "active", id="everything"),
+        pytest.param(ClusterEvent(Resource.WILDCARD, Action.ADD), "gated", id="additions-of-all-kinds"),
+    ],
+)
+def test_a_flush_asks_only_gates_that_asked_for_everything(asked_for: ClusterEvent, place: str) -> None:
+    """Time is not the coming of anything."""
+    world = World()
+    rules = world.rules[NAME]
+    world.rules[NAME] = replace(rules, registrations={"LabelGate": (EventRegistration(asked_for),)}, _by_event={})
+    world.queue.profile_changed(NAME)
+    world.add(GATED)
+    queued = world.queue.find(WEB.metadata.uid)
+    assert queued is not None
+    queued.info = COLUMNS.compile_pod(WEB)
+    world.clock.advance(301)
+    world.queue.flush()
+    assert world.place(WEB) == place
+
+
 def test_a_flush_reaches_those_in_flight() -> None:
     """It is an event for everyone."""
     world = World()
@@ -311,6 +339,28 @@ def test_an_event_that_the_gate_did_not_register_is_not_for_a_gated_pod() -> Non
     world.fail(queued, ["A"])
     assert world.place(WEB) == "gated"
     queued.info = COLUMNS.compile_pod(WEB)
+    world.queue.on_event(NODE_ADD, None, None)
+    assert world.place(WEB) == "gated"
+    world.queue.on_event(LABELLED, None, None)
+    assert world.place(WEB) == "backoff"
+    world.queue.close()
+
+
+def test_a_gate_is_asked_at_events_that_it_registered_in_another_profile() -> None:
+    """As in the reference; a plugin that rejected the pod must want the event, too."""
+    world = World()
+    world.serve("two")
+    wanting = {"A": (EventRegistration(NODE_ADD), EventRegistration(LABELLED))}
+    world.rules["two"] = replace(world.rules["two"], registrations=wanting, _by_event={})
+    world.queue.profile_changed("two")
+    waiting = pod("web", scheduler_name="two")
+    world.add(waiting)
+    queued = world.pop()
+    held = pod("web", scheduler_name="two", labels={"gated": ""})
+    world.queue.update(COLUMNS.compile_pod(held), [LABELLED], waiting)
+    world.fail(queued, ["A"])
+    assert world.place(WEB) == "gated"
+    queued.info = COLUMNS.compile_pod(waiting)
     world.queue.on_event(NODE_ADD, None, None)
     assert world.place(WEB) == "gated"
     world.queue.on_event(LABELLED, None, None)
