@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 Facts = dict[str, Any]
@@ -40,8 +41,12 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
     facts: Facts = {
         "pods that are placed": sorted(placed.info.uid for placed in cache.placed_pods()),
         "pods without their node": sorted((node, uid) for node, pods in cache._homeless.items() for uid in pods),
+        # A scheduler that starts does not take up the nomination of a pod that a gate holds back.
         "nominations": sorted(
-            (node, info.uid) for node in nominator.nodes() for info in nominator.nominated_pods(node)
+            (node, info.uid)
+            for node in nominator.nodes()
+            for info in nominator.nominated_pods(node)
+            if not _is_gated(fresh, info.uid)
         ),
         "assumed volumes": sorted(storage.volumes._assumed),
         "assumed claims": sorted(storage.claims._assumed),
@@ -54,6 +59,11 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
         facts[f"claim {key}"] = storage.claims.get(key)
         facts[f"whether claim {key} is mounted"] = storage.use.is_claim_mounted(key)
     return facts
+
+
+def _is_gated(context: CycleContext, uid: str) -> bool:
+    queued = context.queue.find(uid)
+    return queued is not None and queued.place is Place.GATED
 
 
 def _node_facts(columns: NodeColumns, name: str) -> Facts:

@@ -42,6 +42,9 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
     life = supervisor.life
     if life.is_over or not life.is_scheduling:
         return
+    if life.fault:
+        yield f"the scheduler's loop has ended: {life.fault}"
+        return
     yield from _misplaced(life, server)
     for uid in life.ledger.unconfirmed_since(network.loop.virtual_now - _LATEST_CONFIRMATION_SECONDS):
         placed = life.scheduler.context.cache.get(uid)

@@ -143,6 +143,13 @@ class OperatorLife:
         await self._writer.stop(grace_seconds * 0.4)
 
     @property
+    def fault(self) -> str:
+        """Why the scheduler's loop has ended by itself; "" if it has not."""
+        if self._run is None or not self._run.done() or self._run.cancelled():
+            return ""
+        return repr(self._run.exception())
+
+    @property
     def queued_writes(self) -> int:
         """Writes that wait or are on the wire."""
         return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pressing_binds

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.departure import tell_departure
+from scheduler_core.cycle.departure import tell_departure, tell_unused_promise
 from scheduler_core.errors import QuantityError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -78,8 +78,10 @@ class ClusterFeed:
         context = self._context
         if pod.spec.node_name:
             context.cache.add_pod(pod)
+            promised = context.queue.nominator.node_of(pod.metadata.uid)
             context.queue.remove(pod.metadata.uid)
             context.queue.on_event(ASSIGNED_POD_ADD, None, pod)
+            tell_unused_promise(context, pod, promised, pod.spec.node_name)
             return
         context.queue.add(context.cache.columns.compile_pod(pod))
 

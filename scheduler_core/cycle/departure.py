@@ -15,7 +15,26 @@ from scheduler_core.model.pod import Pod
 
 def tell_departure(context: CycleContext, pod: Pod, node_name: str, but: str = "") -> None:
     """Wake the pods that the place of ``pod`` on ``node_name`` may help, but the one of UID ``but``."""
-    if not pod.spec.node_name:
-        spec = msgspec.structs.replace(pod.spec, node_name=node_name)
-        pod = msgspec.structs.replace(pod, spec=spec)
-    context.queue.on_event(ASSIGNED_POD_DELETE, pod, None, but=but)
+    context.queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else _on(node_name, pod), None, but=but)
+
+
+def tell_unused_promise(context: CycleContext, pod: Pod, promised: str, node_name: str) -> None:
+    """A pod has got a node: one that it was promised instead is free for those that kept off it.
+
+    Those are pods of no higher priority. kube-scheduler tells nobody here, so that they wait there for something else.
+
+    Args:
+        context: The shared parts.
+        pod: The pod.
+        promised: The node that it was promised, "" for none.
+        node_name: The node that it has got.
+    """
+    if promised not in ("", node_name):
+        highest = pod.spec.priority or 0
+        context.queue.on_event(
+            ASSIGNED_POD_DELETE, _on(promised, pod), None, but=pod.metadata.uid, max_priority=highest
+        )
+
+
+def _on(node_name: str, pod: Pod) -> Pod:
+    return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))

@@ -10,6 +10,7 @@ import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
+from scheduler_core.cycle.departure import tell_unused_promise
 from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
 from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE, end_broken_point
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
@@ -123,7 +124,9 @@ def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | N
     """Assume, reserve and permit; what is held when that fails is released by the caller."""
     context.cache.assume(attempt.info, node_name)
     attempt.node_name = node_name
+    promised = context.queue.nominator.node_of(attempt.info.uid)
     context.queue.nominator.withdraw(attempt.info.uid)
+    tell_unused_promise(context, attempt.info.pod, promised, node_name)
     times = attempt.state.times
     status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
     times.point((_RESERVE, status.code, times.now()))

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.scheduling import hold
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
@@ -15,6 +17,7 @@ from scheduler_core.framework.extension_points import (
     PreFilterPlugin,
     PreFilterResult,
 )
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
@@ -135,3 +138,47 @@ def test_add_pod_that_fails_fails_the_attempt(answer: Callable[[], object], says
     assert made.condition.message == f'running AddPod on PreFilter plugin "Failing": {says}'
     assert made.context.cache.columns.pod_count.tolist() == [0]
     made.queue.close()
+
+
+KEPT_OFF = pod("kept-off", requests={"cpu": "4"}, priority=1)
+
+
+def kept_off() -> Rig:
+    """A pod that waits for a node that is promised to another, which is then promised in vain."""
+    made = rig(defaults=default_plugins())
+    made.add(node("promised"), node("cordoned", unschedulable=True))
+    promised(made, HUGE, "promised")
+    made.add(KEPT_OFF)
+    assert made.decide() is None
+    assert made.place(KEPT_OFF) == "unschedulable"
+    return made
+
+
+def test_a_promise_that_is_not_used_wakes_who_kept_off() -> None:
+    """A pod that is put on another node than it was promised leaves the promised one to the others."""
+    made = kept_off()
+    hold(made.context, begun(made, HUGE), "cordoned")
+    assert made.place(KEPT_OFF) == "backoff"
+
+
+def test_a_promise_that_is_used_wakes_nobody() -> None:
+    """The node is as full as it was expected to be."""
+    made = kept_off()
+    hold(made.context, begun(made, HUGE), "promised")
+    assert made.place(KEPT_OFF) == "unschedulable"
+
+
+def test_a_promise_to_a_pod_that_another_scheduler_binds_elsewhere() -> None:
+    """It wakes who kept off, too."""
+    made = kept_off()
+    made.add(pod("huge", requests={"cpu": "4"}, priority=5, node_name="cordoned"))
+    assert made.place(KEPT_OFF) == "backoff"
+
+
+def begun(made: Rig, wanted: Pod) -> Attempt:
+    """An attempt for a pod, whatever else waits."""
+    info = made.context.cache.columns.compile_pod(wanted)
+    instance = made.context.profiles.get("default-scheduler")
+    assert instance is not None
+    instance.begin()
+    return Attempt(QueuedPod(info, made.clock.now(), 0), info, instance, made.clock.now())
