@@ -15,6 +15,7 @@ from hack.controlplane.binaries import MissingBinary, resolve
 from hack.oracle.agreement import ASPECTS, Difference, Tally
 from hack.oracle.generation.families import FAMILIES, generate
 from hack.oracle.hint_parity import compare_hints, print_hints
+from hack.oracle.queue_parity import compare_queues, print_queues
 from hack.oracle.runs import Files, Timed, admit, ask_bayplan, ask_oracle, read_results, write_cases
 
 _SHOWN_DIFFERENCES = 5
@@ -124,6 +125,16 @@ def _run_hints(options: argparse.Namespace, oracle: Path) -> int:
     return 0 if tally.is_whole else 1
 
 
+def _run_queues(options: argparse.Namespace, oracle: Path) -> int:
+    print(f"seed {options.seed}, {options.count} lives of a scheduling queue", flush=True)
+    directory = Path(tempfile.mkdtemp(prefix="bayplan-parity-"))
+    tally = compare_queues(oracle, directory, options.seed, options.count)
+    print_queues(tally, directory)
+    if tally.is_whole:
+        directory.rmdir()
+    return 0 if tally.is_whole else 1
+
+
 def main() -> int:
     """Run it.
 
@@ -135,6 +146,9 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=2000, help="cases of each family")
     parser.add_argument("--family", choices=list(FAMILIES), action="append", help="only this one; may be repeated")
     parser.add_argument("--hints", action="store_true", help="compare queueing hints instead, of COUNT changes in all")
+    parser.add_argument(
+        "--queue", action="store_true", help="compare scheduling queues instead, over COUNT random lives"
+    )
     parser.add_argument("--bent", action="store_true", help="cross families and add rare notations and states")
     options = parser.parse_args()
     if options.seed is None:
@@ -146,6 +160,8 @@ def main() -> int:
         return 1
     if options.hints:
         return _run_hints(options, oracle)
+    if options.queue:
+        return _run_queues(options, oracle)
     families = options.family or list(FAMILIES)
     print(f"seed {options.seed}, {options.count} cases of each family{', bent' if options.bent else ''}", flush=True)
     report = Report(families)

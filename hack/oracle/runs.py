@@ -74,6 +74,11 @@ def ask_hints(oracle: Path, files: Files) -> Timed:
     return _run([str(oracle), "-hints"], files.changes, files.expected)
 
 
+def ask_queue(oracle: Path, files: Files) -> Timed:
+    """Let kube-scheduler's scheduling queue live the submitted lives."""
+    return _run([str(oracle), "-queue"], files.submitted, files.expected)
+
+
 def ask_bayplan(files: Files) -> Timed:
     """Let Bayplan decide."""
     command = [str(Path(sys.executable).parent / "bayplan"), "explain", "--cases", str(files.admitted)]

@@ -17,7 +17,7 @@ PLUGINS = ("P0", "P1", "P2", "P3")
 _GATES = ("SpecGate", "LabelGate", "OuterGate", "FaultGate")
 _COLOURS = ("red", "blue", "")
 _NODES = ("n0", "n1", "n2")
-_HINTS = ("queue", "queue", "skip", "colour", "colour", "own", "freed", "error")
+_HINTS = ("queue", "queue", "queue", "skip", "colour", "colour", "own", "freed", "error")
 _FEWEST_STEPS, _MOST_STEPS = 20, 80
 
 _HAPPENINGS = (
@@ -35,6 +35,7 @@ _HAPPENINGS = (
 _REGISTERED: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Node", ("Add",)),
     ("Node", ("Add", "UpdateNodeLabel", "UpdateNodeTaint")),
+    ("Node", ("Add", "Delete", "UpdateNodeTaint")),
     ("Node", ("All",)),
     ("Pod", ("Delete",)),
     ("Pod", ("Add", "UpdatePodLabel")),
@@ -70,14 +71,17 @@ class _Life:
         self._name = name
         self._profiles = {profile: self._profile() for profile in ("one", "two")[: dice.choice((1, 1, 2))]}
         self._pods = [f"p{number}" for number in range(dice.randint(2, 8))]
-        self._unit_ms = dice.choice((1000, 500, 125, 125, 100))
+        self._unit_ms = dice.choice((1000, 500, 125, 100, 100))
         self._has_nominations = dice.random() < 0.6
 
     def made(self) -> Json:
         dice = self._dice
-        initial = dice.choice((1000, 1000, 1000, 500, 2000, 1500, 900, 100))
+        # So that sums of tenths end on whole seconds.
+        initial = dice.choice((1000, 500, 2000, 1500) if self._unit_ms != 100 else (900, 900, 100, 1000))
         steps = [self._add(self._pods[0])]
-        steps += [self._step() for _ in range(dice.randint(_FEWEST_STEPS, _MOST_STEPS) - 1)]
+        wanted = dice.randint(_FEWEST_STEPS, _MOST_STEPS)
+        while len(steps) < wanted:
+            steps += self._scene() if dice.random() < 0.25 else [self._step()]
         return {
             "name": self._name,
             "initialBackoffMs": initial,
@@ -92,7 +96,7 @@ class _Life:
         gates = [gate for gate in _GATES if dice.random() < 0.5]
         if "OuterGate" in gates and "FaultGate" in gates:
             gates.remove(dice.choice(("OuterGate", "FaultGate")))
-        plugins: Json = {plugin: [self._registration() for _ in range(dice.randint(0, 3))] for plugin in PLUGINS}
+        plugins: Json = {plugin: [self._registration() for _ in range(dice.randint(0, 4))] for plugin in PLUGINS}
         for gate in gates:
             resource, actions = _OF_GATES[gate]
             if dice.random() < 0.8:
@@ -107,6 +111,32 @@ class _Life:
         dice = self._dice
         resource, actions = dice.choice(_REGISTERED)
         return {"resource": resource, "actions": list(actions), "hint": dice.choice(_HINTS)}
+
+    # -- scenes -------------------------------------------------------------------------------------------------
+
+    def _scene(self) -> list[Json]:
+        return self._dice.choice((self._flight, self._flight, self._waking, self._rivals))()
+
+    def _flight(self) -> list[Json]:
+        """An attempt during which things happen, and that fails."""
+        meanwhile = [self._meanwhile() for _ in range(self._dice.randint(1, 4))]
+        return [self._pop(), *meanwhile, self._fail()]
+
+    def _waking(self) -> list[Json]:
+        """A pod is rejected, and things happen that may help it, some of them as its backoff ends."""
+        return [self._pop(), self._fail(), *(self._meanwhile() for _ in range(self._dice.randint(2, 5))), self._pop()]
+
+    def _rivals(self) -> list[Json]:
+        """Several attempts under way that end in any order."""
+        number = self._dice.randint(2, 3)
+        return [*(step for _ in range(number) for step in (self._pop(), self._meanwhile())), *(self._fail(),) * number]
+
+    def _meanwhile(self) -> Json:
+        makers = (self._event, self._event, self._event, self._update, self._activate, self._moment, self._gate)
+        return self._dice.choice(makers)()
+
+    def _moment(self) -> Json:
+        return {"op": "advance", "ms": self._dice.choice((1, 999, 1000, 1001, self._unit_ms, 2 * self._unit_ms))}
 
     # -- steps --------------------------------------------------------------------------------------------------
 
@@ -205,7 +235,10 @@ class _Life:
 
     def _advance(self) -> Json:
         dice, unit = self._dice, self._unit_ms
-        ms = dice.choice((unit, unit, 2 * unit, 1000, 1000, 3000, 5 * unit, 11_000, 30_000, 61_000, 300_000))
+        if dice.random() < 0.8:
+            ms = dice.choice((unit, unit, 2 * unit, 1000, 1000, 3000, 5 * unit))
+        else:
+            ms = dice.choice((11_000, 11_000, 30_000, 31_000, 61_000, 300_000))
         return {"op": "advance", "ms": ms}
 
     def _gate(self) -> Json:

@@ -36,7 +36,7 @@ _LISTED = {
     Place.ERROR_BACKOFF: "errorBackoff",
     Place.UNSCHEDULABLE: "unschedulable",
 }
-_START_SECONDS = 3000.0
+_START_SECONDS = 1000.0
 """The clock's time at the first step: a pod that came at 0 would look as if it never had."""
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
@@ -191,8 +191,7 @@ class _World:
         if not self.queue.is_in_flight(pod.uid):
             self.queue.done(pod.uid)
             return
-        pod.pending_on = frozenset(step.pending)
-        pod.rejected_by = frozenset((*step.rejected, *step.pending))
+        pod.rejected_by, pod.pending_on = frozenset(step.rejected), frozenset(step.pending)
         self.queue.nominator.decide(pod.info, step.node)
         self.queue.failed(pod)
 
