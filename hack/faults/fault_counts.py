@@ -54,6 +54,8 @@ FAULTS: dict[str, str] = {
     "pod created anew": "a pod was deleted, and another one of its name was created at once",
     "evicted": "a victim was deleted by preemption",
     "ended slowly": "a deleted pod took seconds to end",
+    "extender slow": "a cycle was suspended for seconds, with all reports of that time kept",
+    "extender failed": "an extender did not answer",
     "volume changed under a pod": "a volume could not be bound or made as planned",
 }
 """What each kind means."""

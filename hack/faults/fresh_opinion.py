@@ -11,6 +11,7 @@ from typing import Any
 from bayplan.cluster_informers import STORAGE, SURROUNDINGS
 
 from hack.faults.api_server import NODES, ApiServer
+from hack.faults.extender import suits
 from hack.faults.operator_life import LifeOptions, OperatorLife, make_scheduler, plan_of
 from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.virtual_loop import LoopClock, VirtualLoop
@@ -48,6 +49,7 @@ class FreshOpinion:
         for path in STORAGE:
             for each in server.objects(path):
                 fresh.storage_feed.added(each)
+        self._nodes = server.collection(NODES).objects
         for node in server.objects(NODES):
             fresh.feed.node_added(node)
         self._profiles: dict[str, FrameworkInstance] = {
@@ -71,6 +73,8 @@ class FreshOpinion:
             found = examine(self.context, instance, self.context.cache.columns.compile_pod(pod))
             queued = queue.find(pod.metadata.uid)
             reasons = "nobody" if queued is None else ", ".join(sorted(queued.rejected_by)) or "nobody"
+            if instance.config.extenders:
+                found.feasible = tuple(name for name in found.feasible if suits(self._nodes.get(name)))
             if found.feasible and not (queued is not None and _is_left_by_the_reference(queued)):
                 where = ", ".join(found.feasible)
                 yield f"{pod.metadata.uid} fits on {where} and is left waiting (rejected by {reasons})"

@@ -59,7 +59,7 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
     context = life.scheduler.context
     queue, cache = context.queue, context.cache
     places = all_places(queue)
-    known = {pod.metadata.uid: pod for pod in life.informers.pods.known.values()}
+    known = {pod.metadata.uid: pod for pod in life.told.pods.values()}
     for uid, where in places.items():
         pod = known.get(uid)
         if len(where) > 1:

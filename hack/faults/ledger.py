@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from bayplan.kube.informer import Informer
-
 from hack.faults.api_server import ApiServer
 from hack.faults.fault_counts import FaultCounts
 from hack.faults.plain_fit import misfit
-from scheduler_core.model.node import Node
+from hack.faults.told import ToldFeed
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -43,7 +41,6 @@ class Surroundings:
         now: The time.
         bound: The node of every pod that anybody has bound, by UID.
         ours: The node of each pod that the present life of the operator has bound, by UID.
-        settle_seconds: After this the scheduler may have read a pod that it bound.
     """
 
     server: ApiServer
@@ -54,7 +51,6 @@ class Surroundings:
     now: Callable[[], float]
     bound: dict[str, str]
     ours: dict[str, str]
-    settle_seconds: float
 
 
 class ReservationLedger:
@@ -71,12 +67,11 @@ class ReservationLedger:
         self.holds: dict[str, Hold] = {}
         self.is_closed = False
         self.is_stopping = False
-        self._pods: Informer[Pod] | None = None
-        self._nodes: Informer[Node] | None = None
+        self._told: ToldFeed | None = None
 
-    def watch(self, pods: Informer[Pod], nodes: Informer[Node]) -> None:
+    def watch(self, told: ToldFeed) -> None:
         """Say what the scheduler is told."""
-        self._pods, self._nodes = pods, nodes
+        self._told = told
 
     def complain(self, what: str) -> None:
         """Something is wrong."""
@@ -151,8 +146,8 @@ class ReservationLedger:
         return found
 
     def _judge(self, pod: Pod, node_name: str) -> None:
-        assert self._nodes is not None
-        node = self._nodes.known.get(f"/{node_name}")
+        assert self._told is not None
+        node = self._told.nodes.get(node_name)
         if node is None:
             self.complain(f"{pod.metadata.uid} is put on {node_name}, of whose deletion the scheduler has been told")
             return
@@ -164,9 +159,9 @@ class ReservationLedger:
 
     def _on(self, node_name: str) -> Iterator[Pod]:
         """The pods that the scheduler must count on a node."""
-        assert self._pods is not None
-        for pod in self._pods.known.values():
-            if pod.spec.node_name == node_name and not pod.is_terminal and not self._may_know_better(pod):
+        assert self._told is not None
+        for pod in self._told.pods.values():
+            if pod.spec.node_name == node_name and not pod.is_terminal:
                 yield pod
         for uid, hold in list(self.holds.items()):
             known = self._known(hold.pod.key)
@@ -174,17 +169,9 @@ class ReservationLedger:
                 if hold.bound_at is not None:
                     del self.holds[uid]
                 continue
-            if hold.node_name == node_name and not self._may_know_better(hold.pod):
+            if hold.node_name == node_name:
                 yield hold.pod
 
-    def _may_know_better(self, pod: Pod) -> bool:
-        """Whether the pod is gone and the scheduler may have read that before a watch told."""
-        hold = self.holds.get(pod.metadata.uid)
-        if hold is None or hold.bound_at is None or self._around.now() - hold.bound_at < self._around.settle_seconds:
-            return False
-        now = self._around.server.pod(pod.metadata.name)
-        return now is None or now.metadata.uid != pod.metadata.uid or now.is_terminal
-
     def _known(self, key: str) -> Pod | None:
-        assert self._pods is not None
-        return self._pods.known.get(key)
+        assert self._told is not None
+        return self._told.pods.get(key)

@@ -137,7 +137,7 @@ class Network:
     async def carry(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
         """Send one request and wait for its answer; see :meth:`ApiConnection._send`."""
         what = _kind_of(request)
-        how = self._next_fault(what)
+        how = self.next_fault(what)
         name = f"{request.method} {request.path}"
         if what not in ("event", "list"):
             self.say(f"sent {name}{f' ({how})' if how else ''}")
@@ -169,7 +169,8 @@ class Network:
         if self.binds[uid] > 1:
             self.twice.append(uid)
 
-    def _next_fault(self, what: str) -> str:
+    def next_fault(self, what: str) -> str:
+        """How the next request of a kind goes wrong; "" if it does not."""
         armed = self._armed.get(what)
         if not armed:
             return ""

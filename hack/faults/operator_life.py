@@ -20,10 +20,12 @@ from bayplan.kube.informer import InformerOptions
 from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.writer import KubeWriter, WriterOptions
 
+from hack.faults.extender import ModelExtender
 from hack.faults.ledger import ReservationLedger, Surroundings
 from hack.faults.network import ModelConnection, Network
 from hack.faults.plugins import plugin_types
 from hack.faults.profiles import config_of, defaults
+from hack.faults.told import ToldFeed
 from hack.faults.virtual_loop import LIFE, LoopClock, VirtualLoop
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.framework.registry import Registry
@@ -59,7 +61,8 @@ class OperatorLife:
     Attributes:
         scheduler: The core.
         ledger: The account of its reservations.
-        informers: What it has been told.
+        told: What it has been told.
+        informers: What will tell it.
         instances: Every framework instance that was built.
         is_scheduling: Whether its first cycle may have begun.
         is_over: Whether it was killed or has stopped.
@@ -78,6 +81,10 @@ class OperatorLife:
         self._writer = self._context.run(self._make_writer, options.bind_limit)
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options)
         self.scheduler.write_storage_with(StorageWrites(connection, _REQUEST_SECONDS))
+        self.scheduler.call_extenders_with(lambda _, __: ModelExtender(network, around.counts))
+        self.told = ToldFeed(self.scheduler.context)
+        self.scheduler.feed = self.told
+        self.ledger.watch(self.told)
         self.informers = ClusterInformers(connection, self.scheduler, clock)
         for index, (_, informer) in enumerate(self.informers):
             informer.configure(
@@ -85,7 +92,6 @@ class OperatorLife:
                     backoff_maximum_seconds=3.0, slice_seconds=float("inf"), seed=options.seed * 100 + index
                 )
             )
-        self.ledger.watch(self.informers.pods, self.informers.nodes)
         self.instances: list[FrameworkInstance] = []
         self.is_scheduling = False
         self.is_over = False

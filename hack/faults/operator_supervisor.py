@@ -38,7 +38,7 @@ class OperatorSupervisor:
         self._seed = seed
         self._lives = 0
         self.is_restarting = False
-        self.profiles: dict[str, str] = dict.fromkeys(PROFILES, REVISIONS[0])
+        self.profiles: dict[str, str] = {name: one_of(self._rng, REVISIONS) for name in PROFILES}
         self.complaints: list[str] = []
         self.life = self._next_life()
 

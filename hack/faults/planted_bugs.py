@@ -275,6 +275,14 @@ def _same_name_same_pod(original: Original) -> Original:
     return updated
 
 
+def _held_for_good(original: Original) -> Original:
+    def end(self: Evictions, preemption: Any) -> None:
+        preemption.has_held = False
+        original(self, preemption)
+
+    return end
+
+
 BUGS: dict[str, Bug] = {
     "Unreserve is skipped": _skipped(scheduling_cycle, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
@@ -306,6 +314,7 @@ BUGS: dict[str, Bug] = {
     "a rejected pod goes on waiting": _skipped(WaitingPodEntry, "reject"),
     "a deleted pod goes on waiting": _skipped(WaitingPodMap, "reject"),
     "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
+    "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
     "a pod that leaves is not told of": _skipped(cluster_feed, "tell_departure"),
     "a failed bind does not tell that its place is free": _skipped(binding_cycle, "tell_departure"),
     "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),

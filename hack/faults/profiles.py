@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 
+from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugins_config import Plugin, PluginConfig, Plugins, PluginSet
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.in_tree import default_plugins
 
 PROFILES = ("default-scheduler", "batch")
-REVISIONS = ("plain", "doors", "packing", "hasty")
+REVISIONS = ("plain", "doors", "packing", "hasty", "extended")
 BAD_REVISION = "bad"
 
 _VOLUMES = PluginConfig(name="VolumeBinding", args={"bindTimeoutSeconds": 20})
@@ -44,6 +45,16 @@ def config_of(name: str, revision: str) -> ProfileConfig:
         return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES, _PACKING))
     if revision == "hasty":
         return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,), pod_max_backoff_seconds=2)
+    if revision == "extended":
+        extender = Extender(
+            url_prefix="http://extender",
+            filter_verb="filter",
+            prioritize_verb="prioritize",
+            preempt_verb="preempt",
+            weight=1,
+            node_cache_capable=True,
+        )
+        return ProfileConfig(scheduler_name=name, plugin_config=(_VOLUMES,), extenders=(extender,))
     if revision == BAD_REVISION:
         missing = Plugins(filter=PluginSet(enabled=(Plugin(name="Mislaid"),)))
         return ProfileConfig(scheduler_name=name, plugins=missing)

@@ -24,7 +24,7 @@ from hack.faults.invariants import check_at_rest, check_bind, check_now
 from hack.faults.ledger import Surroundings
 from hack.faults.network import Network
 from hack.faults.node_rooms import NodeRooms
-from hack.faults.operator_life import SETTLE_SECONDS, OperatorLife
+from hack.faults.operator_life import OperatorLife
 from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.profiles import PROFILES
 from hack.faults.steps import Step, draw_steps
@@ -121,7 +121,6 @@ class Simulation:
             loop.time,
             {},
             {},
-            SETTLE_SECONDS,
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)

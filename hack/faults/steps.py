@@ -48,6 +48,7 @@ _MIX: dict[str, int] = {
     "disturb patches": 5,
     "disturb deletions": 6,
     "disturb volumes": 7,
+    "disturb extenders": 12,
 }
 """Weights of the kinds of steps."""
 

@@ -111,6 +111,7 @@ class World:
             "disturb patches": lambda rng, _: self._network.arm("patch", one_of(rng, ("refused", "lost after")), 2),
             "disturb deletions": lambda rng, _: self._network.arm("delete", one_of(rng, ("refused", "lost after")), 1),
             "disturb volumes": self._disturb_volumes,
+            "disturb extenders": lambda rng, _: self._network.arm("extender", one_of(rng, ("slow", "refused")), 2),
         }
 
     def begin(self) -> None:
@@ -206,7 +207,8 @@ class World:
         if not pods:
             return
         pod = one_of(rng, pods)
-        how = rng.randrange(3)
+        # A pod that asks for little is not made smaller: it must not grow between a decision and its bind.
+        how = rng.randrange(3 if requests_of(pod)[0] >= 300 else 2)
         if how == 0:
             labels = {**pod.metadata.labels, "touched": str(number)}
             pod = replace(pod, metadata=replace(pod.metadata, labels=labels))
@@ -214,7 +216,7 @@ class World:
             tolerations = (*pod.spec.tolerations, Toleration(TAINT.key, "Exists"))
             pod = replace(pod, spec=replace(pod.spec, tolerations=tolerations))
         else:
-            pod = inhabitants.with_requests(pod, max(50, requests_of(pod)[0] // 3))
+            pod = inhabitants.with_requests(pod, requests_of(pod)[0] // 3)
         self._counts.add("pod changed")
         self._server.put(PODS, pod)
 

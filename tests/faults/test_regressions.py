@@ -14,10 +14,10 @@ from hack.faults.simulation import run_seed
 @pytest.mark.parametrize(
     "seed",
     [
-        pytest.param(69, id="preemptor-of-a-replaced-profile-not-woken"),
-        pytest.param(95, id="preemptor-of-a-replaced-profile-not-woken-after-restart"),
-        pytest.param(204, id="nomination-of-a-gated-pod-forgotten"),
-        pytest.param(219, id="preemptor-whose-try-was-held-back-not-woken"),
+        pytest.param(79, id="preemptor-whose-try-was-held-back-not-woken"),
+        pytest.param(362, id="pod-that-grew-between-decision-and-bind"),
+        pytest.param(552, id="pod-that-kept-off-an-unused-promise-not-woken"),
+        pytest.param(737, id="nomination-of-a-gated-pod"),
     ],
 )
 def test_it_stays_mended(seed: int) -> None:

@@ -1,0 +1,78 @@
+"""What the scheduler has been told of pods and nodes, and when it takes it in.
+
+Owns that knowledge, beside the scheduler's own. Why not the informers' knowledge: while a cycle waits for an extender,
+reports are kept, so that informers know more than the scheduler; and after a read the scheduler knows more than they.
+"""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.cluster_feed import ClusterFeed
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+
+
+class ToldFeed(ClusterFeed):
+    """The scheduler's feed, with a note of what passes.
+
+    Attributes:
+        pods: By ``namespace/name``.
+        nodes: By name.
+    """
+
+    def __init__(self, context: CycleContext) -> None:
+        super().__init__(context)
+        self._report = context.suspension.report
+        self.pods: dict[str, Pod] = {}
+        self.nodes: dict[str, Node] = {}
+
+    def pod_added(self, pod: Pod) -> None:
+        """A pod has come."""
+        self._report(self._note_pod, pod)
+        super().pod_added(pod)
+
+    def pod_updated(self, old: Pod, pod: Pod) -> None:
+        """A pod has changed."""
+        self._report(self._note_pod, pod)
+        super().pod_updated(old, pod)
+
+    def pod_deleted(self, pod: Pod) -> None:
+        """A pod is gone."""
+        self._report(self._forget_pod, pod)
+        super().pod_deleted(pod)
+
+    def node_added(self, node: Node) -> None:
+        """A node has come."""
+        self._report(self._note_node, node)
+        super().node_added(node)
+
+    def node_updated(self, old: Node, node: Node) -> None:
+        """A node has changed."""
+        self._report(self._note_node, node)
+        super().node_updated(old, node)
+
+    def node_deleted(self, node: Node) -> None:
+        """A node is gone."""
+        self._report(self._forget_node, node)
+        super().node_deleted(node)
+
+    def _note_pod(self, pod: Pod) -> None:
+        known = self.pods.get(pod.key)
+        is_stale = (
+            known is not None
+            and known.metadata.uid == pod.metadata.uid
+            and int(known.metadata.resource_version) > int(pod.metadata.resource_version)
+        )
+        if not is_stale:
+            self.pods[pod.key] = pod
+
+    def _forget_pod(self, pod: Pod) -> None:
+        known = self.pods.get(pod.key)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            del self.pods[pod.key]
+
+    def _note_node(self, node: Node) -> None:
+        self.nodes[node.metadata.name] = node
+
+    def _forget_node(self, node: Node) -> None:
+        self.nodes.pop(node.metadata.name, None)
