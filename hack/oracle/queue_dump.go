@@ -20,6 +20,11 @@ type LifeResult struct {
 	Dumps []LifeDump `json:"dumps"`
 	// Incoming counts the pods that came to a queue, by "event queue".
 	Incoming map[string]int `json:"incoming"`
+	// UnschedulableBy counts at the end the waiting pods that a plugin
+	// rejected, by "plugin profile". The reference goes on counting a pod
+	// that is deleted while it is active or backs off; lives in which that
+	// happened have no such count.
+	UnschedulableBy map[string]int `json:"unschedulableBy,omitempty"`
 }
 
 // LifeDump is the queue after a step. Pods go by their UIDs.
@@ -158,23 +163,35 @@ func history(pInfo *framework.QueuedPodInfo) LifeOf {
 
 func since(t time.Time) int64 { return t.Sub(lifeStart).Milliseconds() }
 
-func incomingPods() (map[string]int, error) {
+// count reads the metrics that are kept of queues.
+func (l *life) count(res *LifeResult) error {
 	families, err := legacyregistry.DefaultGatherer.Gather()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	counts := map[string]int{}
+	into := map[string]map[string]int{"scheduler_queue_incoming_pods_total": {}, "scheduler_unschedulable_pods": {}}
 	for _, family := range families {
-		if family.GetName() != "scheduler_queue_incoming_pods_total" {
+		counts, ok := into[family.GetName()]
+		if !ok {
 			continue
 		}
 		for _, m := range family.GetMetric() {
-			words := map[string]string{}
+			// Sorted by name: event before queue, plugin before profile.
+			var words []string
 			for _, pair := range m.GetLabel() {
-				words[pair.GetName()] = pair.GetValue()
+				words = append(words, pair.GetValue())
 			}
-			counts[strings.Join([]string{words["event"], words["queue"]}, " ")] = int(m.GetCounter().GetValue())
+			if n := int(m.GetCounter().GetValue() + m.GetGauge().GetValue()); n != 0 {
+				counts[strings.Join(words, " ")] = n
+			}
+			if m.GetGauge() != nil {
+				metrics.UnschedulableReason(words[0], words[1]).Set(0) // for the next life
+			}
 		}
 	}
-	return counts, nil
+	res.Incoming = into["scheduler_queue_incoming_pods_total"]
+	if !l.overcounts {
+		res.UnschedulableBy = into["scheduler_unschedulable_pods"]
+	}
+	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 	_ "unsafe" // for go:linkname
@@ -77,13 +78,15 @@ type life struct {
 	settled  map[string]bool // attempts that were told Done before they ended
 	closed   map[string]bool // pods that OuterGate holds
 	profiles map[string]LifeProfile
+
+	overcounts bool // a pod was deleted of which scheduler_unschedulable_pods was not told
 }
 
 var (
 	lifeInformers = sync.OnceValue(func() informers.SharedInformerFactory {
 		return informers.NewSharedInformerFactory(fake.NewClientset(), 0)
 	})
-	// The counter of incoming pods is the process's.
+	// The metrics are the process's.
 	lifeLock sync.Mutex
 )
 
@@ -134,8 +137,8 @@ func newLife(ctx context.Context, given *QueueLife) *life {
 func live(given *QueueLife) (*LifeResult, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
-	metrics.SchedulerQueueIncomingPods.Reset()
 	l := newLife(ctx, given)
+	metrics.SchedulerQueueIncomingPods.Reset()
 	defer l.queue.Close()
 	res := &LifeResult{Name: given.Name, Dumps: []LifeDump{}}
 	for n, step := range given.Steps {
@@ -145,9 +148,7 @@ func live(given *QueueLife) (*LifeResult, error) {
 		}
 		res.Dumps = append(res.Dumps, l.dump(popped))
 	}
-	var err error
-	res.Incoming, err = incomingPods()
-	return res, err
+	return res, l.count(res)
 }
 
 // take does one step. Where the scheduler's event handlers or its failure
@@ -245,6 +246,9 @@ func (l *life) remove(name string) {
 	if pod, ok := l.world[name]; ok {
 		delete(l.world, name)
 		delete(l.told, name)
+		if pInfo, ok := l.queue.GetPod(pod.Name, pod.Namespace); ok && len(rejectors(pInfo)) > 0 {
+			l.overcounts = l.overcounts || !slices.Contains(l.queue.UnschedulablePods(), pInfo.Pod)
+		}
 		l.queue.Delete(pod)
 	}
 }

@@ -1,8 +1,8 @@
 """Scheduling queues laid side by side: random lives lived by kube-scheduler's queue and by Bayplan's.
 
 Owns the comparison and its report. Compared is all that a queue holds after every step, and at the end how many pods
-came to which place by which event. Nothing is normalised here: :mod:`bayplan.conformance.queue_lives` says what is, and
-where.
+came to which place by which event, and who rejected those that wait. Nothing is normalised here:
+:mod:`bayplan.conformance.queue_lives` says what is, and where.
 """
 
 from __future__ import annotations
@@ -90,10 +90,14 @@ def first_difference(
         wanted, found = expected["dumps"][number], actual["dumps"][number]
         if wanted != found:
             return QueueDifference(life["name"], (number, step), *_differing(wanted, found))
-    wanted, found = expected["incoming"], actual["incoming"]
+    wanted, found = _counts(expected), _counts(actual)
     if wanted != found:
         return QueueDifference(life["name"], None, *_differing(wanted, found))
     return None
+
+
+def _counts(result: Mapping[str, Any]) -> dict[str, int]:
+    return {**result["incoming"], **result.get("unschedulableBy", {})}
 
 
 def _differing(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -11,6 +11,8 @@ Where the two cannot say the same by nature, this is settled here or in ``hack/o
 - the end of a backoff is the tick that lets the pod go (the reference keeps the start of that second);
 - only waiting pods have rejectors (the reference keeps those of the last attempt until the next fails, this queue
   forgets them when the next begins);
+- a life in which a pod is deleted while it is active or backs off has no count of pods by plugin at its end (the
+  reference goes on counting that pod);
 - a promise of no node is none (the reference's nominator keeps it under "").
 """
 
@@ -39,6 +41,7 @@ _LISTED = {
 _START_SECONDS = 1000.0
 """The clock's time at the first step: a pod that came at 0 would look as if it never had."""
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
+_OVERCOUNTED = (Place.ACTIVE, *_BACKING_OFF)
 
 
 def answer_lives(lines: Iterable[bytes]) -> Iterator[dict[str, Any]]:
@@ -58,7 +61,8 @@ def replay(life: QueueLife) -> dict[str, Any]:
         life: What the queue is told.
 
     Returns:
-        Its name, a dump after each step, and how many pods came to a queue by event and queue.
+        Its name, a dump after each step, how many pods came to a queue by event and queue, and how many wait at the
+        end by plugin and profile.
 
     Raises:
         ConfigError: A step is of an unknown kind.
@@ -67,7 +71,10 @@ def replay(life: QueueLife) -> dict[str, Any]:
     dumps = [world.take(step) for step in life.steps]
     incoming = {f"{event} {queue}": count for (event, queue), count in world.queue.incoming.items()}
     world.queue.close()
-    return {"name": life.name, "dumps": dumps, "incoming": incoming}
+    result: dict[str, Any] = {"name": life.name, "dumps": dumps, "incoming": incoming}
+    if unschedulable_by := world.unschedulable_by():
+        result["unschedulableBy"] = unschedulable_by
+    return result
 
 
 class _World:
@@ -94,6 +101,7 @@ class _World:
         self._flying: list[QueuedPod] = []
         self._settled: set[str] = set()
         self._popped = ""
+        self._is_overcounted = False
         self._ops: dict[str, Callable[[Step], None]] = {
             "add": self._come,
             "appear": self._come,
@@ -123,6 +131,11 @@ class _World:
         self._popped = ""
         self._ops[step.op](step)
         return self._dump()
+
+    def unschedulable_by(self) -> dict[str, int]:
+        """How many waiting pods a plugin rejected, by plugin and profile; empty if the reference counts too many."""
+        counts = {} if self._is_overcounted else self.queue.unschedulable_by
+        return {f"{plugin} {profile}": count for (plugin, profile), count in counts.items() if count}
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
@@ -156,6 +169,9 @@ class _World:
         pod = self._pods.pop(name, None)
         if pod is not None:
             del self._told[name]
+            removed = self.queue.find(pod.metadata.uid)
+            if removed is not None and removed.rejected_by and removed.place in _OVERCOUNTED:
+                self._is_overcounted = True
             self.queue.remove(pod.metadata.uid)
 
     def _recreate(self, step: Step) -> None:
