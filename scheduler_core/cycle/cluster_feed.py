@@ -109,8 +109,9 @@ class ClusterFeed:
         if is_assumed and pod.metadata.deletion_timestamp is not None and old.metadata.deletion_timestamp is None:
             self._assumed_pod_ends(pod)
         info = context.cache.columns.compile_pod(pod)
-        events = _pod_events(old, pod)
-        if not events and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
+        # Nothing about a pod that has its node can help it, whatever becomes of it later.
+        events = [] if is_assumed else _pod_events(old, pod)
+        if not (events or is_assumed) and (old.spec != pod.spec or annotations_of(old) != annotations_of(pod)):
             events = [UNSCHEDULED_POD_UPDATE]
         context.queue.update(info, events, old)
         if not is_assumed and old.status.nominated_node_name != pod.status.nominated_node_name:

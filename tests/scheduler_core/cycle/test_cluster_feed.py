@@ -370,3 +370,18 @@ async def test_an_assumed_pod_that_is_deleted_frees_its_node_for_others() -> Non
     gone = listener.objects[0][0]
     assert isinstance(gone, Pod)
     assert gone.spec.node_name == "n0"
+
+
+async def test_a_change_of_an_assumed_pod_is_no_event() -> None:
+    """It has its node already; whoever turns it away later has seen it as it was, and nothing is recorded for that."""
+    listener = Listener()
+    made = rig([recorder("Rec", Journal(registrations={"Rec": listener.registrations()}))])
+    made.add(node("n0"), pod("web"))
+    attempt = made.decide()
+    assert attempt is not None
+    made.scheduler.feed.pod_updated(pod("web"), pod("web", labels={"a": "b"}))
+    assert listener.heard == []
+    assert made.queue.in_flight_events() == {"PodPopped": 1}
+    queued = made.queue.find(attempt.info.uid)
+    assert queued is not None
+    assert queued.info.pod.metadata.labels == {"a": "b"}
