@@ -19,8 +19,8 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import Placement
 
-# A look every 5 s, a few of them in vain while reads fail or the server is away.
-_LATEST_CONFIRMATION_SECONDS = SETTLE_SECONDS + 22.0
+# The scheduler looks every 5 s, and a look takes a while where the processor is slow.
+_LOOK_SECONDS = 10.0
 _IN_FLIGHT = "inFlight"
 
 
@@ -45,14 +45,20 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
     if life.fault:
         yield f"the scheduler's loop has ended: {life.fault}"
         return
-    yield from _misplaced(life, server)
-    for uid in life.ledger.unconfirmed_since(network.loop.virtual_now - _LATEST_CONFIRMATION_SECONDS):
-        placed = life.scheduler.context.cache.get(uid)
-        if placed is not None and placed.placement is not Placement.ADDED:
-            yield f"{uid} is assumed on {placed.info.node_name}, and nobody has read it"
     for path, informer in life.informers:
         if informer.sink_errors:
             yield f"the feed of {path} raised {informer.sink_errors} times"
+    yield from _misplaced(life, server)
+    if network.loop.virtual_now - network.reads_failed_until > _LOOK_SECONDS:
+        yield from _unsettled(life, network.loop.virtual_now - SETTLE_SECONDS - _LOOK_SECONDS)
+
+
+def _unsettled(life: OperatorLife, before: float) -> Iterator[str]:
+    """Pods that were bound long ago, that no watch has confirmed, and that were not read either."""
+    for uid in life.ledger.unconfirmed_since(before):
+        placed = life.scheduler.context.cache.get(uid)
+        if placed is not None and placed.placement is not Placement.ADDED:
+            yield f"{uid} is assumed on {placed.info.node_name}, and nobody has read it"
 
 
 def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:

@@ -57,6 +57,7 @@ class Network:
 
     Attributes:
         away_until: Nothing is answered before this time.
+        reads_failed_until: When a pod could last not be read.
         trace: Lines of what was carried out.
         binds: How many binds of a pod were sent and not answered, by UID.
         twice: UIDs of pods that were sent a second bind before the first was answered.
@@ -69,6 +70,7 @@ class Network:
         self.server = server
         self.counts = counts
         self.away_until = 0.0
+        self.reads_failed_until = 0.0
         self.trace: list[str] = []
         self.binds: dict[str, int] = {}
         self.twice: list[str] = []
@@ -112,7 +114,7 @@ class Network:
 
     def go_away(self, seconds: float) -> None:
         """Answer nothing for a while, watches included."""
-        self.away_until = self.loop.virtual_now + seconds
+        self.away_until = self.reads_failed_until = self.loop.virtual_now + seconds
         self.counts.add("server away")
         for path in list(self._streams):
             for stream in list(self._streams[path]):
@@ -175,6 +177,8 @@ class Network:
         if not armed:
             return ""
         how = armed.popleft()
+        if what == "read":
+            self.reads_failed_until = self.loop.virtual_now
         if how == "throttled":
             self.counts.add("throttled")
         counted = _COUNTED.get((what, how))
