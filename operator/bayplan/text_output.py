@@ -1,17 +1,23 @@
-"""Documents on a terminal, in a pipe, as JSON and as YAML.
+"""Documents that the operator answers with, and how commands print them: for people, as JSON and as YAML.
 
-Owns how wide and how coloured text is, and what a table looks like. It must not know what is shown.
+Owns how wide and how coloured text is, what a table looks like, and what is said of an answer that cannot be read. It
+must not know what is shown.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 import msgspec
 import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from scheduler_core.errors import ServerUnavailableError
+
+T = TypeVar("T")
 
 _PIPED_WIDTH = 4096
 """Characters to a line where nobody looks: a file or grep wants one row on one line."""
@@ -32,14 +38,39 @@ def text_of(sections: Iterable[RenderableType]) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def indented_json(document: bytes) -> str:
-    """Give a JSON document as people read it."""
-    return msgspec.json.format(document, indent=2).decode()
+def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
+    """Give what prints a document, by what ``-o`` calls it; YAML ends its last line by itself.
+
+    Args:
+        as_text: Prints it for people.
+    """
+    return {"table": as_text, "json": _as_json, "yaml": _as_yaml}
 
 
-def yaml_of(document: bytes) -> str:
-    """Give a JSON document as YAML; it ends its last line by itself."""
-    return yaml.safe_dump(msgspec.json.decode(document), sort_keys=False, width=_PIPED_WIDTH)
+def _as_json(document: Any) -> str:
+    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+
+
+def _as_yaml(document: Any) -> str:
+    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=_PIPED_WIDTH)
+
+
+def read_answer(answer: bytes, kind: type[T], what: str) -> T:
+    """Read a document that the operator answered with.
+
+    Args:
+        answer: Its JSON.
+        kind: The document's type.
+        what: What it should be, with its article.
+
+    Raises:
+        ServerUnavailableError: It is something else.
+    """
+    try:
+        return msgspec.json.decode(answer, type=kind)
+    except msgspec.DecodeError as error:
+        message = f"the answer is not {what} ({error}); is --server a Bayplan of this version?"
+        raise ServerUnavailableError(message) from error
 
 
 def plain_table(*headings: str) -> Table:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from bayplan.cli.operator_requests import DEFAULT_SERVER, ask_operator
+from bayplan.introspection import cache_report
 from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.serving.debug import CACHE_PATH, STATUS_PATH
 
@@ -29,10 +30,8 @@ def status(context: click.Context, *, server: str, is_all: bool, limit: int, out
     With --check-cache the exit code is 1 when something differs.
     """
     if check_cache:
-        from bayplan.introspection.cache_report import cache_report_text, read_cache_report  # noqa: PLC0415 - one option
-
-        report = read_cache_report(ask_operator(server, CACHE_PATH, {}))
-        click.echo(cache_report_text(report, output), nl=output != "yaml")
+        report = cache_report.read_cache_report(ask_operator(server, CACHE_PATH, {}))
+        click.echo(cache_report.RENDERERS[output](report), nl=output != "yaml")
         if report.differences:
             context.exit(EXIT_DIFFERENT)
         return

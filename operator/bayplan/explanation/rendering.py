@@ -1,21 +1,19 @@
-"""An explanation as text for people, as JSON and as YAML.
+"""An explanation as text for people.
 
 Owns the layout, and units as people write them. It must not know where the explanation came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bayplan.explanation.model import Explanation, Lack, NodeLacks, Preemption, Verdict
-from bayplan.text_output import indented_json, plain_table, text_of, yaml_of
+from bayplan.text_output import plain_table, read_answer, renderers, text_of
 from scheduler_core.cycle.candidate_events import amount_text
-from scheduler_core.errors import ServerUnavailableError
 from scheduler_core.framework.cluster_events import NODE_ADD
 
 _STYLES = {
@@ -29,32 +27,13 @@ _STYLES = {
 }
 
 
-def as_bytes(explanation: Explanation) -> bytes:
-    """Give an explanation as compact JSON, as the operator's endpoint answers."""
-    return msgspec.json.encode(explanation)
-
-
 def read_explanation(answer: bytes) -> Explanation:
-    """Read what :func:`as_bytes` wrote.
+    """Read what the operator's endpoint answered.
 
     Raises:
         ServerUnavailableError: It is something else.
     """
-    try:
-        return msgspec.json.decode(answer, type=Explanation)
-    except msgspec.DecodeError as error:
-        message = f"the answer is no explanation ({error}); is --server a Bayplan of this version?"
-        raise ServerUnavailableError(message) from error
-
-
-def as_json(explanation: Explanation) -> str:
-    """Give an explanation as indented JSON."""
-    return indented_json(as_bytes(explanation))
-
-
-def as_yaml(explanation: Explanation) -> str:
-    """Give an explanation as YAML."""
-    return yaml_of(as_bytes(explanation))
+    return read_answer(answer, Explanation, "an explanation")
 
 
 def as_text(explanation: Explanation) -> str:
@@ -66,8 +45,7 @@ def as_text(explanation: Explanation) -> str:
     return text_of(_sections(explanation))
 
 
-RENDERERS: Mapping[str, Callable[[Explanation], str]] = {"table": as_text, "json": as_json, "yaml": as_yaml}
-"""By what ``-o`` calls them; YAML ends its last line by itself."""
+RENDERERS = renderers(as_text)
 
 
 def _sections(told: Explanation) -> Iterator[RenderableType]:

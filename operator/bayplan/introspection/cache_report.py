@@ -9,8 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bayplan.text_output import indented_json, yaml_of
-from scheduler_core.errors import ServerUnavailableError
+from bayplan.text_output import read_answer, renderers
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 
@@ -31,19 +30,15 @@ def read_cache_report(answer: bytes) -> CacheReport:
     Raises:
         ServerUnavailableError: It is something else.
     """
-    try:
-        return msgspec.json.decode(answer, type=CacheReport)
-    except msgspec.DecodeError as error:
-        message = f"the answer is no cache report ({error}); is --server a Bayplan of this version?"
-        raise ServerUnavailableError(message) from error
+    return read_answer(answer, CacheReport, "a cache report")
 
 
-def cache_report_text(report: CacheReport, output: str) -> str:
-    """Print it as ``table``, ``json`` or ``yaml``; YAML ends its last line by itself."""
-    if output != "table":
-        document = msgspec.json.encode(report)
-        return indented_json(document) if output == "json" else yaml_of(document)
+def as_text(report: CacheReport) -> str:
+    """Print it for people."""
     if not report.differences:
         return "Cache and queue agree with the API server."
     count = len(report.differences)
     return "\n".join((f"{count} difference{'s' if count > 1 else ''}:", *report.differences))
+
+
+RENDERERS = renderers(as_text)

@@ -1,48 +1,27 @@
-"""The operator's status as text for people, as JSON and as YAML.
+"""The operator's status as text for people.
 
 Owns the layout. It must not know where the status came from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 
-import msgspec
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
-from bayplan.text_output import indented_json, plain_table, text_of, yaml_of
-from scheduler_core.errors import ServerUnavailableError
-
-
-def as_bytes(status: Status) -> bytes:
-    """Give a status as compact JSON, as the operator's endpoint answers."""
-    return msgspec.json.encode(status)
+from bayplan.text_output import plain_table, read_answer, renderers, text_of
 
 
 def read_status(answer: bytes) -> Status:
-    """Read what :func:`as_bytes` wrote.
+    """Read what the operator's endpoint answered.
 
     Raises:
         ServerUnavailableError: It is something else.
     """
-    try:
-        return msgspec.json.decode(answer, type=Status)
-    except msgspec.DecodeError as error:
-        message = f"the answer is no status ({error}); is --server a Bayplan of this version?"
-        raise ServerUnavailableError(message) from error
-
-
-def as_json(status: Status) -> str:
-    """Give a status as indented JSON."""
-    return indented_json(as_bytes(status))
-
-
-def as_yaml(status: Status) -> str:
-    """Give a status as YAML."""
-    return yaml_of(as_bytes(status))
+    return read_answer(answer, Status, "a status")
 
 
 def as_text(status: Status) -> str:
@@ -54,8 +33,7 @@ def as_text(status: Status) -> str:
     return text_of(_sections(status))
 
 
-RENDERERS: Mapping[str, Callable[[Status], str]] = {"table": as_text, "json": as_json, "yaml": as_yaml}
-"""By what ``-o`` calls them; YAML ends its last line by itself."""
+RENDERERS = renderers(as_text)
 
 
 def _sections(status: Status) -> Iterator[RenderableType]:

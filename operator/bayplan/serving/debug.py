@@ -23,7 +23,6 @@ from bayplan.introspection.running_code import (
 )
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
-from bayplan.introspection.status_rendering import as_bytes
 from bayplan.serving.local_callers import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.snapshot.cache_comparison import CacheDifference
@@ -89,7 +88,7 @@ class DebugEndpoints:
         text = request.query.get("limit", str(DEFAULT_LIMIT))
         if not text.isdigit():
             return refusal(400, f"limit must be a number of pods, 0 for all, not {text!r}")
-        return web.Response(body=as_bytes(self._sources.status(int(text))), content_type="application/json")
+        return web.Response(body=msgspec.json.encode(self._sources.status(int(text))), content_type="application/json")
 
     async def _cache(self, _: web.Request) -> web.Response:
         try:

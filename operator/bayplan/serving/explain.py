@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import msgspec
 from aiohttp import web
 
 from bayplan.explanation.model import Explanation
-from bayplan.explanation.rendering import as_bytes
 from bayplan.serving.local_callers import for_this_host, refusal
 from bayplan.serving.readiness import Readiness
 from scheduler_core.errors import SchedulerCoreError
@@ -60,4 +60,4 @@ class ExplainEndpoint:
             return refusal(422, f"pod {namespace}/{name} cannot be explained: {error}")
         if explanation is None:
             return refusal(404, f"there is no pod {namespace}/{name}; correct namespace or name")
-        return web.Response(body=as_bytes(explanation), content_type="application/json")
+        return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import msgspec
 import pytest
 import yaml
 from bayplan.explanation.model import (
@@ -21,7 +22,7 @@ from bayplan.explanation.model import (
     Verdict,
     Victim,
 )
-from bayplan.explanation.rendering import as_bytes, as_json, as_text, as_yaml, lack_text, read_explanation
+from bayplan.explanation.rendering import RENDERERS, as_text, lack_text, read_explanation
 
 from scheduler_core.cycle.candidate_events import amount_text
 from scheduler_core.errors import ServerUnavailableError
@@ -112,9 +113,9 @@ def test_a_pod_that_fits() -> None:
 @pytest.mark.parametrize("told", [pytest.param(NOWHERE, id="nowhere"), pytest.param(SOMEWHERE, id="somewhere")])
 def test_json_and_yaml_say_the_same(told: Explanation) -> None:
     """One document, in two spellings; the endpoint's answer comes out as it went in."""
-    document = json.loads(as_json(told))
-    assert document == yaml.safe_load(as_yaml(told)) == json.loads(as_bytes(told))
-    assert read_explanation(as_bytes(told)) == told
+    document = json.loads(RENDERERS["json"](told))
+    assert document == yaml.safe_load(RENDERERS["yaml"](told)) == json.loads(msgspec.json.encode(told))
+    assert read_explanation(msgspec.json.encode(told)) == told
     assert document["schedulerName"] == "pack"
 
 

@@ -6,12 +6,13 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 
+import msgspec
 import pytest
 import yaml
 from bayplan.introspection.cache_debugger import dump
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
-from bayplan.introspection.status_rendering import RENDERERS, as_bytes, read_status
+from bayplan.introspection.status_rendering import RENDERERS, read_status
 from bayplan.serving.readiness import Readiness
 
 from scheduler_core.cycle.binding import bind
@@ -120,7 +121,7 @@ async def test_json_and_yaml_are_the_document(world: Rig) -> None:
     told = status_of(world)
     document = json.loads(RENDERERS["json"](told))
     assert document == yaml.safe_load(RENDERERS["yaml"](told))
-    assert read_status(as_bytes(told)) == told
+    assert read_status(msgspec.json.encode(told)) == told
     assert document["places"]["active"] == 2
 
 
