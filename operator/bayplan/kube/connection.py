@@ -295,6 +295,10 @@ class ApiConnection:
                 # Compression costs more processor time on both sides than a cluster's network gains.
                 headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
             )
+            if lane is Lane.WRITES:
+                # aiohttp silently repeats a DELETE whose connection breaks. Its answer would be that of the second one,
+                # 404, and who asked would not know that it was the first that deleted. There is no public switch.
+                session._retry_connection = False  # noqa: SLF001
         return session
 
     async def _renew(self, *, force: bool = False) -> None:

@@ -6,6 +6,9 @@ Why a patch may leave ``lastTransitionTime`` out: the field says when the status
 (``podutil.UpdatePodCondition``). A strategic merge keeps what a patch does not name, so the time is sent only when the
 condition is new or its status differs from what the informer, or else this writer, last knew; nothing has to be read
 for it, and a restart does not move it.
+
+Why a conflict is read after: it means another pod of the name, or, rarely, that writers met on ours. The first ends the
+write, the second is worth another try; client-go's patches and kube-scheduler's deletions are given up on both.
 """
 
 from __future__ import annotations
@@ -17,10 +20,10 @@ from typing import Any
 
 import msgspec
 
-from bayplan.kube.api_errors import InvalidRequestError
+from bayplan.kube.api_errors import InvalidRequestError, ServerFailedError
 from bayplan.kube.binds import pod_path
 from bayplan.kube.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
-from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
 
@@ -52,6 +55,7 @@ class PodWrites:
         self._lookup = lookup
         self._timeout = timeout
         self._written: OrderedDict[tuple[str, str], str] = OrderedDict()
+        self._unanswered: OrderedDict[str, None] = OrderedDict()
 
     async def patch_status(self, patch: PodStatusPatch) -> None:
         """Patch the status subresource; the UID in the body makes the server refuse another pod of that name.
@@ -61,6 +65,7 @@ class PodWrites:
 
         Raises:
             ConflictError: The UID is another one.
+            ServerUnavailableError: Others wrote to the pod at the same time, among the reasons that pass.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         condition = patch.condition
@@ -86,6 +91,9 @@ class PodWrites:
             if "metadata.uid" in error.reason:
                 raise ConflictError(f"Pod {patch.namespace}/{patch.name} with UID {patch.uid} is gone.") from error
             raise
+        except ConflictError as error:
+            await self._raise_if_ours(error, pod_path(patch.namespace, patch.name), patch.uid)
+            raise
         if patch.condition is not None:
             self._written[patch.uid, patch.condition.type] = patch.condition.status
             if len(self._written) > _REMEMBERED:
@@ -95,25 +103,50 @@ class PodWrites:
     async def delete(self, deletion: PodDeletion) -> None:
         """Set the condition where one is given, then delete exactly this UID.
 
+        A pod that is gone after a deletion of ours was not answered was deleted by us.
+
         Raises:
             NotFoundError: The pod, or this UID of it, was gone before.
+            ServerUnavailableError: Others wrote to the pod at the same time, among the reasons that pass.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = pod_path(deletion.namespace, deletion.name)
-        options = msgspec.json.encode(
-            {"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": deletion.uid}}
-        )
         try:
             if deletion.condition is not None:
                 await self.patch_status(
                     PodStatusPatch(deletion.namespace, deletion.name, deletion.uid, deletion.condition)
                 )
-            await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
-        except ConflictError as error:
-            if await self._uid_now(path) == deletion.uid:
+            await self._delete(path, deletion.uid)
+        except NotFoundError:
+            if deletion.uid not in self._unanswered:
                 raise
-            where = f"{deletion.namespace}/{deletion.name}"
-            raise NotFoundError(f"Pod {where} with UID {deletion.uid} is gone; nothing is left to delete.") from error
+        except ConflictError as error:
+            await self._raise_if_ours(error, path, deletion.uid)
+            if deletion.uid not in self._unanswered:
+                where = f"{deletion.namespace}/{deletion.name}"
+                message = f"Pod {where} with UID {deletion.uid} is gone; nothing is left to delete."
+                raise NotFoundError(message) from error
+        self._unanswered.pop(deletion.uid, None)
+
+    async def _delete(self, path: str, uid: str) -> None:
+        options = msgspec.json.encode({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": uid}})
+        try:
+            await self._connection.request(ApiRequest("DELETE", path, options, timeout=self._timeout))
+        except (WriteTimeoutError, ServerFailedError):
+            self._unanswered[uid] = None
+            if len(self._unanswered) > _REMEMBERED:
+                self._unanswered.popitem(last=False)
+            raise
+
+    async def _raise_if_ours(self, conflict: ConflictError, path: str, uid: str) -> None:
+        """Let a conflict on the very pod that is meant be tried again.
+
+        Raises:
+            ServerUnavailableError: It was on that pod.
+            ClusterWriteError: The pod cannot be read.
+        """
+        if await self._uid_now(path) == uid:
+            raise ServerFailedError(f"Others write to the pod at the same time, try again: {conflict}") from conflict
 
     async def _uid_now(self, path: str) -> str | None:
         """The UID of the pod at ``path``; None when there is none."""

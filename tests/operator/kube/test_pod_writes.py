@@ -10,7 +10,7 @@ from bayplan.kube.api_errors import InvalidRequestError
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.pod_writes import PodWrites, merged
 
-from scheduler_core.errors import ConflictError, NotFoundError
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError, ServerUnavailableError
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition, PodStatus
 from scheduler_core.ports import PodDeletion, PodStatusPatch
@@ -166,11 +166,45 @@ async def test_deletion_of_a_gone_pod(
         await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
 
 
-async def test_conflict_on_our_pod_is_an_error(api: FakeApi, writes: PodWrites) -> None:
-    """A conflict although the UID is right is not taken for success."""
+async def test_conflict_on_our_pod_may_be_tried_again(api: FakeApi, writes: PodWrites) -> None:
+    """A conflict although the UID is right means that others wrote to the pod: neither success nor its end."""
     api.on("DELETE", POD, refusal(409, "odd"))
     api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
-    with pytest.raises(ConflictError, match="odd"):
+    with pytest.raises(ServerUnavailableError, match="odd"):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+
+
+@pytest.mark.parametrize(
+    ("uid_now", "error"),
+    [
+        pytest.param("uid-a", ServerUnavailableError, id="our pod"),
+        pytest.param("other", ConflictError, id="another pod of the name"),
+    ],
+)
+async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
+    """A patch that meets other writers may be sent again; one of a pod that is gone may not."""
+    api.on("PATCH", f"{POD}/status", refusal(409, "odd"))
+    api.on("GET", POD, Answer(body={"metadata": {"uid": uid_now}}))
+    with pytest.raises(error, match="odd"):
+        await writes.patch_status(patch(UNSCHEDULABLE))
+
+
+@pytest.mark.parametrize(
+    "lost",
+    [
+        pytest.param(Answer(disconnect=True), id="connection broken"),
+        pytest.param(refusal(500, "failed"), id="500"),
+        pytest.param(refusal(504, "late"), id="504"),
+    ],
+)
+async def test_deletion_that_was_not_answered(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
+    """A pod that is gone after an unanswered deletion was deleted by it: who asked is told of success."""
+    api.on("DELETE", POD, Answer(), lost, refusal(404, "gone"))
+    await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a kept one
+    with pytest.raises(ClusterWriteError):
+        await writes.delete(PodDeletion("n", "a", "uid-a"))
+    await writes.delete(PodDeletion("n", "a", "uid-a"))
+    with pytest.raises(NotFoundError):
         await writes.delete(PodDeletion("n", "a", "uid-a"))
 
 
