@@ -1,0 +1,102 @@
+"""Single requests that go wrong in every way, at a proxy between the operator and a real API server.
+
+Servers that die are in ``test_faults.py``. More seeds than here: ``FAULTY_SEEDS=20 pytest`` on this file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from hack.controlplane.volume_controller import VolumeController
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.mixed_drain import PODS, MixedDrain
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "2")))
+RATE = 0.15
+LONGER_SECONDS = 3.0
+# Twice a client's time-out and the longest backoff of a pod.
+SETTLED_SECONDS = 40.0
+MOST_LINES = 100
+# kopf tells each end of its watches with a trace, and is started again.
+OWN_LINES = r"(?m)^\S+ \S+ +[A-Z]+ +(?:bayplan|scheduler_core)\b"
+OWN_TRACES = r"(?m)^.* (?:bayplan|scheduler_core)\S*: .*\nTraceback.*(?:\n .*)*\n.*"
+SOURCES = Path(__file__).resolve().parents[2]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with an audit log."""
+    with ControlPlane(Options(audit=True)) as plane:
+        install_crds(plane)
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyProxy]:
+    """The proxy between the two."""
+    with FaultyProxy(plane, tmp_path_factory.mktemp("proxy")) as proxy:
+        yield proxy
+
+
+@pytest.fixture(scope="module")
+def operator(
+    proxy: FaultyProxy, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """The only operator; it lives through every seed."""
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    with VolumeController(plane), OperatorProcess(proxy.kubeconfig, log, ["--leader-elect"]) as operator:
+        operator.start()
+        yield operator
+
+
+@pytest.mark.parametrize("seed", [pytest.param(seed, id=f"seed {seed}") for seed in SEEDS])
+def test_a_drain_survives_faulty_requests(
+    seed: int, plane: ControlPlane, proxy: FaultyProxy, operator: OperatorProcess
+) -> None:
+    """Nothing is lost, bound twice or overcommitted, nobody preempted in vain, and all is told in few lines."""
+    before = len(operator.log)
+    proxy.happened.clear()
+    with MixedDrain(plane, operator) as drain:
+        drain.prepare()
+        proxy.go_wrong(seed, RATE)
+        drain.begin()
+        drain.burst()
+        drain.run_for(LONGER_SECONDS)
+        proxy.calm()
+        drain.settle(SETTLED_SECONDS)
+        operator.until(lambda: len(drain.untold()) <= given_up_events(operator.log[before:]), "all is told")
+        assert drain.wrongs() == []
+        assert checked_cache(operator) == ""
+        drain.make_room(SETTLED_SECONDS)
+        assert drain.wrongs() == []
+    told = operator.log[before:]
+    assert operator.get("/livez")[0] == 200
+    assert re.findall(OWN_TRACES, told) == []
+    assert len(re.findall(OWN_LINES, told)) <= MOST_LINES, told
+    assert len(proxy.happened) >= 30, proxy.happened
+    assert sum(proxy.happened.values()) >= PODS * RATE, proxy.happened
+
+
+def given_up_events(log: str) -> int:
+    """How many events were given up after all their tries, as the log tells."""
+    return len(re.findall(r"EVENT of Event \S+ is given up", log))
+
+
+def checked_cache(operator: OperatorProcess) -> str:
+    """How the scheduler's cache differs from the API server, as ``bayplan status`` tells; empty for not at all."""
+    command = [sys.executable, "-m", "bayplan", "status", "--check-cache", "--server", operator.url]
+    outcome = subprocess.run(command, cwd=SOURCES / "operator", capture_output=True, text=True, check=False)
+    return outcome.stdout + outcome.stderr if outcome.returncode else ""

@@ -1,0 +1,119 @@
+"""Everything that happened to the pods of a namespace, in the order in which the API server stored it.
+
+Owns a watch of its own, in a thread, and what must not have happened at any moment of it. It must not know who
+scheduled. Why not the audit log: that is in the order of the answers, in which a pod may be bound before the one is
+gone whose room it took; a watch is in the order of the writes.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import threading
+from collections import Counter
+from contextlib import closing
+from dataclasses import dataclass
+from ssl import create_default_context
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from hack.controlplane.accounts import milli
+from hack.controlplane.launcher import ControlPlane
+
+Manifest = dict[str, Any]
+
+_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """What a node has: thousandths of a processor, and pods."""
+
+    cpu: int
+    pods: int
+
+
+class PodHistory:
+    """The watch; a context manager.
+
+    Args:
+        plane: Whose API server is watched.
+        namespace: Whose pods.
+        nodes: The room of every node that they may be bound to.
+
+    Attributes:
+        node_of: Where each pod that exists is bound, by UID.
+        names: Of every pod that ever was, by UID.
+        deleted: UIDs of pods that are gone, in order.
+        wrongs: What must not have happened, in order.
+    """
+
+    def __init__(self, plane: ControlPlane, namespace: str, nodes: dict[str, Room]) -> None:
+        self.node_of: dict[str, str] = {}
+        self.names: dict[str, str] = {}
+        self.deleted: list[str] = []
+        self.wrongs: list[str] = []
+        self._nodes = nodes
+        self._cpu: Counter[str] = Counter()
+        self._pods: Counter[str] = Counter()
+        self._path = f"/api/v1/namespaces/{namespace}/pods?watch=1&timeoutSeconds={_SECONDS}&resourceVersion=0"
+        self._headers = {"Authorization": f"Bearer {plane.admin.token}"}
+        address = urlsplit(plane.url)
+        trust = create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
+        self._connection = http.client.HTTPSConnection(
+            address.hostname or "", address.port, timeout=_SECONDS, context=trust
+        )
+        self._ended = False
+        self._thread = threading.Thread(target=self._read, name="pod-history", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._connection.connect()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._ended = True
+        self._connection.sock.shutdown(socket.SHUT_RDWR)
+        self._thread.join()
+        self._connection.close()
+
+    def _read(self) -> None:
+        self._connection.request("GET", self._path, headers=self._headers)
+        with closing(self._connection.getresponse()) as answer:
+            try:
+                for line in answer:
+                    event = json.loads(line)
+                    if event["type"] == "ERROR":
+                        self.wrongs.append(f"the history is not whole: {event['object']}")
+                        return
+                    self._take(event["type"], event["object"])
+            except (OSError, ValueError, http.client.HTTPException) as error:
+                if not self._ended:
+                    self.wrongs.append(f"the history is not whole: {error}")
+
+    def _take(self, kind: str, pod: Manifest) -> None:
+        metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
+        uid, before = metadata["uid"], self.node_of.get(metadata["uid"], "")
+        self.names[uid] = metadata["name"]
+        if kind == "DELETED":
+            self.deleted.append(uid)
+            self.node_of.pop(uid, None)
+            self._add(before, pod, -1)
+        elif before and node != before:
+            self.wrongs.append(f"{metadata['name']} was moved from {before} to {node or 'nowhere'}")
+        elif node and not before:
+            self.node_of[uid] = node
+            self._add(node, pod, 1)
+            room = self._nodes.get(node, Room(0, 0))
+            if self._cpu[node] > room.cpu or self._pods[node] > room.pods:
+                self.wrongs.append(f"{metadata['name']} was bound to {node}, which is full: {self._cpu[node]}m")
+
+    def _add(self, node: str, pod: Manifest, sign: int) -> None:
+        if node:
+            requests = (one["resources"].get("requests", {}) for one in pod["spec"]["containers"])
+            self._cpu[node] += sign * sum(milli(each.get("cpu", "0")) for each in requests)
+            self._pods[node] += sign
