@@ -22,7 +22,7 @@ from tests.support.faulty_proxy import FaultyProxy
 from tests.support.mixed_drain import PODS, MixedDrain
 from tests.support.operator_process import OperatorProcess
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
 SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "2")))
 RATE = 0.15

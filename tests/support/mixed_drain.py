@@ -88,7 +88,7 @@ class MixedDrain:
 
     def burst(self) -> None:
         """When the full nodes are full, important pods come for them; then the gates open."""
-        self._until(lambda: self._bound("filler") == FILLERS, "the full nodes are full", 30.0)
+        self._until(lambda: self._bound("filler") == FILLERS, "the full nodes are full", 60.0)
         important = f"{self.token}-high"
         self.api.create_all(
             self._pod(f"important{index}", where="full", priorityClassName=important) for index in range(IMPORTANT)
@@ -198,7 +198,8 @@ class MixedDrain:
             if time.monotonic() > deadline:
                 waiting = {pod["metadata"]["name"]: pod["status"] for pod in self._unbound()}
                 log = self._operator.log[-4000:]
-                raise AssertionError(f"not within {seconds:.0f} s: {what}\nunbound: {waiting}\n{log}")
+                seen = f"{len(self.history.node_of)} are seen bound; {self.history.wrongs}"
+                raise AssertionError(f"not within {seconds:.0f} s: {what}\n{seen}\nunbound: {waiting}\n{log}")
             time.sleep(_POLL_SECONDS)
 
     # -- making -------------------------------------------------------------------------------------------------------

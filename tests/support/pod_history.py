@@ -58,13 +58,14 @@ class PodHistory:
         self._nodes = nodes
         self._cpu: Counter[str] = Counter()
         self._pods: Counter[str] = Counter()
-        self._path = f"/api/v1/namespaces/{namespace}/pods?watch=1&timeoutSeconds={_SECONDS}&resourceVersion=0"
+        self._path = f"/api/v1/namespaces/{namespace}/pods?watch=1&timeoutSeconds={_SECONDS}&resourceVersion="
         self._headers = {"Authorization": f"Bearer {plane.admin.token}"}
         address = urlsplit(plane.url)
         trust = create_default_context(cafile=str(plane.state_dir / "certs" / "apiserver.crt"))
         self._connection = http.client.HTTPSConnection(
             address.hostname or "", address.port, timeout=_SECONDS, context=trust
         )
+        self._version = "0"
         self._ended = False
         self._thread = threading.Thread(target=self._read, name="pod-history", daemon=True)
 
@@ -82,18 +83,24 @@ class PodHistory:
         self._connection.close()
 
     def _read(self) -> None:
-        self._connection.request("GET", self._path, headers=self._headers)
+        try:
+            # The API server ends the watch of a reader that is slow for a while; it goes on where it was.
+            while not self._ended and not self.wrongs:
+                self._read_on()
+        except (OSError, ValueError, http.client.HTTPException) as error:
+            if not self._ended:
+                self.wrongs.append(f"the history is not whole: {error}")
+
+    def _read_on(self) -> None:
+        self._connection.request("GET", self._path + self._version, headers=self._headers)
         with closing(self._connection.getresponse()) as answer:
-            try:
-                for line in answer:
-                    event = json.loads(line)
-                    if event["type"] == "ERROR":
-                        self.wrongs.append(f"the history is not whole: {event['object']}")
-                        return
-                    self._take(event["type"], event["object"])
-            except (OSError, ValueError, http.client.HTTPException) as error:
-                if not self._ended:
-                    self.wrongs.append(f"the history is not whole: {error}")
+            for line in answer:
+                event = json.loads(line)
+                if event["type"] == "ERROR":
+                    self.wrongs.append(f"the history is not whole: {event['object']}")
+                    return
+                self._version = event["object"]["metadata"]["resourceVersion"]
+                self._take(event["type"], event["object"])
 
     def _take(self, kind: str, pod: Manifest) -> None:
         metadata, node = pod["metadata"], pod["spec"].get("nodeName", "")
