@@ -315,5 +315,7 @@ class Scheduler:
     async def _settle(self) -> None:
         while True:
             await self.context.clock.sleep(_SETTLE_INTERVAL_SECONDS)
+            # Events come also while no pod is tried.
+            self.context.measures.settle()
             with contextlib.suppress(TimeoutError):
                 await settle_overdue(self.context, self.feed, self.options.confirm_after_seconds)

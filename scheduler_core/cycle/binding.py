@@ -18,7 +18,7 @@ from scheduler_core.cycle.failure import Failure, handle_failure, of_status, ref
 from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.scheduling import release
 from scheduler_core.errors import ClusterWriteError, ExtenderError, WriteTimeoutError
-from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
 from scheduler_core.ports import Binding, Event, PodStatusPatch
@@ -28,9 +28,8 @@ from scheduler_core.runtime.pre_binding import run_pre_binds
 from scheduler_core.snapshot.cluster_cache import Placement
 
 log = logging.getLogger(__name__)
-_PRE_BIND_PRE_FLIGHT, _PRE_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.PRE_BIND
-_BIND, _POST_BIND = Point.BIND, Point.POST_BIND
-_SUCCESS = Code.SUCCESS
+_PRE_BIND_PRE_FLIGHT, _PRE_BIND, _BIND = ENDS[Point.PRE_BIND_PRE_FLIGHT], ENDS[Point.PRE_BIND], ENDS[Point.BIND]
+_POST_BOUND = ENDS[Point.POST_BIND][Code.SUCCESS]
 
 _FIRST_PAUSE_SECONDS = 1.0
 _LONGEST_PAUSE_SECONDS = 16.0
@@ -42,7 +41,7 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
     Returns:
         Whether the pod was bound. Never raises but when its task is cancelled, and then has released the pod.
     """
-    begin_binding(context, attempt)
+    begin_binding(attempt)
     try:
         failure = await _try_to_bind(context, attempt)
         # What follows changes what a cycle reads that waits for an extender.
@@ -73,7 +72,7 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
     has_to_prepare, times = False, state.times
     if instance.pre_bind:
         status = run_pre_bind_pre_flights(instance, state, info, node_name)
-        times.point((_PRE_BIND_PRE_FLIGHT, status.code, times.now()))
+        times.end(_PRE_BIND_PRE_FLIGHT[status.code])
         if status.code is Code.ERROR:
             return of_status(status)
         has_to_prepare = status.is_success
@@ -90,11 +89,11 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         await context.suspension.over()
         with context.in_pre_bind.hold(info, node_name) as held:
             status = await run_pre_binds(instance, state, held)
-        times.point((_PRE_BIND, status.code, times.now()))
+        times.end(_PRE_BIND[status.code])
         if not status.is_success:
             return too_late(status)
     status = await _write_bind(context, attempt)
-    times.point((_BIND, status.code, times.now()))
+    times.end(_BIND[status.code])
     if status.is_success or _is_seen_bound(context, attempt):
         return None
     return too_late(status)
@@ -178,7 +177,7 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=teller))
     pod_bound(context, attempt)
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
-    attempt.state.times.point((_POST_BIND, _SUCCESS, attempt.state.times.now()))
+    attempt.state.times.end(_POST_BOUND)
     binding_ended(context, attempt, SCHEDULED)
     context.queue.activate(take_pods_to_activate(attempt.state))
     attempt.instance.end()

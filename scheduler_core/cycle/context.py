@@ -13,6 +13,7 @@ from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.slow_cycles import SlowCycles
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import SpareTimes
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer
@@ -59,6 +60,7 @@ class CycleContext:
         declared: Objects of kinds that plugins declare.
         metrics: What plugins tell of themselves, by scheduler name.
         measures: What the scheduler itself costs and does.
+        times: Readings for cycles.
         slow_cycles: Tells of cycles that take too long.
         tracer: Is told of every cycle; None for nobody.
         in_pre_bind: Pods whose PreBind runs.
@@ -86,6 +88,11 @@ class CycleContext:
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
+    times: SpareTimes = field(init=False)
+
+    def __post_init__(self) -> None:
+        """All cycles are read off the one clock."""
+        self.times = SpareTimes(self.clock.now)
 
     def metrics_of(self, profile: str) -> ProfileMetrics:
         """What the plugins of a profile tell."""

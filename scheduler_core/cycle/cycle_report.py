@@ -9,16 +9,17 @@ from __future__ import annotations
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.slow_cycles import CycleSubject, stages_of
-from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes, Point
+from scheduler_core.framework.cycle_times import ENDS, UNTIMED, Point
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import CycleTrace, Stage
 from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.plugin_order import plugin_order
 
 
 def begin_attempt(context: CycleContext, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
     """Begin an attempt, and its scheduling cycle's times with it."""
-    times = CycleTimes(context.clock.now)
+    times = context.times.take()
     attempt = Attempt(queued, queued.info, instance, times.started, is_sampled=context.measures.next_is_sampled())
     attempt.state.times = times
     return attempt
@@ -32,54 +33,65 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
         attempt: The attempt.
         result: How the attempt ended, if it did; empty if it goes on to its binding cycle.
     """
-    times, measures = attempt.state.times, context.measures
-    searched = measures.cycle_ended(attempt.instance.name, times, is_sampled=attempt.is_sampled)
-    measures.algorithm.observe(searched - times.started)
-    ended = times.points[-1][2] if times.points else searched
-    if ended - times.started >= context.slow_cycles.seconds:
-        info, profile = attempt.info, attempt.instance.name
-        subject = CycleSubject(info.key, profile, context.cache.columns.count, attempt.feasible_count)
-        context.slow_cycles.tell(subject, times, ended)
+    times, instance = attempt.state.times, attempt.instance
+    context.measures.profile(instance.name).scheduling.add(times)
+    if result:
+        context.measures.count_preemptions(times, plugin_order(instance, attempt.state))
+    readings, slow = times.readings, context.slow_cycles
+    if readings[-1] - readings[0] >= slow.seconds:
+        subject = CycleSubject(attempt.info.key, instance.name, context.cache.columns.count, attempt.feasible_count)
+        slow.tell(subject, times, plugin_order(instance, attempt.state))
     if context.tracer is not None:
         attempt.trace = _trace(context, attempt, "scheduling", result or SCHEDULED)
-    # The attempt may wait long for its binding cycle: readings that nobody needs any more would fill the CPU's caches.
+    if attempt.is_sampled:
+        context.measures.sampled.add(instance, attempt.state)
+    if result:
+        _give_back(context, attempt)
+    else:
+        # The attempt may wait long for its binding cycle: what nobody needs any more would fill the CPU's caches.
+        times.clear()
+
+
+def _give_back(context: CycleContext, attempt: Attempt) -> None:
+    context.times.give_back(attempt.state.times)
     attempt.state.times = UNTIMED
 
 
-def begin_binding(context: CycleContext, attempt: Attempt) -> None:
+def begin_binding(attempt: Attempt) -> None:
     """Begin the times of an attempt's binding cycle."""
-    attempt.state.times = CycleTimes(context.clock.now)
+    attempt.state.times.start()
 
 
 def permit_waited(context: CycleContext, attempt: Attempt, status: Status) -> None:
     """Tell of a wait at Permit that is over."""
     times = attempt.state.times
-    begun = times.points[-1][2] if times.points else times.started
-    now = times.now()
-    times.point((Point.WAIT_ON_PERMIT, status.code, now))
-    context.measures.permit_waited(status.code, now - begun)
+    begun = times.readings[-1]
+    times.end(ENDS[Point.WAIT_ON_PERMIT][status.code])
+    context.measures.permit_waited(status.code, times.readings[-1] - begun)
 
 
 def binding_ended(context: CycleContext, attempt: Attempt, result: str) -> None:
     """Tell of a binding cycle."""
-    context.measures.cycle_ended(attempt.instance.name, attempt.state.times, is_sampled=attempt.is_sampled)
+    context.measures.profile(attempt.instance.name).binding.add(attempt.state.times)
     if context.tracer is not None:
         _trace(context, attempt, "binding", result)
-    attempt.state.times = UNTIMED
+    if attempt.is_sampled:
+        context.measures.sampled.add(attempt.instance, attempt.state)
+    _give_back(context, attempt)
 
 
 def pod_bound(context: CycleContext, attempt: Attempt) -> None:
     """Tell of an attempt that succeeded; the durations include its binding cycle."""
     measures, queued = context.measures, attempt.queued
     now = context.clock.now()
-    measures.attempt_ended(attempt.instance.name, SCHEDULED, now - attempt.started)
+    measures.profile(attempt.instance.name).scheduled.observe(now - attempt.started)
     measures.pod_bound(queued.attempts, now - queued.first_attempt)
 
 
 def attempt_failed(context: CycleContext, attempt: Attempt, *, is_error: bool) -> None:
     """Tell of an attempt that failed, in whichever cycle."""
     result = ERROR if is_error else UNSCHEDULABLE
-    context.measures.attempt_ended(attempt.instance.name, result, context.clock.now() - attempt.started)
+    context.measures.attempt_failed(attempt.instance.name, result, context.clock.now() - attempt.started)
 
 
 def _trace(context: CycleContext, attempt: Attempt, kind: str, result: str) -> object:

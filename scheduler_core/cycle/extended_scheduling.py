@@ -19,7 +19,7 @@ from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.node_selection import Feasible, Search, best_row, score_feasible
 from scheduler_core.cycle.scheduling import begin, conclude, failure_of, hold, release
 from scheduler_core.errors import ExtenderError
-from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code, Status
@@ -96,8 +96,7 @@ async def _left_by_extenders(
 async def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagnosis) -> str | None:
     consultation = PreemptionConsultation(attempt.instance.extenders, context.cache.columns)
     outcome = await run_post_filters_with(attempt.instance, attempt.state, attempt.info, diagnosis, consultation)
-    times = attempt.state.times
-    times.point((Point.POST_FILTER, outcome.status.code, times.now()))
+    attempt.state.times.end(ENDS[Point.POST_FILTER][outcome.status.code])
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -114,8 +113,7 @@ async def _select_node(context: CycleContext, attempt: Attempt, rows: NDArray[np
 
 
 def _extenders_ended(attempt: Attempt) -> None:
-    times = attempt.state.times
-    times.point((Point.EXTENDERS, Code.SUCCESS, times.now()))
+    attempt.state.times.end(ENDS[Point.EXTENDERS][Code.SUCCESS])
 
 
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)

@@ -17,8 +17,7 @@ from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.framework.cluster_events import ClusterEvent, EventRegistration, Hint
-from scheduler_core.framework.cycle_times import Point
-from scheduler_core.framework.histogram import Histogram
+from scheduler_core.framework.histogram import Backlog, Backlogs
 from scheduler_core.framework.preemptions import Preemption, PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
@@ -28,6 +27,21 @@ from scheduler_core.ports import Clock
 from scheduler_core.queueing.queueing_rules import Interest, QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
+_EVENTS = (
+    "AssignedPodAdd",
+    "AssignedPodUpdate",
+    "AssignedPodDelete",
+    "UnschedulablePodAdd",
+    "UnschedulablePodUpdate",
+    "UnschedulablePodDelete",
+    "NodeAdd",
+    "NodeUpdate",
+    "NodeDelete",
+)
+
+_ANSWERS = ("Queue", "QueueSkip", "Error")
+_SKIP = Hint.SKIP
+
 
 class MeasuredFeed(ClusterFeed):
     """Takes changes of pods and nodes, and counts how long that takes."""
@@ -35,13 +49,13 @@ class MeasuredFeed(ClusterFeed):
     def __init__(self, context: CycleContext) -> None:
         super().__init__(context)
         self._now = context.clock.now
-        self._handled = context.measures.event_handled
+        self._told = {label: context.measures.events_told.of(label).observe for label in _EVENTS}
 
     def pod_added(self, pod: Pod) -> None:
         """A pod has come, or is first seen."""
         begun = self._now()
         super().pod_added(pod)
-        self._handled("AssignedPodAdd" if pod.spec.node_name else "UnschedulablePodAdd", self._now() - begun)
+        self._told["AssignedPodAdd" if pod.spec.node_name else "UnschedulablePodAdd"](self._now() - begun)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
         """A pod has changed; one that was bound has left the waiting and come to the placed ones."""
@@ -51,31 +65,31 @@ class MeasuredFeed(ClusterFeed):
             label = "UnschedulablePodUpdate"
         else:
             label = "AssignedPodUpdate" if old.spec.node_name else "AssignedPodAdd"
-        self._handled(label, self._now() - begun)
+        self._told[label](self._now() - begun)
 
     def pod_deleted(self, pod: Pod) -> None:
         """A pod is gone, or has ended."""
         begun = self._now()
         super().pod_deleted(pod)
-        self._handled("AssignedPodDelete" if pod.spec.node_name else "UnschedulablePodDelete", self._now() - begun)
+        self._told["AssignedPodDelete" if pod.spec.node_name else "UnschedulablePodDelete"](self._now() - begun)
 
     def node_added(self, node: Node) -> None:
         """A node has come, or is first seen."""
         begun = self._now()
         super().node_added(node)
-        self._handled("NodeAdd", self._now() - begun)
+        self._told["NodeAdd"](self._now() - begun)
 
     def node_updated(self, old: Node, node: Node) -> None:
         """A node has changed."""
         begun = self._now()
         super().node_updated(old, node)
-        self._handled("NodeUpdate", self._now() - begun)
+        self._told["NodeUpdate"](self._now() - begun)
 
     def node_deleted(self, node: Node) -> None:
         """A node is gone."""
         begun = self._now()
         super().node_deleted(node)
-        self._handled("NodeDelete", self._now() - begun)
+        self._told["NodeDelete"](self._now() - begun)
 
 
 class MeasuredPreemptions(PreemptionsUnderWay):
@@ -125,12 +139,12 @@ class MeasuredRules(QueueingRules):
     ) -> None:
         super().__init__(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key, *backoffs)
         # The rules are frozen for whoever holds them.
-        object.__setattr__(self, "_gates", measures.profile(instance.name).points[Point.PRE_ENQUEUE])
-        object.__setattr__(self, "_asked", measures.hint_asked)
+        object.__setattr__(self, "_gates", measures.profile(instance.name).gates)
+        object.__setattr__(self, "_asked", measures.hints_asked)
         object.__setattr__(self, "_now", clock.now)
 
-    _gates: list[Histogram]
-    _asked: Callable[[str, str, str, float], None]
+    _gates: tuple[Backlog, ...]
+    _asked: Backlogs[tuple[str, str, str]]
     _now: Callable[[], float]
 
     def gate(self, pod: QueuedPod) -> Status:
@@ -152,18 +166,20 @@ class MeasuredRules(QueueingRules):
         return found
 
     def _timed(self, plugin: str, event: str, registration: EventRegistration) -> EventRegistration:
-        hint, now, asked = registration.hint, self._now, self._asked
+        hint, now = registration.hint, self._now
         if hint is None:
             return registration
+
+        queue, skip, failed = (self._asked.of((plugin, event, answer)).observe for answer in _ANSWERS)
 
         def ask(pod: Pod, old: object | None, new: object | None) -> Hint:
             begun = now()
             try:
                 answer = hint(pod, old, new)
             except Exception:
-                asked(plugin, event, "Error", now() - begun)
+                failed(now() - begun)
                 raise
-            asked(plugin, event, "QueueSkip" if answer is Hint.SKIP else "Queue", now() - begun)
+            (skip if answer is _SKIP else queue)(now() - begun)
             return answer
 
         return replace(registration, hint=ask)

@@ -1,7 +1,11 @@
 """What cycles cost and how they end, counted as kube-scheduler counts it.
 
-Owns the numbers; the operator exports them. It must not know their names there, nor decide anything by them. Bounds and
-what is observed when follow kube-scheduler v1.36.3, ``pkg/scheduler/metrics/metrics.go``.
+Owns the numbers; the operator exports them, and calls :meth:`Measures.settle` before it reads any. It must not know
+their names there, nor decide anything by them. Bounds and what is observed when follow kube-scheduler v1.36.3,
+``pkg/scheduler/metrics/metrics.go``.
+
+What every cycle observes is kept as it was read and counted for hundreds of cycles at once: one number after the other
+would cost ten times as much.
 
 Why a plugin's own time is counted in one cycle of ten only: so does the reference (by chance, here by counting, so that
 equal runs give equal numbers), and it would be the larger half of what measuring costs.
@@ -9,12 +13,12 @@ equal runs give equal numbers), and it would be the larger half of what measurin
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from typing import TypeVar
 
+from scheduler_core.cycle.cycle_tables import CyclesOfPlugins, CyclesOfPoints
 from scheduler_core.errors import PluginError
-from scheduler_core.framework.cycle_times import LAST_OF_ALGORITHM, CycleTimes, Point, durations
-from scheduler_core.framework.histogram import Bounds, Histogram, exponential_bounds
+from scheduler_core.framework.cycle_times import ENDS, CycleTimes, PluginOrder, Point
+from scheduler_core.framework.histogram import Backlog, Backlogs, Bounds, Histogram, exponential_bounds
 from scheduler_core.framework.status import Code
 from scheduler_core.runtime.framework_instance import Evaluations
 
@@ -38,9 +42,9 @@ SAMPLED_CYCLES = 10
 
 _K = TypeVar("_K")
 _MANY_ATTEMPTS = 15
-_SHORTEST = POINT_BOUNDS[0]
-_POST_FILTER = Point.POST_FILTER
-_PREEMPTION = (Point.POST_FILTER, "DefaultPreemption")
+_PREEMPTION = "DefaultPreemption"
+_SETTLED_CYCLES = 500
+"""After so many cycles they are counted, whether anybody reads the numbers or not."""
 _POINT_OF_FAULT = {
     "preFilter": Point.PRE_FILTER,
     "filter": Point.FILTER,
@@ -53,18 +57,37 @@ _POINT_OF_FAULT = {
 class ProfileMeasures:
     """What the attempts of one profile cost.
 
+    Args:
+        algorithm: Where seconds of the search for a node are counted, for all profiles together.
+
     Attributes:
         points: Seconds by point and by what it answered; both are numbers, so that the lists are looked up by them.
         attempts: Seconds of attempts by their result, binding included.
         evaluations: How often plugins were asked.
+        scheduling: Scheduling cycles that wait to be counted.
+        binding: Binding cycles that do.
+        scheduled: Seconds of attempts that succeeded, which do.
+        gates: Seconds of PreEnqueue by answer, which do.
     """
 
-    __slots__ = ("attempts", "evaluations", "points")
+    __slots__ = ("attempts", "binding", "evaluations", "gates", "points", "scheduled", "scheduling")
 
-    def __init__(self) -> None:
+    def __init__(self, algorithm: Histogram) -> None:
         self.points = [[Histogram(POINT_BOUNDS) for _ in Code] for _ in Point]
         self.attempts = {result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, ERROR)}
         self.evaluations = Evaluations()
+        self.scheduling = CyclesOfPoints(self.points, algorithm)
+        self.binding = CyclesOfPoints(self.points)
+        self.scheduled = Backlog()
+        self.gates = tuple(Backlog() for _ in Code)
+
+    def settle(self) -> None:
+        """Count what waits."""
+        self.scheduling.settle()
+        self.binding.settle()
+        self.scheduled.settle(self.attempts[SCHEDULED])
+        for backlog, histogram in zip(self.gates, self.points[Point.PRE_ENQUEUE], strict=True):
+            backlog.settle(histogram)
 
 
 class Measures:
@@ -78,7 +101,10 @@ class Measures:
         plugins: Seconds of plugins in sampled cycles, by point, plugin and answer.
         permit_waits: Seconds at Permit, by what came of it.
         events: Seconds that taking in an event took, by its label.
-        hints: Seconds of queueing hints, by plugin, event and answer.
+        hints: Seconds of queueing hints, by plugin, event and answer (Queue, QueueSkip or Error).
+        sampled: Of ``plugins``, cycles that wait to be counted.
+        events_told: Of ``events``, what waits to be counted.
+        hints_asked: Of ``hints``, what waits to be counted.
         preemption_attempts: How often DefaultPreemption was asked.
         victims: Victims of preemptions that were carried out.
         preemptions: Seconds until the victims of a preemption were told to go, by how it ended.
@@ -93,62 +119,62 @@ class Measures:
         self.permit_waits: dict[Code, Histogram] = {}
         self.events: dict[str, Histogram] = {}
         self.hints: dict[tuple[str, str, str], Histogram] = {}
+        self.events_told = Backlogs(self.events, POINT_BOUNDS)
+        self.hints_asked = Backlogs(self.hints, PLUGIN_BOUNDS)
         self.preemption_attempts = 0
         self.victims = Histogram(VICTIM_BOUNDS)
         self.preemptions: dict[str, Histogram] = {}
+        self.sampled = CyclesOfPlugins(self.plugins, PLUGIN_BOUNDS)
+        self._attempts = Backlog()
+        self._sli = Backlogs(self.sli, SLI_BOUNDS)
+        self._sli_of = tuple(self._sli.of(str(attempts)) for attempts in range(_MANY_ATTEMPTS))
+        self._sli_of_many = self._sli.of(f"{_MANY_ATTEMPTS}+")
         self._cycles = 0
 
     def profile(self, name: str) -> ProfileMeasures:
         """The measures of a profile; begun when they are first asked for."""
         found = self.profiles.get(name)
         if found is None:
-            found = self.profiles[name] = ProfileMeasures()
+            found = self.profiles[name] = ProfileMeasures(self.algorithm)
         return found
 
     def drop_profile(self, name: str) -> None:
         """Forget a profile that is served no more."""
-        self.profiles.pop(name, None)
+        dropped = self.profiles.pop(name, None)
+        if dropped is not None:
+            dropped.settle()
+
+    def settle(self) -> None:
+        """Count all that waits; the histograms are up to date until the next cycle or event."""
+        for profile in self.profiles.values():
+            profile.settle()
+        self.sampled.settle()
+        self.events_told.settle()
+        self.hints_asked.settle()
+        self._attempts.settle(self.attempts_to_schedule)
+        self._sli.settle()
 
     def next_is_sampled(self) -> bool:
         """Whether the cycle that begins has its plugins' times counted."""
         self._cycles += 1
-        return self._cycles % SAMPLED_CYCLES == 0
+        if self._cycles % SAMPLED_CYCLES:
+            return False
+        if self._cycles % _SETTLED_CYCLES == 0:
+            self.settle()
+        return True
 
     # -- cycles -------------------------------------------------------------------------------------------------
 
-    def cycle_ended(self, profile: str, times: CycleTimes, *, is_sampled: bool) -> float:
-        """Count a scheduling cycle or a binding cycle.
+    def count_preemptions(self, times: CycleTimes, order: PluginOrder) -> None:
+        """Count how often a cycle that has failed asked DefaultPreemption: PostFilter is then the last that was run."""
+        for asked, lap in enumerate(reversed(times.laps)):
+            if isinstance(lap, Point):
+                if lap is Point.POST_FILTER:
+                    self.preemption_attempts += sum(plugin == _PREEMPTION for plugin, _ in order(lap)[:asked])
+                return
 
-        Returns:
-            When its search for a node ended; when it began, for a cycle without one.
-        """
-        of_points = self.profile(profile).points
-        begun = searched = times.started
-        for point, code, at in times.points:
-            # Histogram.observe, written out: the call would be a third of what this costs.
-            histogram, seconds = of_points[point][code], at - begun
-            histogram.counts[0 if seconds <= _SHORTEST else bisect_left(POINT_BOUNDS, seconds)] += 1
-            histogram.total += seconds
-            begun = at
-            if point <= LAST_OF_ALGORITHM:
-                searched = at
-                if point is _POST_FILTER:
-                    self.preemption_attempts += sum(lap[:2] == _PREEMPTION for lap in times.laps)
-        if is_sampled:
-            self._count_plugins(times)
-        return searched
-
-    def _count_plugins(self, times: CycleTimes) -> None:
-        for point, plugin, code, seconds in durations(times):
-            key = point, plugin, code
-            histogram = self.plugins.get(key)
-            if histogram is None:
-                histogram = self.plugins[key] = Histogram(PLUGIN_BOUNDS)
-            histogram.counts[bisect_left(PLUGIN_BOUNDS, seconds)] += 1
-            histogram.total += seconds
-
-    def attempt_ended(self, profile: str, result: str, seconds: float) -> None:
-        """Count an attempt, binding included."""
+    def attempt_failed(self, profile: str, result: str, seconds: float) -> None:
+        """Count an attempt that failed, in whichever cycle."""
         self.profile(profile).attempts[result].observe(seconds)
 
     def pod_bound(self, attempts: int, seconds: float) -> None:
@@ -158,22 +184,13 @@ class Measures:
             attempts: How many it took.
             seconds: Since it first came to be tried.
         """
-        self.attempts_to_schedule.observe(attempts)
-        _observe(self.sli, "15+" if attempts >= _MANY_ATTEMPTS else str(attempts), SLI_BOUNDS, seconds)
+        self._attempts.observe(attempts)
+        backlog = self._sli_of[attempts] if attempts < _MANY_ATTEMPTS else self._sli_of_many
+        backlog.observe(seconds)
 
     def permit_waited(self, code: Code, seconds: float) -> None:
         """Count a wait at Permit."""
         _observe(self.permit_waits, code, ATTEMPT_BOUNDS, seconds)
-
-    # -- events -------------------------------------------------------------------------------------------------
-
-    def event_handled(self, label: str, seconds: float) -> None:
-        """Count an event that was taken into cache and queue."""
-        _observe(self.events, label, POINT_BOUNDS, seconds)
-
-    def hint_asked(self, plugin: str, event: str, answer: str, seconds: float) -> None:
-        """Count a queueing hint; ``answer`` is Queue, QueueSkip or Error."""
-        _observe(self.hints, (plugin, event, answer), PLUGIN_BOUNDS, seconds)
 
     # -- preemption ---------------------------------------------------------------------------------------------
 
@@ -198,4 +215,4 @@ def end_broken_point(times: CycleTimes, fault: Exception) -> None:
     if isinstance(fault, PluginError):
         point = _POINT_OF_FAULT.get(fault.point)
         if point is not None:
-            times.point((point, Code.ERROR, times.now()))
+            times.end(ENDS[point][Code.ERROR])

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.status import Code, Status, unresolvable
@@ -36,8 +36,8 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 MIN_FEASIBLE_NODES = 100
 _MIN_PERCENTAGE = 5
-_PRE_FILTER, _FILTER, _PRE_SCORE, _SCORE = Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE
-_SUCCESS = Code.SUCCESS
+_PRE_FILTER, _FILTERED = ENDS[Point.PRE_FILTER], ENDS[Point.FILTER][Code.SUCCESS]
+_PRE_SCORED, _SCORED = ENDS[Point.PRE_SCORE][Code.SUCCESS], ENDS[Point.SCORE][Code.SUCCESS]
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _FIRST_TOLD = NARROWED - 1
 """The verdict of the first status that extenders gave; further ones go down from here."""
@@ -112,7 +112,7 @@ class Search:
             raise NoNodesError
         self._context, self._attempt = context, attempt
         self._pre_filter = outcome = run_pre_filters(attempt.instance, state, info, nodes)
-        state.times.point((_PRE_FILTER, outcome.status.code, state.times.now()))
+        state.times.end(_PRE_FILTER[outcome.status.code])
         self._narrowed = narrowed_status(outcome.narrowing)
         self._told: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
@@ -149,7 +149,7 @@ class Search:
             return _NO_ROWS
         own = np.array([self._own_row], dtype=np.intp)
         self._own_verdict = int(self._judge(own)[0])
-        self._filter_ended()
+        self._attempt.state.times.end(_FILTERED)
         return _NO_ROWS if self._own_verdict else own
 
     def rows(self, *, everywhere: bool = False) -> NDArray[np.intp]:
@@ -171,12 +171,8 @@ class Search:
             fitting = _first_in_order(self._context, diagnosis, rows, limit)
         else:
             fitting = np.flatnonzero((diagnosis.verdicts == 0) & nodes.alive)
-        self._filter_ended()
+        self._attempt.state.times.end(_FILTERED)
         return fitting
-
-    def _filter_ended(self) -> None:
-        times = self._attempt.state.times
-        times.point((_FILTER, _SUCCESS, times.now()))
 
     def ended(self, rows: NDArray[np.intp], *, nominated_only: bool = False) -> Feasible:
         """What was found, with a whole diagnosis if it is nothing."""
@@ -287,10 +283,10 @@ def score_feasible(
     nodes, times = context.cache.columns, attempt.state.times
     asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
     run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
-    times.point((_PRE_SCORE, _SUCCESS, times.now()))
+    times.end(_PRE_SCORED)
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
     table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
-    times.point((_SCORE, _SUCCESS, times.now()))
+    times.end(_SCORED)
     return table
 
 

@@ -15,7 +15,7 @@ from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_sta
 from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE, end_broken_point
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
-from scheduler_core.framework.cycle_times import Point
+from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -26,8 +26,8 @@ from scheduler_core.runtime.post_filtering import run_post_filters
 from scheduler_core.runtime.reserving import run_reserve, run_unreserve
 
 log = logging.getLogger(__name__)
-_POST_FILTER, _RESERVE, _PERMIT, _UNRESERVE = Point.POST_FILTER, Point.RESERVE, Point.PERMIT, Point.UNRESERVE
-_SUCCESS = Code.SUCCESS
+_POST_FILTER, _RESERVE, _PERMIT = ENDS[Point.POST_FILTER], ENDS[Point.RESERVE], ENDS[Point.PERMIT]
+_UNRESERVED = ENDS[Point.UNRESERVE][Code.SUCCESS]
 
 
 def schedule(context: CycleContext, queued: QueuedPod) -> Attempt | None:
@@ -114,8 +114,7 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
         The node to be promised; "" takes a promise back, None leaves it.
     """
     outcome = run_post_filters(attempt.instance, attempt.state, attempt.info, context.cache.columns, diagnosis)
-    times = attempt.state.times
-    times.point((_POST_FILTER, outcome.status.code, times.now()))
+    attempt.state.times.end(_POST_FILTER[outcome.status.code])
     diagnosis.post_filter_message = outcome.status.message
     return outcome.nominated_node
 
@@ -129,11 +128,11 @@ def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | N
     tell_unused_promise(context, attempt.info.pod, promised, node_name)
     times = attempt.state.times
     status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
-    times.point((_RESERVE, status.code, times.now()))
+    times.end(_RESERVE[status.code])
     waits: dict[str, float] = {}
     if status.is_success:
         status, waits = run_permit(attempt.instance, attempt.state, attempt.info, node_name)
-        times.point((_PERMIT, status.code, times.now()))
+        times.end(_PERMIT[status.code])
     if status.code is Code.WAIT:
         context.waiting.add(attempt.info, node_name, waits)
         return None
@@ -146,6 +145,6 @@ def release(context: CycleContext, attempt: Attempt) -> None:
         return
     context.waiting.discard(attempt.info.uid)
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
-    attempt.state.times.point((_UNRESERVE, _SUCCESS, attempt.state.times.now()))
+    attempt.state.times.end(_UNRESERVED)
     context.cache.forget(attempt.info)
     attempt.node_name = ""

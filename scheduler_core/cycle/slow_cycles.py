@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 
-from scheduler_core.framework.cycle_times import LABELS, CycleTimes, durations
+from scheduler_core.framework.cycle_times import ENDED, LABELS, CycleTimes, PluginOrder, durations
 from scheduler_core.framework.status import Code
 
 log = logging.getLogger(__name__)
@@ -57,8 +57,9 @@ class SlowCycles:
         self.suppressed = 0
         self._silent_until = -inf
 
-    def tell(self, subject: CycleSubject, times: CycleTimes, ended: float) -> None:
+    def tell(self, subject: CycleSubject, times: CycleTimes, order: PluginOrder) -> None:
         """Tell of a cycle that was slow, unless one was told of within the last second."""
+        ended = times.readings[-1]
         if ended < self._silent_until:
             self.suppressed += 1
             return
@@ -75,7 +76,7 @@ class SlowCycles:
             subject.nodes,
             subject.candidates,
             "none" if slowest is None else slowest.name,
-            _described(times, stages),
+            _described(times, order, stages),
             f"; {self.suppressed} more slow cycles were not logged" if self.suppressed else "",
         )
         self.suppressed = 0
@@ -95,16 +96,17 @@ def stages_of(times: CycleTimes) -> tuple[TimedStage, ...]:
     """The points of a cycle, in order."""
     found: list[TimedStage] = []
     begun = times.started
-    for point, code, at in times.points:
+    for end, at in zip(times.ends, times.readings[1:], strict=True):
+        point, code = ENDED[end]
         found.append(TimedStage(LABELS[point], begun, at, code))
         begun = at
     return tuple(found)
 
 
-def _described(times: CycleTimes, stages: tuple[TimedStage, ...]) -> str:
+def _described(times: CycleTimes, order: PluginOrder, stages: tuple[TimedStage, ...]) -> str:
     """Each stage with its time, and each of its plugins with its own."""
     plugins: dict[str, dict[str, float]] = {}
-    for point, plugin, _, seconds in durations(times):
+    for point, plugin, _, seconds in durations(times, order):
         of_point = plugins.setdefault(LABELS[point], {})
         of_point[plugin] = of_point.get(plugin, 0.0) + seconds
     whole: dict[str, float] = {}

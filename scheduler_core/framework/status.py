@@ -28,6 +28,9 @@ class Code(IntEnum):
     PENDING = 6
     """Reserve, Permit, PreBind, PreEnqueue: not yet; retried without backoff once an event helps."""
 
+    # That of an enum is a function in Python.
+    __hash__ = int.__hash__
+
 
 _NAMES = {
     Code.SUCCESS: "Success",

@@ -17,6 +17,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
+_PRE_BIND_PRE_FLIGHT, _BIND, _POST_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.BIND, Point.POST_BIND
 
 
 def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
@@ -27,18 +28,20 @@ def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod
     """
     anyone = False
     lap, now = state.times.lap, state.times.now
+    lap(_PRE_BIND_PRE_FLIGHT)
     for plugin in instance.pre_bind:
         try:
             answer = plugin.pre_bind_pre_flight(state, pod, node_name)
             status = checked(answer, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
             return raised(plugin.name, "preBindPreFlight", pod, fault)
-        lap((Point.PRE_BIND_PRE_FLIGHT, plugin.name, status.code, now()))
+        lap(now())
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
             anyone = True
         else:
+            state.times.answered(status.code)
             # A rejection is not allowed here, so it becomes an error, too.
             return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
     return SUCCESS if anyone else SKIP
@@ -50,6 +53,8 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
     Raises:
         WriteTimeoutError: Whether the pod was bound is unknown.
     """
+    times = state.times
+    times.lap(_BIND)
     for plugin in instance.bind:
         try:
             status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
@@ -57,17 +62,22 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
             raise
         except Exception as fault:
             return raised(plugin.name, "bind", pod, fault)
-        state.times.lap((Point.BIND, plugin.name, status.code, state.times.now()))
-        if status.code is not Code.SKIP:
-            return status if status.is_success else refused(status, plugin.name, "bind")
+        times.lap(times.now())
+        if status.is_success:
+            return status
+        times.answered(status.code)
+        if not status.is_skip:
+            return refused(status, plugin.name, "bind")
     return error("every Bind plugin left the pod to the next; enable DefaultBinder last")
 
 
 def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
     """Run PostBind; a plugin that raises is logged, since the pod is bound whatever it says."""
+    times = state.times
+    times.lap(_POST_BIND)
     for plugin in instance.post_bind:
         try:
             plugin.post_bind(state, pod, node_name)
         except Exception:
             log.exception("plugin %s raised at postBind for pod %s", plugin.name, pod.key)
-        state.times.lap((Point.POST_BIND, plugin.name, Code.SUCCESS, state.times.now()))
+        times.lap(times.now())

@@ -27,8 +27,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
-_PRE_FILTER, _FILTER = Point.PRE_FILTER, Point.FILTER
-_SUCCESS, _UNSCHEDULABLE = Code.SUCCESS, Code.UNSCHEDULABLE
+_PRE_FILTER, _FILTER, _UNSCHEDULABLE = Point.PRE_FILTER, Point.FILTER, Code.UNSCHEDULABLE
 NARROWED = -1
 """The verdict of rows that PreFilter left out by naming the only nodes to look at."""
 
@@ -64,19 +63,22 @@ def run_pre_filters(
     for runner in instance.filters:
         if isinstance(runner, NodeFilterAdapter):
             runner.prepare(state)
-    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_filter
+    times, evaluated = state.times, instance.evaluations.pre_filter
+    lap, now = times.lap, times.now
+    lap(_PRE_FILTER)
     for plugin in instance.pre_filter:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise _fault(plugin.name, "preFilter", error) from error
         status = result.status
-        lap((_PRE_FILTER, plugin.name, status.code, now()))
+        lap(now())
         if status.is_skip:
             state.skip_filter.add(plugin.name)
             continue
         evaluated[plugin.name] += 1
         if not status.is_success:
+            times.answered(status.code)
             rejection = status.of(plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFilterOutcome(rejection)
@@ -123,8 +125,10 @@ def run_filters(
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
-    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.filter
+    times, evaluated = state.times, instance.evaluations.filter
+    lap, now = times.lap, times.now
     judged = nodes.count if isinstance(rows, slice) else count
+    lap(_FILTER)
     for position, plugin in enumerate(instance.filters):
         if plugin.name in state.skip_filter:
             continue
@@ -132,7 +136,9 @@ def run_filters(
             changed, asked = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
             untouched = untouched and not changed
             evaluated[plugin.name] += asked
-            lap((_FILTER, plugin.name, _UNSCHEDULABLE if changed else _SUCCESS, now()))
+            lap(now())
+            if changed:
+                times.answered(_UNSCHEDULABLE)
             continue
         evaluated[plugin.name] += judged
         try:
@@ -141,7 +147,6 @@ def run_filters(
             _check_codes(plugin.name, undecided.codes, count)
             _raise_if_reached(undecided, undecided.codes[(verdicts == 0) & nodes.alive[rows]])
             codes = undecided.codes
-        answer = _SUCCESS
         if codes is not None:
             rejected = codes != 0
             if not untouched:
@@ -149,8 +154,10 @@ def run_filters(
             if rejected.any():
                 np.copyto(verdicts, _verdicts(codes, position), where=rejected)
                 untouched = False
-                answer = _UNSCHEDULABLE
-        lap((_FILTER, plugin.name, answer, now()))
+                lap(now())
+                times.answered(_UNSCHEDULABLE)
+                continue
+        lap(now())
     return verdicts
 
 

@@ -102,9 +102,7 @@ class FrameworkInstance:
         self.bind = at("bind", BindPlugin)  # type: ignore[type-abstract]  # as above
         self.post_bind = at("postBind", PostBindPlugin)  # type: ignore[type-abstract]  # as above
         self.registrations: dict[str, tuple[EventRegistration, ...]] = {
-            name: registrations_of(plugin)
-            for name, plugin in plugins.items()
-            if isinstance(plugin, _REJECTING)
+            name: registrations_of(plugin) for name, plugin in plugins.items() if isinstance(plugin, _REJECTING)
         }
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)

@@ -34,6 +34,8 @@ def run_permit(
         Success; or a rejection or an error with its plugin; or Wait, with the seconds that each waiting plugin gives.
     """
     waits: dict[str, float] = {}
+    times = state.times
+    times.lap(Point.PERMIT)
     for plugin in instance.permit:
         try:
             result = checked(plugin.permit(state, pod, node_name), PermitResult, plugin.name, "permit")
@@ -41,7 +43,9 @@ def run_permit(
         except Exception as fault:
             return raised(plugin.name, "permit", pod, fault), {}
         status = result.status
-        state.times.lap((Point.PERMIT, plugin.name, status.code, state.times.now()))
+        times.lap(times.now())
+        if not status.is_success:
+            times.answered(status.code)
         if status.code is Code.WAIT:
             waits[plugin.name] = seconds
         elif not status.is_success:

@@ -44,11 +44,13 @@ def run_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> PostFilterOutcome:
     """Run PostFilter; never raises, since the attempt has failed already and only its message is at stake."""
-    walk = _Walk(instance, pod)
+    walk, times = _Walk(instance, pod), state.times
+    times.lap(Point.POST_FILTER)
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
-            state.times.lap((Point.POST_FILTER, plugin.name, code, state.times.now()))
+            times.lap(times.now())
+            times.answered(code)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -64,11 +66,13 @@ async def run_post_filters_with(
     extenders: PreemptionExtenders,
 ) -> PostFilterOutcome:
     """Run PostFilter as :func:`run_post_filters` does, with extenders that plugins may ask."""
-    walk = _Walk(instance, pod)
+    walk, times = _Walk(instance, pod), state.times
+    times.lap(Point.POST_FILTER)
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
-            state.times.lap((Point.POST_FILTER, plugin.name, code, state.times.now()))
+            times.lap(times.now())
+            times.answered(code)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:

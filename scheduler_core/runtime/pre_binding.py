@@ -111,6 +111,8 @@ async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: Pr
 
 
 async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
+    times = state.times
+    times.lap(Point.PRE_BIND)
     for plugin in instance.pre_bind:
         if plugin.name in state.skip_pre_bind:
             continue
@@ -123,8 +125,9 @@ async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingP
             status = error(held.reason)
         except Exception as fault:
             return raised(plugin.name, "preBind", held.pod, fault)
-        state.times.lap((Point.PRE_BIND, plugin.name, status.code, state.times.now()))
+        times.lap(times.now())
         if not status.is_success:
+            times.answered(status.code)
             return refused(status, plugin.name, "preBind")
         if held.reason is not None:
             break

@@ -22,7 +22,7 @@ from scheduler_core.runtime.node_adapters import ScoreRunner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_PRE_SCORE, _SCORE, _SUCCESS = Point.PRE_SCORE, Point.SCORE, Code.SUCCESS
+_PRE_SCORE, _SCORE = Point.PRE_SCORE, Point.SCORE
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +51,7 @@ def run_pre_scores(
         PluginError: A plugin raised, or answered neither Success nor Skip.
     """
     lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_score
+    lap(_PRE_SCORE)
     for plugin in instance.pre_score:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
@@ -58,7 +59,7 @@ def run_pre_scores(
             raise
         except Exception as error:
             raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
-        lap((_PRE_SCORE, plugin.name, status.code, now()))
+        lap(now())
         if status.is_skip:
             state.skip_score.add(plugin.name)
             continue
@@ -93,6 +94,7 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
     table = ScoreTable(np.zeros(count, dtype=np.int64))
     lap, now, evaluated = scoring.state.times.lap, scoring.state.times.now, instance.evaluations.score
     scored = scoring.nodes.count if isinstance(rows, slice) else count
+    lap(_SCORE)
     for plugin, weight in instance.scores:
         if plugin.name in scoring.state.skip_score:
             continue
@@ -111,7 +113,7 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
         table.totals += weighted
         if keep_parts:
             table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
-        lap((_SCORE, plugin.name, _SUCCESS, now()))
+        lap(now())
     return table
 
 

@@ -69,6 +69,7 @@ class SchedulerCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """Read the scheduler."""
+        self._context.measures.settle()
         yield from self._attempts()
         yield from self._queue()
         yield from self._cache()

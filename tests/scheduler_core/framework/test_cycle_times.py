@@ -3,42 +3,99 @@
 from __future__ import annotations
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes, Point, durations
+from scheduler_core.framework.cycle_times import ENDS, UNTIMED, CycleTimes, Point, SpareTimes, durations
 from scheduler_core.framework.status import Code
 from tests.support.virtual_clock import VirtualClock
 
 
-def timed(clock: VirtualClock, times: CycleTimes, seconds: float, point: Point, plugin: str = "") -> None:
+def lap(clock: VirtualClock, times: CycleTimes, *seconds: float) -> None:
+    for each in seconds:
+        clock.advance(each)
+        times.lap(times.now())
+
+
+def end(clock: VirtualClock, times: CycleTimes, seconds: float, point: Point) -> None:
     clock.advance(seconds)
-    if plugin:
-        times.lap((point, plugin, Code.SUCCESS, times.now()))
-    else:
-        times.point((point, Code.SUCCESS, times.now()))
+    times.end(ENDS[point][Code.SUCCESS])
+
+
+def begun() -> tuple[VirtualClock, CycleTimes]:
+    clock = VirtualClock()
+    times = CycleTimes(clock.now)
+    times.start()
+    return clock, times
+
+
+def a_and_b(point: Point) -> list[tuple[str, Code]]:
+    del point
+    return [("A", Code.SUCCESS), ("B", Code.SKIP)]
 
 
 def test_a_plugin_lasts_from_the_reading_before_it() -> None:
     """The first of a point begins where the point before ended, any other where the one before it did."""
-    clock = VirtualClock()
-    times = CycleTimes(clock.now)
-    timed(clock, times, 1, Point.PRE_FILTER, "A")
-    timed(clock, times, 2, Point.PRE_FILTER, "B")
-    timed(clock, times, 4, Point.PRE_FILTER)
-    timed(clock, times, 8, Point.FILTER, "A")
-    timed(clock, times, 16, Point.FILTER)
-    assert [(point, plugin, seconds) for point, plugin, _, seconds in durations(times)] == [
-        (Point.PRE_FILTER, "A", 1),
-        (Point.PRE_FILTER, "B", 2),
-        (Point.FILTER, "A", 8),
+    clock, times = begun()
+    times.lap(Point.PRE_FILTER)
+    lap(clock, times, 1, 2)
+    end(clock, times, 4, Point.PRE_FILTER)
+    times.lap(Point.FILTER)
+    lap(clock, times, 8)
+    end(clock, times, 16, Point.FILTER)
+    assert durations(times, a_and_b) == [
+        (Point.PRE_FILTER, "A", Code.SUCCESS, 1),
+        (Point.PRE_FILTER, "B", Code.SKIP, 2),
+        (Point.FILTER, "A", Code.SUCCESS, 8),
     ]
 
 
 def test_a_point_that_was_broken_off() -> None:
-    """Its plugins count from the end of the point before."""
+    """Its plugins count from the end of the point before, also if others ran after it."""
+    clock, times = begun()
+    end(clock, times, 1, Point.PRE_FILTER)
+    times.lap(Point.FILTER)
+    lap(clock, times, 2)
+    times.lap(Point.UNRESERVE)
+    lap(clock, times, 4)
+    end(clock, times, 8, Point.UNRESERVE)
+    assert [(point, seconds) for point, *_, seconds in durations(times, a_and_b)] == [
+        (Point.FILTER, 2),
+        (Point.UNRESERVE, 6),
+    ]
+
+
+def test_a_point_that_was_run_twice() -> None:
+    """Each run begins where the point before it ended: what came between is no plugin's time."""
+    clock, times = begun()
+    for _ in range(2):
+        times.lap(Point.FILTER)
+        lap(clock, times, 1)
+        end(clock, times, 2, Point.FILTER)
+        end(clock, times, 4, Point.EXTENDERS)
+    assert [seconds for *_, seconds in durations(times, a_and_b)] == [1, 1]
+
+
+def test_an_answer_that_is_not_usual() -> None:
+    """It is that of the plugin whose lap was noted last."""
+    clock, times = begun()
+    times.lap(Point.RESERVE)
+    lap(clock, times, 1)
+    times.answered(Code.UNSCHEDULABLE)
+    lap(clock, times, 1)
+    assert [code for _, _, code, _ in durations(times, a_and_b)] == [Code.UNSCHEDULABLE, Code.SKIP]
+
+
+def test_readings_that_are_used_again_hold_nothing_of_the_cycle_before() -> None:
+    """A cycle sees its own laps, answers and points only."""
     clock = VirtualClock()
-    times = CycleTimes(clock.now)
-    timed(clock, times, 1, Point.PRE_FILTER)
-    timed(clock, times, 2, Point.FILTER, "A")
-    assert [seconds for *_, seconds in durations(times)] == [2]
+    spare = SpareTimes(clock.now)
+    times = spare.take()
+    times.lap(Point.FILTER)
+    lap(clock, times, 1)
+    times.answered(Code.UNSCHEDULABLE)
+    end(clock, times, 1, Point.FILTER)
+    spare.give_back(times)
+    again = spare.take()
+    assert again is times
+    assert (again.laps, again.answers, again.readings, again.ends) == ([], {}, [clock.now()], [])
 
 
 def test_a_clone_notes_nothing() -> None:
@@ -47,6 +104,7 @@ def test_a_clone_notes_nothing() -> None:
     state.times = CycleTimes(VirtualClock().now)
     what_if = state.clone().times
     assert what_if is UNTIMED
-    what_if.lap((Point.FILTER, "A", Code.SUCCESS, what_if.now()))
-    what_if.point((Point.FILTER, Code.SUCCESS, what_if.now()))
-    assert (what_if.laps, what_if.points, state.times.laps) == ([], [], [])
+    what_if.lap(what_if.now())
+    what_if.answered(Code.UNSCHEDULABLE)
+    what_if.end(ENDS[Point.FILTER][Code.SUCCESS])
+    assert (what_if.laps, what_if.answers, what_if.ends, state.times.laps) == ([], {}, [], [])

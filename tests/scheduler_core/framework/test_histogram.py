@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from scheduler_core.framework.histogram import Histogram, exponential_bounds
+from scheduler_core.framework.histogram import Backlog, Backlogs, Histogram, exponential_bounds, observe_columns
 
 
 def test_bounds_grow_by_the_factor() -> None:
@@ -28,3 +29,34 @@ def test_buckets(value: float, bucket: int) -> None:
     histogram.observe(value)
     assert histogram.counts.index(1) == bucket
     assert (histogram.count, histogram.total) == (1, value)
+
+
+def test_a_backlog_counts_as_one_observation_after_the_other() -> None:
+    """Buckets and sum are those of a histogram that observed each value at once."""
+    values = [0.5, 1.0, 1.5, 2.0, 2.5, 1e9]
+    at_once, late, backlog = Histogram((1.0, 2.0)), Histogram((1.0, 2.0)), Backlog()
+    for value in values:
+        at_once.observe(value)
+        backlog.observe(value)
+    assert late.count == 0
+    backlog.settle(late)
+    backlog.settle(late)
+    assert (late.counts, late.total) == (at_once.counts, at_once.total)
+
+
+def test_columns_of_one_histogram_are_added_up() -> None:
+    """A point that was run twice in a cycle has two columns."""
+    histogram, other = Histogram((1.0, 2.0)), Histogram((1.0, 2.0))
+    observe_columns((histogram, other, histogram), np.array([[0.5, 3.0, 1.5], [0.5, 3.0, 3.0]]))
+    assert (histogram.counts, histogram.total) == ([2, 1, 1], 5.5)
+    assert (other.counts, other.total) == ([0, 0, 2], 6.0)
+
+
+def test_a_label_without_an_observation_has_no_histogram() -> None:
+    """Whoever shows the histograms shows no empty ones."""
+    histograms: dict[str, Histogram] = {}
+    backlogs = Backlogs(histograms, (1.0,))
+    backlogs.of("never")
+    backlogs.of("once").observe(3.0)
+    backlogs.settle()
+    assert {label: histogram.counts for label, histogram in histograms.items()} == {"once": [0, 1]}
