@@ -20,7 +20,7 @@ from scheduler_core.runtime.plugin_order import plugin_order
 def begin_attempt(context: CycleContext, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
     """Begin an attempt, and its scheduling cycle's times with it."""
     times = context.times.take()
-    attempt = Attempt(queued, queued.info, instance, times.started, is_sampled=context.measures.next_is_sampled())
+    attempt = Attempt(queued, queued.info, instance, times.readings[0], is_sampled=context.measures.next_is_sampled())
     attempt.state.times = times
     return attempt
 
@@ -34,7 +34,7 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
         result: How the attempt ended, if it did; empty if it goes on to its binding cycle.
     """
     times, instance = attempt.state.times, attempt.instance
-    context.measures.profile(instance.name).scheduling.add(times)
+    context.measures.profiles[instance.name].scheduling.add(times)
     if result:
         context.measures.count_preemptions(times, plugin_order(instance, attempt.state))
     readings, slow = times.readings, context.slow_cycles
@@ -72,7 +72,7 @@ def permit_waited(context: CycleContext, attempt: Attempt, status: Status) -> No
 
 def binding_ended(context: CycleContext, attempt: Attempt, result: str) -> None:
     """Tell of a binding cycle."""
-    context.measures.profile(attempt.instance.name).binding.add(attempt.state.times)
+    context.measures.profiles[attempt.instance.name].binding.add(attempt.state.times)
     if context.tracer is not None:
         _trace(context, attempt, "binding", result)
     if attempt.is_sampled:
@@ -84,7 +84,7 @@ def pod_bound(context: CycleContext, attempt: Attempt) -> None:
     """Tell of an attempt that succeeded; the durations include its binding cycle."""
     measures, queued = context.measures, attempt.queued
     now = context.clock.now()
-    measures.profile(attempt.instance.name).scheduled.observe(now - attempt.started)
+    measures.profiles[attempt.instance.name].scheduled.observe(now - attempt.started)
     measures.pod_bound(queued.attempts, now - queued.first_attempt)
 
 

@@ -90,11 +90,23 @@ class ProfileMeasures:
             backlog.settle(histogram)
 
 
+class _Profiles(dict[str, ProfileMeasures]):
+    """Measures by profile, begun when they are first asked for: looked up in every cycle, without a call of ours."""
+
+    def __init__(self, algorithm: Histogram) -> None:
+        super().__init__()
+        self._algorithm = algorithm
+
+    def __missing__(self, name: str) -> ProfileMeasures:
+        found = self[name] = ProfileMeasures(self._algorithm)
+        return found
+
+
 class Measures:
     """What the scheduler costs and does.
 
     Attributes:
-        profiles: By scheduler name.
+        profiles: By scheduler name; begun when they are first looked up.
         algorithm: Seconds of the search for a node, PreFilter to Score or PostFilter.
         attempts_to_schedule: Attempts of pods that were bound.
         sli: Seconds from a pod's first attempt until it was bound, by its attempts.
@@ -111,8 +123,8 @@ class Measures:
     """
 
     def __init__(self) -> None:
-        self.profiles: dict[str, ProfileMeasures] = {}
         self.algorithm = Histogram(ATTEMPT_BOUNDS)
+        self.profiles: dict[str, ProfileMeasures] = _Profiles(self.algorithm)
         self.attempts_to_schedule = Histogram(COUNT_BOUNDS)
         self.sli: dict[str, Histogram] = {}
         self.plugins: dict[tuple[Point, str, Code], Histogram] = {}
@@ -133,10 +145,7 @@ class Measures:
 
     def profile(self, name: str) -> ProfileMeasures:
         """The measures of a profile; begun when they are first asked for."""
-        found = self.profiles.get(name)
-        if found is None:
-            found = self.profiles[name] = ProfileMeasures(self.algorithm)
-        return found
+        return self.profiles[name]
 
     def drop_profile(self, name: str) -> None:
         """Forget a profile that is served no more."""

@@ -82,6 +82,18 @@ _NOBODY = ("unknown", Code.SUCCESS)
 """Whose a lap is beyond the order: a plugin may have changed who is left out after it was run."""
 
 
+def _ending(
+    now: Callable[[], float], read: Callable[[float], None], note: Callable[[PointEnd], None]
+) -> Callable[[PointEnd], None]:
+    """Takes a reading and notes whose it is; a function with its parts at hand, which a method had to fetch."""
+
+    def end(ended: PointEnd) -> None:
+        read(now())
+        note(ended)
+
+    return end
+
+
 class CycleTimes:
     """The readings of a scheduling cycle or of a binding cycle; they begin with :meth:`start`.
 
@@ -95,9 +107,10 @@ class CycleTimes:
         answers: What plugins answered that is not usual, by the place in ``laps``.
         readings: When the cycle began, and when each of its points was done.
         ends: The points that were run, with their answers; one shorter than ``readings``.
+        end: Notes that a point was run; the number is one of :data:`ENDS`.
     """
 
-    __slots__ = ("_end", "_read", "answers", "ends", "lap", "laps", "now", "readings")
+    __slots__ = ("answers", "end", "ends", "lap", "laps", "now", "readings")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
@@ -107,12 +120,11 @@ class CycleTimes:
         self.answers: dict[int, Code] = {}
         self.readings: list[float] = []
         self.ends: list[PointEnd] = []
-        self._read = self.readings.append
-        self._end = self.ends.append
+        self.end = _ending(now, self.readings.append, self.ends.append)
 
     def start(self) -> None:
         """A cycle begins."""
-        self._read(self.now())
+        self.readings.append(self.now())
 
     def clear(self) -> None:
         """Forget a cycle, for the next one."""
@@ -121,11 +133,6 @@ class CycleTimes:
         self.ends.clear()
         if self.answers:
             self.answers.clear()
-
-    def end(self, ended: PointEnd) -> None:
-        """A point was run; the number is one of :data:`ENDS`."""
-        self._read(self.now())
-        self._end(ended)
 
     def answered(self, code: Code) -> None:
         """The plugin whose lap was added last gave an answer that is not usual."""
@@ -218,10 +225,7 @@ class _Nothing(CycleTimes):
 
     def __init__(self) -> None:
         super().__init__(float)
-        self.lap = deque[float](maxlen=0).append
-
-    def end(self, ended: PointEnd) -> None:
-        """Note nothing."""
+        self.lap = self.end = deque[float](maxlen=0).append
 
     def answered(self, code: Code) -> None:
         """Note nothing."""

@@ -68,6 +68,7 @@ class FrameworkInstance:
 
     Attributes:
         config: What it was built from.
+        name: The scheduler name that the profile serves.
         revision: The hash of that.
         resolved: Plugin names and weights per point, as status shows them.
         plugins: Every instantiated plugin by name.
@@ -77,6 +78,7 @@ class FrameworkInstance:
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
         self.config = plan.config
+        self.name = plan.config.scheduler_name
         self.revision = plan.revision
         self.resolved = resolved = plan.resolved
         self.plugins = plugins
@@ -111,11 +113,6 @@ class FrameworkInstance:
         self._retired = False
         self._closed = False
         self._on_close: Callable[[], None] | None = None
-
-    @property
-    def name(self) -> str:
-        """The scheduler name that the profile serves."""
-        return self.config.scheduler_name
 
     def call_extenders(self, extenders: tuple[ExtenderRunner, ...], on_close: Callable[[], None]) -> None:
         """Let extenders take part from now on; before the instance is live.
