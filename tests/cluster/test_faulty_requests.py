@@ -24,7 +24,7 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
 
-SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "2")))
+SEEDS = range(1, 1 + int(os.environ.get("FAULTY_SEEDS", "1")))
 RATE = 0.15
 LONGER_SECONDS = 3.0
 # Twice a client's time-out and the longest backoff of a pod.
