@@ -179,7 +179,9 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
     attempt.state.times.end(_POST_BOUND)
     binding_ended(context, attempt, SCHEDULED)
-    context.queue.activate(take_pods_to_activate(attempt.state))
+    named = take_pods_to_activate(attempt.state)
+    if named:
+        context.queue.activate(named)
     attempt.instance.end()
 
 

@@ -78,7 +78,9 @@ def conclude(context: CycleContext, attempt: Attempt, failure: Failure | None) -
     """End the cycle: hand the attempt on to its binding cycle, or give back what it holds and tell why."""
     if failure is None:
         scheduling_ended(context, attempt)
-        context.queue.activate(take_pods_to_activate(attempt.state))
+        named = take_pods_to_activate(attempt.state)
+        if named:
+            context.queue.activate(named)
         return attempt
     release(context, attempt)
     scheduling_ended(context, attempt, ERROR if failure.is_error else UNSCHEDULABLE)
