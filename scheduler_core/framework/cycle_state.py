@@ -35,7 +35,8 @@ class CycleState:
     __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score", "times")
 
     def __init__(self) -> None:
-        self._values: dict[StateKey[Any], Any] = {}
+        # By name and not by key: the hash of a text is known, that of a data class is computed by a function in Python.
+        self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
         self.skip_pre_bind: set[str] = set()
@@ -43,7 +44,7 @@ class CycleState:
 
     def write(self, key: StateKey[T], value: T) -> None:
         """Keep a value; an earlier one of the same key is replaced."""
-        self._values[key] = value
+        self._values[key.name] = value
 
     def read(self, key: StateKey[T]) -> T:
         """The value kept under ``key``.
@@ -52,14 +53,14 @@ class CycleState:
             PluginError: Nothing was kept: the point that should have written it did not run.
         """
         try:
-            return cast("T", self._values[key])
+            return cast("T", self._values[key.name])
         except KeyError:
             message = f'no "{key.name}" in the cycle state; enable the plugin at the extension point that writes it too'
             raise PluginError(key.name.partition("/")[0], "cycleState", message) from None
 
     def get(self, key: StateKey[T]) -> T | None:
         """The value kept under ``key``, None if there is none."""
-        return cast("T | None", self._values.get(key))
+        return cast("T | None", self._values.get(key.name))
 
     def clone(self) -> CycleState:
         """A copy for a what-if: values that have a ``clone`` method are cloned, others shared."""
@@ -67,7 +68,7 @@ class CycleState:
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)
-        for key, value in self._values.items():
+        for name, value in self._values.items():
             clone = getattr(value, "clone", None)
-            copy._values[key] = clone() if callable(clone) else value
+            copy._values[name] = clone() if callable(clone) else value
         return copy

@@ -35,6 +35,9 @@ class TermKind(Enum):
     PREFERRED = auto()
     PREFERRED_ANTI = auto()
 
+    # That of an enum is a function in Python, and kinds are looked up for every pod.
+    __hash__ = object.__hash__
+
 
 class QueryCounts:
     """How many placed pods of each row a query selects.
