@@ -20,6 +20,8 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Event
 from scheduler_core.runtime.permitting import run_permit
 from scheduler_core.runtime.post_filtering import run_post_filters
@@ -97,8 +99,23 @@ def _skip(context: CycleContext, queued: QueuedPod) -> bool:
         context.writer.record(
             Event(reference_to(pod), "Warning", "FailedScheduling", "Scheduling", note, reporting_controller=teller)
         )
+        _hollow_promise(context, pod)
         return True
     return context.cache.get(queued.uid) is not None
+
+
+def _hollow_promise(context: CycleContext, pod: Pod) -> None:
+    """Keep of a node promised to a pod that is in no queue any more only that somebody was promised it.
+
+    A finalizer may hold the pod for long, and it will never need the room. kube-scheduler v1.36.3 knows from its queues
+    what promised pods need (``PriorityQueue.nominatedPodToInfo``); of one in none it knows the name alone, so that it
+    counts as a pod of priority 0 that requests nothing.
+    """
+    promised = context.queue.nominator.node_of(pod.metadata.uid)
+    if promised:
+        meta = pod.metadata
+        bare = Pod(ObjectMeta(name=meta.name, namespace=meta.namespace, uid=meta.uid))
+        context.queue.nominator.nominate(context.cache.columns.compile_pod(bare), promised)
 
 
 def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:

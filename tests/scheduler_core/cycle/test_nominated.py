@@ -54,6 +54,28 @@ def test_room_that_is_promised_is_taken(priority: int, fits: str) -> None:
     assert attempt.node_name == fits
 
 
+@pytest.mark.parametrize(
+    ("priority", "pods", "fits"),
+    [
+        pytest.param(4, "1", "promised", id="its-priority-is-forgotten"),
+        pytest.param(0, "110", "promised", id="its-requests-are-forgotten"),
+        pytest.param(0, "1", "other", id="it-still-counts-as-a-pod"),
+    ],
+)
+def test_a_promise_to_a_pod_that_is_being_deleted(priority: int, pods: str, fits: str) -> None:
+    """Once that pod is not tried any more, it keeps hardly anybody off, however long a finalizer holds it."""
+    made = rig(defaults=default_plugins())
+    made.add(node("promised", allocatable={"cpu": "4", "memory": "16Gi", "pods": pods}))
+    made.add(node("other", allocatable={"cpu": "1", "memory": "16Gi", "pods": "110"}))
+    now = made.clock.wall()
+    made.add(pod("ending", requests={"cpu": "4"}, priority=5, nominated_node="promised", deleted=now))
+    assert made.decide() is None
+    made.add(pod("small", requests={"cpu": "1"}, priority=priority))
+    attempt = made.decide()
+    assert attempt is not None
+    assert attempt.node_name == fits
+
+
 def test_nothing_stays_of_the_what_if() -> None:
     """The promised pod is taken off the columns again."""
     made = rig(defaults=default_plugins())
