@@ -11,7 +11,8 @@ Owns the order and the pace. Must not know bodies or paths: a :class:`Write` car
 
 Why writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a
 bind. Status patches and events therefore wait while binds press, for ``defer_seconds`` at most; after that patches go
-as if nothing pressed, and events through a few workers, so that the queue drains without halving the binds.
+as if nothing pressed, and events through a few workers, so that the queue drains without halving the binds. Events that
+have waited for ``late_seconds`` take any worker: under a steady load on a slow server they would fall behind for good.
 """
 
 from __future__ import annotations
@@ -44,6 +45,8 @@ class DispatcherOptions:
     Attributes:
         workers: Writes on the wire at once.
         overdue_event_workers: Of these, for events that waited ``defer_seconds`` while binds still press.
+        late_seconds: An event that waited so long takes any worker, whatever presses: what is told must not fall
+            behind for good when the API server is slow.
         max_events: Events queued; the oldest are dropped beyond that.
         defer_seconds: How long writes yield to binds.
         events_per_second: Rate limit of events.
@@ -54,6 +57,7 @@ class DispatcherOptions:
 
     workers: int = 8
     overdue_event_workers: int = 2
+    late_seconds: float = 10.0
     max_events: int = 20_000
     defer_seconds: float = 2.0
     events_per_second: float = 1000.0
@@ -244,11 +248,16 @@ class ApiDispatcher:
         if rank is Rank.DELETION:
             return True
         if self._binds_press():
-            left = write.queued_at + self._options.defer_seconds - self._clock.now()
-            if left > 0.0:
-                self._wake_in(left)
+            waited = self._clock.now() - write.queued_at
+            if waited < self._options.defer_seconds:
+                self._wake_in(self._options.defer_seconds - waited)
                 return False
-            if rank is Rank.EVENT and self._events_in_flight >= self._options.overdue_event_workers:
+            if (
+                rank is Rank.EVENT
+                and self._events_in_flight >= self._options.overdue_event_workers
+                and waited < self._options.late_seconds
+            ):
+                self._wake_in(self._options.late_seconds - waited)
                 return False
         if rank is Rank.EVENT:
             seconds = self._bucket.try_take()

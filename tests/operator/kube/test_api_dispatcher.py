@@ -245,6 +245,21 @@ async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: Vir
     assert log.done == ["deletion", "patch", "e0", "e1", "e2"]
 
 
+async def test_late_events_take_any_worker(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
+    """Binds that press for ever must not let the events of a slow server pile up."""
+    dispatcher = make(defer_seconds=2.0, late_seconds=10.0, overdue_event_workers=1, workers=8)
+    pressure.on = True
+    for n in range(5):
+        log.gates[f"e{n}"] = asyncio.Event()
+        dispatcher.submit(Noted(log, f"e{n}", rank=Rank.EVENT))
+    time.advance(2.1)
+    await settle()
+    assert log.on_wire == {"e0"}
+    time.advance(8.0)
+    await settle()
+    assert log.on_wire == {"e0", "e1", "e2", "e3", "e4"}
+
+
 async def test_binds_over_releases_the_rest(make: Make, log: Log, pressure: Pressure) -> None:
     """The end of the last pressing bind sends what waited for it."""
     dispatcher = make()
