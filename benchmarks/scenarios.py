@@ -2,23 +2,28 @@
 
     python -m benchmarks.scenarios
     python -m benchmarks.scenarios --only preemption -o json
+    python -m benchmarks.scenarios --random 200 --seed 3 --pairs 3 --keep differences
 
 Each scheduler has a control plane of its own; both play at the same time. Compared are the node of every pod, its
 nomination, its conditions PodScheduled and DisruptionTarget with their messages, which pods are gone, and all events.
+Scenarios drawn at random are compared after each step, and played again where they differ: what remains is no chance.
 """
 
 import argparse
 import json
 import sys
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
+from hack.scenarios.drawn_runs import Drawn, play_drawn
 from hack.scenarios.scenario import Scenario, read_scenarios
 from hack.scenarios.stage import SCHEDULERS, Reading, Stage
 
@@ -72,12 +77,63 @@ def show(compared: Sequence[Compared]) -> None:
             console.print(f"{one.scenario}: {difference}", markup=False, highlight=False)
 
 
+def compare_drawn(seed: int, indices: range, pairs: int, kept_in: Path) -> bool:
+    """Play scenarios drawn at random to both schedulers, and keep those that differ as files.
+
+    Args:
+        seed: Of the scenarios.
+        indices: Which of them.
+        pairs: How many pairs of control planes play at once.
+        kept_in: Directory of the files.
+
+    Returns:
+        Whether any differs each time that it is played.
+    """
+    mix: Counter[str] = Counter()
+    for drawn in play_drawn(seed, indices, pairs):
+        last = drawn.courses[0][-1]
+        mix.update(["scenarios", *["steps"] * len(drawn.courses[0]), *["by chance"] * (drawn.played > 1)])
+        mix.update((pod.node and "bound") or pod.scheduled[1] or "not tried" for pod in last.pods.values())
+        mix.update(event[2] for event in last.events)
+        mix.update(["requests refused"] * len(last.refused))
+        told = "same" if drawn.played == 1 else "same when played again"
+        if drawn.lasting:
+            mix["different"] += 1
+            told = f"differs after step {drawn.lasting.step}"
+        if drawn.first:
+            _keep(drawn, kept_in)
+        sys.stderr.write(f"{drawn.name}: {len(drawn.courses[0])} steps, {told}\n")
+    print(", ".join(f"{count} {what}" for what, count in mix.items()))
+    return mix["different"] > 0
+
+
+def _keep(drawn: Drawn, directory: Path) -> None:
+    """Write a scenario as a file that can be played again, and what was different about it as comments."""
+    difference = drawn.lasting or drawn.first
+    assert difference is not None
+    directory.mkdir(parents=True, exist_ok=True)
+    lines = [f"after step {difference.step}, {'always' if drawn.lasting else 'not always'}:", *difference.what]
+    for index, (its, mine) in enumerate(zip(*drawn.courses, strict=True)):
+        lines += [f"step {index}", f"  {its.summary()} {its.refused}", f"  {mine.summary()} {mine.refused}"]
+    comment = "".join(f"# {line}\n" for told in lines for line in told.split("\n"))
+    text = yaml.safe_dump(drawn.document, sort_keys=False, width=120)
+    (directory / f"{drawn.name}.yaml").write_text(comment + text)
+
+
 def main() -> None:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", default="", help="scenarios whose names contain this")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    parser.add_argument("--random", type=int, default=0, metavar="N", help="draw N scenarios instead")
+    parser.add_argument("--seed", type=int, default=1, help="of the scenarios drawn")
+    parser.add_argument("--start", type=int, default=0, help="number of the first scenario drawn")
+    parser.add_argument("--pairs", type=int, default=2, help="pairs of control planes that play drawn scenarios")
+    parser.add_argument("--keep", type=Path, default=Path("differences"), help="where drawn scenarios that differ go")
     arguments = parser.parse_args()
+    if arguments.random:
+        indices = range(arguments.start, arguments.start + arguments.random)
+        sys.exit(compare_drawn(arguments.seed, indices, arguments.pairs, arguments.keep))
     chosen = [scenario for scenario in read_scenarios(SCENARIOS) if arguments.only in scenario.name]
     compared = compare(chosen)
     if arguments.output == "json":

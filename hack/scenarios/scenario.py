@@ -8,8 +8,9 @@ Owns the format, and the manifests that its short forms stand for. It must not t
       - objects: [whole manifests]
       - pods: {p: {cpu: "1", labels: {...}, spec: {fields of a pod's spec}}}
         wait: {bound: [p], refused: [], gone: [], nominated: []}
-      - change: [{object: Pod/p, patch: {...}}]
+      - change: [{object: Pod/p, patch: {...}, subresource: status}]
       - delete: [Pod/p]
+      - bind: {p: large}
 """
 
 from __future__ import annotations
@@ -27,11 +28,28 @@ SCHEDULER_NAME = "compared"
 """What both schedulers are called in the pods: nothing that is compared tells them apart."""
 
 _API_VERSIONS = {
+    "CSINode": "storage.k8s.io/v1",
     "PodDisruptionBudget": "policy/v1",
     "PriorityClass": "scheduling.k8s.io/v1",
     "StorageClass": "storage.k8s.io/v1",
 }
+_WORDS = {"nodes", "objects", "pods", "change", "delete", "bind", "wait"}
 _WAITS = ("bound", "refused", "gone", "nominated")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A change of one object.
+
+    Attributes:
+        reference: The object: its kind and its name.
+        patch: A merge patch.
+        subresource: What of the object is patched; "" for the object itself.
+    """
+
+    reference: Manifest
+    patch: Manifest
+    subresource: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,14 +58,16 @@ class Step:
 
     Attributes:
         creates: Whole manifests.
-        changes: Objects and merge patches.
+        changes: What is changed.
         deletes: Objects.
+        binds: Nodes that somebody else than the scheduler binds pods to, by the names of the pods.
         waits: Names of pods, by the state that each must reach before the next step.
     """
 
     creates: tuple[Manifest, ...] = ()
-    changes: tuple[tuple[Manifest, Manifest], ...] = ()
+    changes: tuple[Change, ...] = ()
     deletes: tuple[Manifest, ...] = ()
+    binds: Mapping[str, str] = field(default_factory=dict)
     waits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
@@ -72,8 +92,17 @@ def read_scenario(path: Path) -> Scenario:
     Args:
         path: Of the file.
     """
-    document = yaml.safe_load(path.read_text())
-    return Scenario(path.stem, document["says"], tuple(_step(one, path.stem) for one in document["steps"]))
+    return scenario_of(path.stem, yaml.safe_load(path.read_text()))
+
+
+def scenario_of(name: str, document: Manifest) -> Scenario:
+    """Understand a document.
+
+    Args:
+        name: Of the scenario, and of its namespace.
+        document: In the format above.
+    """
+    return Scenario(name, document["says"], tuple(_step(one, name) for one in document["steps"]))
 
 
 def read_scenarios(directory: Path) -> list[Scenario]:
@@ -85,13 +114,16 @@ def _step(document: Manifest, namespace: str) -> Step:
     creates = [node_manifest(name, fields or {}) for name, fields in document.get("nodes", {}).items()]
     creates += [_whole(manifest, namespace) for manifest in document.get("objects", ())]
     creates += [pod_manifest(name, namespace, fields or {}) for name, fields in document.get("pods", {}).items()]
-    changes = tuple((_reference(one["object"], namespace), one["patch"]) for one in document.get("change", ()))
+    changes = tuple(
+        Change(_reference(one["object"], namespace), one["patch"], one.get("subresource", ""))
+        for one in document.get("change", ())
+    )
     deletes = tuple(_reference(one, namespace) for one in document.get("delete", ()))
     waits = {state: tuple(names) for state, names in document.get("wait", {}).items()}
-    unknown = set(waits) - set(_WAITS) or set(document) - {"nodes", "objects", "pods", "change", "delete", "wait"}
+    unknown = set(waits) - set(_WAITS) or set(document) - _WORDS
     if unknown:
         raise ValueError(f"scenario {namespace}: unknown words {sorted(unknown)}; see the format in {__name__}")
-    return Step(tuple(creates), changes, deletes, waits)
+    return Step(tuple(creates), changes, deletes, document.get("bind", {}), waits)
 
 
 def node_manifest(name: str, fields: Manifest) -> Manifest:

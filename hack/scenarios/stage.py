@@ -9,13 +9,13 @@ reading is compared with it. Why both schedulers do not share a control plane: t
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
 
-from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
+from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest, address
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
 from hack.controlplane.volume_controller import VolumeController
@@ -25,9 +25,33 @@ SCHEDULERS = (KUBE_SCHEDULER, BAYPLAN)
 """Who is compared."""
 
 _WAIT_SECONDS = 30.0
-_QUIET_SECONDS = 0.4
 _POLL_SECONDS = 0.1
-_WIDE = ("/api/v1/nodes", "/apis/storage.k8s.io/v1/storageclasses", "/apis/scheduling.k8s.io/v1/priorityclasses")
+_WIDE = (
+    "/api/v1/nodes",
+    "/apis/storage.k8s.io/v1/csinodes",
+    "/apis/storage.k8s.io/v1/storageclasses",
+    "/apis/scheduling.k8s.io/v1/priorityclasses",
+)
+_SETTLE_SECONDS = 0.3
+_DECISION_SECONDS = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How a scenario is played.
+
+    Attributes:
+        quiet_seconds: A step is over when nothing has changed for so long.
+        careful: Each pod is decided about before the next is created, what it needs is known to schedulers before it
+            comes, and what the API server refuses is noted: for scenarios that nobody has thought through.
+    """
+
+    quiet_seconds: float = 0.4
+    careful: bool = False
+
+
+CAREFUL = Pace(1.3, careful=True)
+"""Longer than a wait for volumes is between two looks, which is a second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +80,16 @@ class Reading:
         gone: Pods that do not.
         events: Pod, type, reason, action, controller and note of every event; UIDs are replaced by names.
         late: What was waited for in vain.
+        repeated: Pods and reasons of events that stand for several, of which only the first note is known.
+        refused: What the API server refused.
     """
 
     pods: dict[str, PodReading]
     gone: tuple[str, ...]
     events: tuple[tuple[str, ...], ...]
     late: tuple[str, ...]
+    repeated: frozenset[tuple[str, str]] = frozenset()
+    refused: tuple[str, ...] = ()
 
     def differences(self, other: Reading) -> list[str]:
         """Say in what another reading differs."""
@@ -95,10 +123,13 @@ class Stage:
 
     Args:
         scheduler: Which one, of :data:`SCHEDULERS`.
+        pace: How it plays.
     """
 
-    def __init__(self, scheduler: str) -> None:
+    def __init__(self, scheduler: str, pace: Pace | None = None) -> None:
         self.scheduler = scheduler
+        self._pace = pace or Pace()
+        self._refused: list[str] = []
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -122,28 +153,73 @@ class Stage:
         Args:
             scenario: What is played.
         """
+        return self.play_by_steps(scenario)[-1]
+
+    def play_by_steps(self, scenario: Scenario) -> list[Reading]:
+        """Play a scenario on the empty cluster, look after each step, and clear it away.
+
+        Args:
+            scenario: What is played.
+        """
         names: dict[str, str] = {}
         late: list[str] = []
+        readings = []
+        self._refused = []
         self.api.create({"kind": "Namespace", "metadata": {"name": scenario.name}})
         self._quiet(scenario.name)
         try:
             for step in scenario.steps:
-                self._do(step, names)
+                self._do(step, scenario.name, names)
                 late += self._wait(step, scenario.name)
                 self._quiet(scenario.name)
-            return self._read(scenario.name, names, late)
+                readings.append(self._read(scenario.name, names, late))
+            return readings
         finally:
             self._clear(scenario.name)
 
-    def _do(self, step: Step, names: dict[str, str]) -> None:
+    def _do(self, step: Step, namespace: str, names: dict[str, str]) -> None:
+        before = "Pod"
         for manifest in step.creates:
-            made = self.api.create(manifest)
-            if manifest["kind"] == "Pod":
+            kind = manifest["kind"]
+            if self._pace.careful and kind == "Pod" and before != "Pod":
+                time.sleep(_SETTLE_SECONDS)
+            before = kind
+            made = self._attempt(f"create {kind}/{manifest['metadata']['name']}", self.api.create, manifest)
+            if kind == "Pod" and made is not None:
                 names[made["metadata"]["uid"]] = made["metadata"]["name"]
-        for manifest, change in step.changes:
-            self.api.patch(manifest, change)
+                self._await_decision(manifest)
+        for change in step.changes:
+            what = f"change {change.reference['kind']}/{change.reference['metadata']['name']}"
+            self._attempt(what, self.api.patch, change.reference, change.patch, change.subresource)
         for manifest in step.deletes:
-            self.api.delete(manifest)
+            self._attempt(f"delete {manifest['metadata']['name']}", self.api.delete, manifest)
+        for name, node in step.binds.items():
+            target = {"kind": "Node", "name": node}
+            body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target}
+            path = f"/api/v1/namespaces/{namespace}/pods/{name}/binding"
+            self._attempt(f"bind {name}", self.api.request, "POST", path, body)
+
+    def _attempt(self, what: str, request: Callable[..., Manifest | None], *arguments: Any) -> Manifest | None:
+        try:
+            return request(*arguments)
+        except ApiRefusalError as error:
+            if not self._pace.careful:
+                raise
+            self._refused.append(f"{what}: {error.status}")
+            return None
+
+    def _await_decision(self, manifest: Manifest) -> None:
+        """Wait a moment for the scheduler to bind or refuse a pod, if it is for the scheduler."""
+        if not self._pace.careful or manifest["spec"].get("schedulerName") != SCHEDULER_NAME:
+            return
+        deadline = time.monotonic() + _DECISION_SECONDS
+        while time.monotonic() < deadline:
+            pod = self.api.get(address(manifest))
+            if pod["spec"].get("nodeName") or _condition(pod, "PodScheduled"):
+                break
+            time.sleep(_POLL_SECONDS / 2)
+        # Its refusal may make victims of others.
+        time.sleep(_SETTLE_SECONDS / 2)
 
     def _wait(self, step: Step, namespace: str) -> list[str]:
         """Wait until pods are where the step says; those that never are."""
@@ -174,9 +250,9 @@ class Stage:
         seen: Any = None
         since = time.monotonic()
         deadline = since + _WAIT_SECONDS
-        while (now := time.monotonic()) - since < _QUIET_SECONDS and now < deadline:
-            versions = [pod["metadata"]["resourceVersion"] for pod in self._pods(namespace)]
-            looks = (versions, len(self._events(namespace)))
+        while (now := time.monotonic()) - since < self._pace.quiet_seconds and now < deadline:
+            held = [*self._pods(namespace), *self.api.items("/api/v1/persistentvolumes")]
+            looks = ([one["metadata"]["resourceVersion"] for one in held], len(self._events(namespace)))
             if looks != seen:
                 seen, since = looks, now
             time.sleep(_POLL_SECONDS)
@@ -191,6 +267,7 @@ class Stage:
                 (scheduled.get("status", ""), scheduled.get("reason", ""), _named(scheduled, names)),
                 (disrupted.get("reason", ""), _named(disrupted, names)),
             )
+        written = self._events(namespace)
         events = {
             (
                 event["regarding"]["name"],
@@ -200,10 +277,11 @@ class Stage:
                 event.get("reportingController", ""),
                 _named({"message": event.get("note", "")}, names),
             )
-            for event in self._events(namespace)
+            for event in written
         }
+        repeated = frozenset((one["regarding"]["name"], one["reason"]) for one in written if one.get("series"))
         gone = tuple(sorted(set(names.values()) - set(pods)))
-        return Reading(pods, gone, tuple(sorted(events)), tuple(late))
+        return Reading(pods, gone, tuple(sorted(events)), tuple(late), repeated, tuple(self._refused))
 
     def _pods(self, namespace: str) -> list[Manifest]:
         return self.api.items(f"/api/v1/namespaces/{namespace}/pods")

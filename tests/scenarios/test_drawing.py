@@ -1,0 +1,103 @@
+"""Drawn scenarios: repeatable, understood by the player, and as different as they must be to be worth playing."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import cache
+from typing import Any
+
+import pytest
+
+from hack.scenarios.drawing.course import draw
+from hack.scenarios.drawing.scene import MOST_NODES
+from hack.scenarios.scenario import Scenario, scenario_of
+
+_COUNT = 300
+
+
+@cache
+def drawn() -> tuple[Scenario, ...]:
+    """A number of scenarios, in the form in which they are played."""
+    return tuple(scenario_of(*draw(1, index)) for index in range(_COUNT))
+
+
+def pods() -> list[dict[str, Any]]:
+    """All pods of all of them."""
+    steps = (step for scenario in drawn() for step in scenario.steps)
+    return [manifest for step in steps for manifest in step.creates if manifest["kind"] == "Pod"]
+
+
+def test_a_seed_gives_the_same_scenarios() -> None:
+    """Byte by byte; another seed or number gives others."""
+    assert draw(1, 2) == draw(1, 2)
+    assert draw(1, 2)[1] != draw(1, 3)[1]
+    assert draw(1, 2)[1] != draw(2, 2)[1]
+
+
+def test_later_events_do_not_change_what_was_created() -> None:
+    """A gate, a finalizer or a cordon that is taken away was there before."""
+    gates = [pod["spec"]["schedulingGates"] for pod in pods() if "schedulingGates" in pod["spec"]]
+    assert gates
+    assert all(gates)
+    changes = [change.patch for scenario in drawn() for step in scenario.steps for change in step.changes]
+    assert {"metadata": {"finalizers": None}} in changes
+    cordoned = [
+        one["metadata"]["name"]
+        for scenario in drawn()
+        for step in scenario.steps
+        for one in step.creates
+        if one["kind"] == "Node" and one["spec"].get("unschedulable")
+    ]
+    assert cordoned
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        *("affinity", "hostNetwork", "initContainers", "nodeName", "nodeSelector", "priorityClassName", "resources"),
+        *("schedulingGates", "tolerations", "topologySpreadConstraints", "volumes"),
+    ],
+)
+def test_pods_use_what_pods_have(field: str) -> None:
+    """Each field is set in one pod of a hundred or more, and not in most."""
+    share = sum(field in pod["spec"] for pod in pods()) / len(pods())
+    assert 0.01 <= share <= (0.9 if field in ("affinity", "priorityClassName") else 0.5)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("CSINode", "Node", "PersistentVolume", "PersistentVolumeClaim", "Pod", "PodDisruptionBudget"),
+        *("PriorityClass", "StorageClass"),
+    ],
+)
+def test_every_kind_of_object_occurs(kind: str) -> None:
+    """In one scenario of twenty or more."""
+    having = sum(any(one["kind"] == kind for step in each.steps for one in step.creates) for each in drawn())
+    assert having >= _COUNT / 20
+
+
+def test_everything_happens_to_objects() -> None:
+    """Each kind of change is in one scenario of fifty or more, and mostly one thing happens at a time."""
+    seen: Counter[str] = Counter()
+    for scenario in drawn():
+        told = set()
+        for step in scenario.steps:
+            told |= {f"{each.reference['kind']} {each.subresource} {sorted(each.patch)}" for each in step.changes}
+            told |= {f"delete {each['kind']}" for each in step.deletes} | ({"bind"} if step.binds else set())
+        seen.update(told)
+    expected = {
+        *("Node  ['metadata']", "Node  ['spec']", "Node status ['status']", "Pod  ['metadata']", "Pod  ['spec']"),
+        *("Pod resize ['spec']", "Pod status ['status']", "bind", "delete Node", "delete PersistentVolume"),
+        *("delete PersistentVolumeClaim", "delete Pod"),
+    }
+    assert expected <= set(seen)
+    assert min(seen[each] for each in expected) >= _COUNT / 50
+
+
+def test_scenarios_stay_small() -> None:
+    """There is always a node, and never more than can be told apart by preference."""
+    for scenario in drawn():
+        nodes = [one for step in scenario.steps for one in step.creates if one["kind"] == "Node"]
+        assert 1 <= len(nodes) <= MOST_NODES
+        assert 5 <= len(scenario.steps) <= 25
