@@ -15,6 +15,8 @@ from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+_MOST_ROUNDS = 200_000
+"""How often the loop may turn without time passing; a healthy run needs some hundreds."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 LIFE: ContextVar[int] = ContextVar("LIFE", default=0)
@@ -22,7 +24,7 @@ LIFE: ContextVar[int] = ContextVar("LIFE", default=0)
 
 
 class StalledError(Exception):
-    """Nothing is left to run and nothing is due: whoever is waited for will never come."""
+    """The run gets no further: nothing is left to run and nothing is due, or something runs for ever in no time."""
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -46,11 +48,17 @@ class _NoFiles:
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
+        self._seen = 0.0
+        self._rounds = 0
 
     def select(self, timeout: float | None) -> list[object]:
         if timeout is None:
             raise StalledError("every task waits for another; a timer or an answer was lost")
         self._loop.virtual_now += max(0.0, timeout)
+        self._rounds = self._rounds + 1 if self._loop.virtual_now == self._seen else 0
+        self._seen = self._loop.virtual_now
+        if self._rounds > _MOST_ROUNDS:
+            raise StalledError("the loop turns and time does not pass; a timer or a task comes back at once, for ever")
         return []
 
     def close(self) -> None:

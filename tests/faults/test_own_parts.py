@@ -62,6 +62,20 @@ def test_a_wait_without_end_is_told() -> None:
         on_virtual_time(wait)
 
 
+def test_a_loop_that_spins_is_told() -> None:
+    """A timer that comes back at once, for ever, ends the run with its cause and not the test by its time limit."""
+
+    async def spin(loop: VirtualLoop) -> None:
+        def again() -> None:
+            loop.call_later(0.0, again)
+
+        again()
+        await asyncio.sleep(1.0)
+
+    with pytest.raises(StalledError, match="time does not pass"):
+        on_virtual_time(spin)
+
+
 def test_a_dead_clock() -> None:
     """What a killed process planned does not happen."""
     happened: list[str] = []

@@ -38,6 +38,9 @@ from scheduler_core.ports import Clock, Timer
 _logger = logging.getLogger(__name__)
 
 
+_SHORTEST_WAIT_SECONDS = 0.001
+
+
 @dataclass(frozen=True, slots=True)
 class DispatcherOptions:
     """Bounds of the dispatcher.
@@ -267,6 +270,8 @@ class ApiDispatcher:
         return True
 
     def _wake_in(self, seconds: float) -> None:
+        # A sum may round to just before the time that it stands for: a wait of less than a tick would wake for ever.
+        seconds = max(seconds, _SHORTEST_WAIT_SECONDS)
         due = self._clock.now() + seconds
         if self._timer is not None:
             if self._timer_due <= due:

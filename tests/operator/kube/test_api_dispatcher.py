@@ -245,6 +245,21 @@ async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: Vir
     assert log.done == ["deletion", "patch", "e0", "e1", "e2"]
 
 
+@pytest.mark.parametrize("tenths", range(1, 20))
+async def test_times_that_do_not_add_up(
+    make: Make, log: Log, time: VirtualClock, pressure: Pressure, tenths: int
+) -> None:
+    """A wait whose end rounds to just before the time that it stands for ends all the same, and not by spinning."""
+    dispatcher = make(defer_seconds=1.7)
+    pressure.on = True
+    time.advance(tenths / 10)
+    dispatcher.submit(Noted(log, "patch"))
+    await settle()
+    time.advance(1.702)
+    await settle()
+    assert log.done == ["patch"]
+
+
 async def test_late_events_take_any_worker(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
     """Binds that press for ever must not let the events of a slow server pile up."""
     dispatcher = make(defer_seconds=2.0, late_seconds=10.0, overdue_event_workers=1, workers=8)
