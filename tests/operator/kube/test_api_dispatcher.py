@@ -250,12 +250,12 @@ async def test_times_that_do_not_add_up(
     make: Make, log: Log, time: VirtualClock, pressure: Pressure, tenths: int
 ) -> None:
     """A wait whose end rounds to just before the time that it stands for ends all the same, and not by spinning."""
-    dispatcher = make(defer_seconds=1.7)
+    dispatcher = make(defer_seconds=0.3)
     pressure.on = True
     time.advance(tenths / 10)
     dispatcher.submit(Noted(log, "patch"))
     await settle()
-    time.advance(1.702)
+    time.advance(0.302)
     await settle()
     assert log.done == ["patch"]
 
