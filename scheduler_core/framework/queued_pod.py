@@ -6,8 +6,10 @@ Owns a pod's history; the queue writes it. Follows kube-scheduler v1.36.3, ``pkg
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import IntEnum
 
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -21,7 +23,9 @@ class Place(IntEnum):
     GATED = 4
     PARKED = 5
     IN_FLIGHT = 6
-    NOWHERE = 7
+    GROUPED = 7
+    """With its gang, whose entry is in one of the places before, or nowhere while a quorum is missing."""
+    NOWHERE = 8
     """Not in the queue: it is between two places, or was removed."""
 
     @property
@@ -54,6 +58,7 @@ class QueuedPod:
         sequence: A number by arrival that settles what time and priority leave open.
         sort_key: The QueueSort plugin's key, computed when it enters the active or the backoff queue.
         first_attempt: When it first entered the active queue; 0 before it.
+        group: The gang to which it belongs; None for none.
     """
 
     __slots__ = (
@@ -64,6 +69,7 @@ class QueuedPod:
         "first_attempt",
         "gate_reasons",
         "gated_by",
+        "group",
         "info",
         "pending_on",
         "place",
@@ -96,6 +102,57 @@ class QueuedPod:
         self.sort_key: object = None
         self.place = Place.NOWHERE
         self.was_flushed = False
+        self.group: GroupKey | None = None
+
+    @property
+    def askers(self) -> Iterable[PodInfo]:
+        """The pods whose wishes count when an event may help."""
+        return (self.info,)
+
+    @property
+    def standing(self) -> QueuedPod:
+        """What the QueueSort plugin orders it by."""
+        return self
 
     def __repr__(self) -> str:
         return f"QueuedPod({self.info.key}, attempts={self.attempts}, rejected_by={sorted(self.rejected_by)})"
+
+
+class QueuedGang(QueuedPod):
+    """What stands for a gang in the queue: one entry for all its members, which stay :attr:`Place.GROUPED`.
+
+    It waits, backs off and is woken as a pod does. Its ``info`` is a member's, with the gang's priority.
+
+    Attributes:
+        gang_key: Which gang.
+        asking: Members that were turned away, each kind once; hints are asked for them.
+    """
+
+    __slots__ = ("_standing", "asking", "gang_key")
+
+    def __init__(self, key: GroupKey, info: PodInfo, now: float, sequence: int) -> None:
+        super().__init__(info, now, sequence)
+        self.uid = f"gang {key.source}/{key}"
+        self.gang_key = key
+        self.asking: tuple[PodInfo, ...] = ()
+        self._standing = QueuedPod(info, now, sequence)
+
+    @property
+    def askers(self) -> Iterable[PodInfo]:
+        """Members that were turned away, or one that stands for all."""
+        return self.asking or (self.info,)
+
+    @property
+    def standing(self) -> QueuedPod:
+        """A pod of the gang's priority that has waited as long as the gang: failures do not cost it its turn."""
+        return self._standing
+
+    def stand(self, priority: int, since: float) -> None:
+        """Set what it is ordered by.
+
+        Args:
+            priority: The gang's.
+            since: Since when it waits, in the clock's seconds.
+        """
+        self.info.priority = self._standing.info.priority = priority
+        self._standing.timestamp = since
