@@ -220,6 +220,40 @@ REFUSED = [
     pytest.param(
         _group({"topology": {"key": "a", "mode": "Hard"}}, "spec.topology.mode", '"Required", "Preferred"'), id="mode"
     ),
+    pytest.param(
+        _group(
+            {"topology": {"key": "a", "levels": ["b", "c d"]}},
+            "spec.topology.levels[1]",
+            "must be the key of a node label",
+        ),
+        id="topology-level",
+    ),
+    pytest.param(
+        _group(
+            {"topology": {"key": "a", "levels": ["b", "b"]}},
+            "spec.topology.levels",
+            "each label may stand once",
+            "spec.topology.levels[1]",
+        ),
+        id="topology-level-repeated",
+    ),
+    pytest.param(
+        _group(
+            {"topology": {"key": "a", "levels": ["a"]}},
+            "spec.topology.levels",
+            "each label may stand once",
+            "spec.topology.levels[0]",
+        ),
+        id="topology-level-is-key",
+    ),
+    pytest.param(
+        _group(
+            {"topology": {"key": "a", "levels": list("bcdefghij")}},
+            "spec.topology.levels",
+            "must have at most 8",
+        ),
+        id="topology-levels-9",
+    ),
     pytest.param(_group({"disruption": "None"}, "spec.disruption", '"Pod", "Group"'), id="disruption"),
     pytest.param(_group({"queueing": "Fifo"}, "spec.queueing", '"Strict", "BestEffort"'), id="queueing"),
     pytest.param(

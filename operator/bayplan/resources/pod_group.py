@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Field, WithJsonSchema
+from pydantic import ConfigDict, Field, WithJsonSchema
 
 from bayplan.resources.admission import DNS_NAME_PATTERN, LABEL_KEY_PATTERN, matches
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
@@ -32,6 +32,8 @@ POD_GROUP_LABEL = "bayplan.dev/pod-group"
 MAX_LABEL_VALUE_LENGTH = 63
 
 _MAX_RESOURCES = 64
+_MAX_LEVELS = 8
+_MAX_KEY_LENGTH = 317
 _MAX_VICTIMS = 256
 _SHOWN = 64
 _MAX_AMOUNT_LENGTH = 64
@@ -41,6 +43,7 @@ _NAME_MESSAGE = (
 )
 
 _KEY_MESSAGE = "must be the key of a node label, such as topology.kubernetes.io/zone"
+_LEVEL_MESSAGE = "each label may stand once, in key or in levels; remove the repeated one"
 _AMOUNT_MESSAGE = 'must be an amount of 0 or more, such as 4, "500m" or "64Gi"'
 _CLASS_MESSAGE = 'must be the name of a PriorityClass: lower case letters, digits, "-" and "."'
 
@@ -60,18 +63,54 @@ Quantity = Annotated[
         }
     ),
 ]
+LabelKey = Annotated[
+    str,
+    WithJsonSchema(
+        {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": _MAX_KEY_LENGTH,
+            "x-kubernetes-validations": [matches(LABEL_KEY_PATTERN, _KEY_MESSAGE)],
+        }
+    ),
+]
 Phase = Literal["Pending", "Scheduling", "Scheduled", "Running", "Finished", "Failed"]
 
 
 class Topology(ConfigModel):
     """A domain of nodes that all members are to share."""
 
+    model_config = ConfigDict(
+        json_schema_extra={
+            "x-kubernetes-validations": [
+                {
+                    "rule": "!has(self.levels) || !(self.key in self.levels)",
+                    "message": _LEVEL_MESSAGE,
+                    "fieldPath": ".levels",
+                }
+            ]
+        }
+    )
+
     key: str = Field(
         min_length=1,
         description="Label of nodes whose values are the domains, such as topology.kubernetes.io/zone.",
         json_schema_extra={
-            "maxLength": 317,
+            "maxLength": _MAX_KEY_LENGTH,
             "x-kubernetes-validations": [matches(LABEL_KEY_PATTERN, _KEY_MESSAGE)],
+        },
+    )
+    levels: tuple[LabelKey, ...] = Field(
+        default=(),
+        strict=False,
+        description="Labels of domains inside those of key, from broad to narrow, such as a block and a rack inside a "
+        "zone. The group goes into the narrowest domain that it fits into; none of them is ever required.",
+        json_schema_extra={
+            "maxItems": _MAX_LEVELS,
+            "x-kubernetes-list-type": "atomic",
+            "x-kubernetes-validations": [
+                {"rule": "self.all(a, self.exists_one(b, a == b))", "message": _LEVEL_MESSAGE},
+            ],
         },
     )
     mode: Literal["Required", "Preferred"] = Field(
@@ -82,9 +121,17 @@ class Topology(ConfigModel):
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The key must be a label key."""
+        """Labels must be label keys, each named once, and not more than a node's place has parts."""
         if qualified_name_problems(self.key):
             yield RuleProblem(("key",), f'{_KEY_MESSAGE}, not "{self.key[:_SHOWN]}"')
+        if len(self.levels) > _MAX_LEVELS:
+            yield RuleProblem(("levels",), f"must have at most {_MAX_LEVELS} labels; remove those that matter least")
+            return
+        for index, level in enumerate(self.levels):
+            if qualified_name_problems(level):
+                yield RuleProblem(("levels", index), f'{_KEY_MESSAGE}, not "{level[:_SHOWN]}"')
+            elif level in (self.key, *self.levels[:index]):
+                yield RuleProblem(("levels", index), f'{_LEVEL_MESSAGE}, "{level[:_SHOWN]}"')
 
 
 class PodGroupSpec(ConfigModel):

@@ -26,7 +26,7 @@ def test_whole_grammar() -> None:
         "minResources": {"cpu": 64, "memory": "256Gi", "example.com/gpu": "500m", "pods": "+1e3"},
         "scheduleTimeoutSeconds": 600,
         "priorityClassName": "training.high",
-        "topology": {"key": "example.com/rack", "mode": "Preferred"},
+        "topology": {"key": "zone", "levels": ["example.com/block", "example.com/rack"], "mode": "Preferred"},
         "disruption": "Group",
         "queueing": "Strict",
     }
@@ -50,6 +50,8 @@ def test_length_of_the_name(length: int, told: list[str]) -> None:
     [
         pytest.param("priorityClassName", "a\n", id="line-end"),
         pytest.param("topology", {"key": "k" * 10_000}, id="long-key"),
+        pytest.param("topology", {"key": "k", "levels": ["l" * 10_000]}, id="long-level"),
+        pytest.param("topology", {"key": "k", "levels": ["l"] * 10_000}, id="many-levels"),
         pytest.param("minResources", {"cpu": "9" * 10_000}, id="long-amount"),
         pytest.param("minResources", {"cpu": 10**5_000}, id="large-number"),
         pytest.param("minResources", {"cpu": "1e" + "9" * 100}, id="long-exponent"),
