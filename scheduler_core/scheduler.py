@@ -22,6 +22,7 @@ from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.cycle.group_feed import GroupFeed
 from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_handle import PluginHandle
@@ -84,6 +85,7 @@ class Scheduler:
         feed: Where changes of pods and nodes are reported.
         storage_feed: Where changes of volumes, claims and what else storage is described by are reported.
         workload_feed: Where changes of namespaces, services, owners of pods and disruption budgets are reported.
+        group_feed: Where changes of PodGroups are reported.
         decoded: What nodes, pods and kinds that plugins declare are to be decoded as.
         declared_feeds: Where changes of the latter are reported, by the collection's path.
         registry: The plugins that exist.
@@ -125,6 +127,7 @@ class Scheduler:
         self.feed: ClusterFeed = MeasuredFeed(self.context)
         self.storage_feed = StorageFeed(self.context)
         self.workload_feed = WorkloadFeed(self.context)
+        self.group_feed = GroupFeed(self.context)
         self.decoded: DecodedTypes = self.registry.decoded_types()
         self.declared_feeds = {kind.path: DeclaredFeed(self.context, kind) for kind in self.decoded.kinds}
         self._binding: set[asyncio.Task[bool]] = set()

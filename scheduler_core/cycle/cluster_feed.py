@@ -54,7 +54,14 @@ class ClusterFeed:
 
     def pod_deleted(self, pod: Pod) -> None:
         """A pod is gone, or has ended."""
-        self._report(self._pod_deleted, pod)
+        self._report(self._pod_gone, pod)
+
+    def _pod_gone(self, pod: Pod) -> None:
+        """A pod exists no more; one that has ended and exists still counts for its gang."""
+        gang = self._context.queue.gangs.lost(pod.metadata.uid)
+        self._pod_deleted(pod)
+        if gang is not None:
+            self._context.queue.gang_changed(gang)
 
     def _pod_deleted(self, pod: Pod) -> None:
         context, uid = self._context, pod.metadata.uid
@@ -67,10 +74,17 @@ class ClusterFeed:
             self._tell_promise_ended(pod)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
+        queue = self._context.queue
+        before = queue.gangs.of_uid(pod.metadata.uid)
+        gang = queue.gangs.saw(pod)
         try:
             take(pod)
         except SchedulerCoreError as error:
             log.error("pod %s is left out: %s; correct the pod", pod.key, error)  # noqa: TRY400 - the text says it all
+        if gang is not None:
+            queue.gang_changed(gang)
+        if before is not None and before is not gang:
+            queue.gang_changed(before)
 
     def _pod_added(self, pod: Pod) -> None:
         if pod.is_terminal:
@@ -87,7 +101,7 @@ class ClusterFeed:
 
     def _pod_updated(self, old: Pod, pod: Pod) -> None:
         if pod.metadata.uid != old.metadata.uid:
-            self._pod_deleted(old)
+            self._pod_gone(old)
             self._pod_added(pod)
         elif pod.is_terminal:
             if not old.is_terminal:

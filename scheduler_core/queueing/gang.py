@@ -49,9 +49,10 @@ class Gang:
         key: Which group.
         group: What the PodGroup object asks for; None while there is none.
         pods: Every member that exists, ended ones included, by UID, as last reported.
-        placed: UIDs of members that have a node, bound or only assumed, and have not ended.
+        placed: UIDs of members that have a node, bound or only assumed, and have neither ended nor are being deleted.
         succeeded: UIDs of members that ended well.
         waiting: Members whose gates are open and that wait for their gang, by UID.
+        binding: Members whose binding has begun together and is not over.
         entry: What stands for the gang in the queue; None while there is no quorum.
         since: When its first member, or its PodGroup, was seen, in the clock's seconds; its place among equals.
         first_attempt: When it was first tried since a quorum was last missing, UTC; None if it was not.
@@ -59,10 +60,12 @@ class Gang:
         first_failure: When the first of its failures in a row was, in the clock's seconds; None if it did not fail.
         outcome: How its last attempt ended; None if it was not tried.
         reservation: Nodes that are kept for it, in words; "" for none.
+        was_whole: Whether its quorum was placed when it was last looked at.
         victims: Pods that are being evicted for it, (namespace, name).
     """
 
     __slots__ = (
+        "binding",
         "entry",
         "first_attempt",
         "first_failure",
@@ -77,6 +80,7 @@ class Gang:
         "succeeded",
         "victims",
         "waiting",
+        "was_whole",
     )
 
     def __init__(self, key: GroupKey, now: float) -> None:
@@ -86,6 +90,7 @@ class Gang:
         self.placed: set[str] = set()
         self.succeeded: set[str] = set()
         self.waiting: dict[str, QueuedPod] = {}
+        self.binding = 0
         self.entry: QueuedGang | None = None
         self.since = now
         self.first_attempt: datetime | None = None
@@ -93,6 +98,7 @@ class Gang:
         self.first_failure: float | None = None
         self.outcome: GangOutcome | None = None
         self.reservation = ""
+        self.was_whole = False
         self.victims: tuple[tuple[str, str], ...] = ()
 
     @property
@@ -154,6 +160,8 @@ class Gang:
             self.placed.discard(uid)
             if pod.status.phase == _SUCCEEDED:
                 self.succeeded.add(uid)
+        elif pod.metadata.deletion_timestamp is not None:
+            self.placed.discard(uid)
         elif pod.spec.node_name:
             self.placed.add(uid)
 

@@ -80,6 +80,8 @@ class Gangs:
 
     def saw(self, pod: Pod) -> Gang | None:
         """A pod has come or has changed; its gang, None for none."""
+        if not self._served:
+            return None
         uid = pod.metadata.uid
         key = group_key_of(pod)
         if key is not None and key.source not in self._served:

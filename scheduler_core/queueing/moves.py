@@ -47,6 +47,7 @@ class Moves:
         places: Where they are.
         nominator: Promised nodes.
         ready: Set while something may be there to be tried.
+        gather: Takes a pod that is to wait with its gang and tells whether it did; None where there are no gangs.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock) -> None:
@@ -57,6 +58,7 @@ class Moves:
         self._clock = clock
         self._timer: Timer | None = None
         self._due = 0.0
+        self.gather: Callable[[QueuedPod, str], bool] | None = None
 
     def requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
         """Send a pod where ``verdict`` says; one whose backoff is over, or that has none, is active at once.
@@ -72,7 +74,10 @@ class Moves:
         elif verdict is _STAY:
             self._put_aside(pod, Place.UNSCHEDULABLE, label)
         elif self._passes_gates(pod, rules, label):
-            if verdict is _AT_ONCE or rules.backoff_end(pod) <= self._clock.now():
+            if pod.group is not None and self.gather is not None and self.gather(pod, label):
+                if label in _BRINGING_PROMISES:
+                    self.nominator.decide(pod.info, None)
+            elif verdict is _AT_ONCE or rules.backoff_end(pod) <= self._clock.now():
                 self._activate(pod, rules, label)
             else:
                 self.places.take(pod)

@@ -20,6 +20,7 @@ from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status, error
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
 
@@ -81,7 +82,9 @@ class Interest:
         for plugin, registration in self.registrations:
             if plugin not in pod.rejected_by:
                 continue
-            if registration.hint is not None and _ask(plugin, registration, pod, old, new) is Hint.SKIP:
+            if registration.hint is not None and not any(
+                _ask(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.askers
+            ):
                 continue
             if plugin in pod.pending_on:
                 return Requeue.AT_ONCE
@@ -96,12 +99,12 @@ def _is_wildcard(event: ClusterEvent) -> bool:
     return event.resource is Resource.WILDCARD and event.action == EVERY_EVENT.action
 
 
-def _ask(plugin: str, registration: EventRegistration, pod: QueuedPod, old: object | None, new: object | None) -> Hint:
+def _ask(plugin: str, registration: EventRegistration, info: PodInfo, old: object | None, new: object | None) -> Hint:
     assert registration.hint is not None
     try:
-        return registration.hint(pod.info.pod, old, new)
+        return registration.hint(info.pod, old, new)
     except Exception:
-        log.exception("queueing hint of plugin %s raised for pod %s; the pod is retried", plugin, pod.info.key)
+        log.exception("queueing hint of plugin %s raised for pod %s; the pod is retried", plugin, info.key)
         return Hint.QUEUE
 
 
@@ -115,6 +118,7 @@ class QueueingRules:
         sort_key: Its QueueSort plugin's key.
         initial_backoff: Seconds after the first failure.
         max_backoff: Seconds at most; 0 for no backoff at all.
+        places_gangs: Whether the members of a gang are placed in one cycle; else each comes alone.
     """
 
     pre_enqueue: tuple[PreEnqueuePlugin, ...]
@@ -122,6 +126,7 @@ class QueueingRules:
     sort_key: Callable[[QueuedPod], Any]
     initial_backoff: float = 1.0
     max_backoff: float = 10.0
+    places_gangs: bool = True
     _by_event: dict[ClusterEvent, Interest] = field(default_factory=dict)
 
     def gate(self, pod: QueuedPod) -> Status:

@@ -20,7 +20,7 @@ tried early rather than leave the scheduler idle. Where it differs on purpose is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from scheduler_core.framework.cluster_events import (
     FORCE_ACTIVATE,
@@ -28,9 +28,12 @@ from scheduler_core.framework.cluster_events import (
     UNSCHEDULABLE_TIMEOUT,
     ClusterEvent,
 )
-from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.event_labels import label_of
+from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gangs import Gangs
 from scheduler_core.queueing.in_flight import InFlight
 from scheduler_core.queueing.moves import (
     ATTEMPT_FAILED,
@@ -41,6 +44,7 @@ from scheduler_core.queueing.moves import (
     RulesLookup,
 )
 from scheduler_core.queueing.places import QueueCounts
+from scheduler_core.queueing.queue_readings import QueueReadings
 from scheduler_core.queueing.queueing_rules import QueueingRules, Requeue
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -50,11 +54,12 @@ FLUSH_INTERVAL_SECONDS = 30.0
 
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _BACKOFF, _IN_FLIGHT, _PARKED = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PARKED
+_GROUPED = Place.GROUPED
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
 
-class SchedulingQueue:
+class SchedulingQueue(QueueReadings):
     """Pods that wait to be scheduled.
 
     Attributes:
@@ -75,6 +80,8 @@ class SchedulingQueue:
         self._in_flight = InFlight()
         self._live: dict[str, QueueingRules] = {}
         self._sequence = itertools.count()
+        self.gangs = Gangs(clock)
+        self._gang_entries = GangEntries(self.gangs, self._moves, rules, self._sequence)
 
     # -- coming and going ---------------------------------------------------------------------------------------
 
@@ -88,6 +95,7 @@ class SchedulingQueue:
     def _admit(self, info: PodInfo, label: str) -> None:
         pod = QueuedPod(info, self._clock.now(), next(self._sequence))
         self._places.welcome(pod)
+        self._gang_entries.belongs(pod)
         self._moves.enter(pod, label)
 
     def update(self, info: PodInfo, events: Sequence[ClusterEvent] = (), old: object | None = None) -> None:
@@ -114,17 +122,25 @@ class SchedulingQueue:
         if pod.place is _PARKED:
             return
         self.nominator.update(before, info)
-        if pod.place in _ASIDE:
-            self._wake_by_own(pod, events, old)
+        was_of = pod.group
+        self._gang_entries.belongs(pod)
+        if pod.group != was_of:
+            self._moves.enter(pod, POD_UPDATED)
+        elif pod.place is _GROUPED:
+            entry = self._gang_entries.member_updated(pod)
+            if entry is not None:
+                self._wake_by_own(entry, events, old, info.pod)
+        elif pod.place in _ASIDE:
+            self._wake_by_own(pod, events, old, info.pod)
         else:
             self._moves.reorder(pod)
 
-    def _wake_by_own(self, pod: QueuedPod, events: Sequence[ClusterEvent], old: object | None) -> None:
+    def _wake_by_own(self, pod: QueuedPod, events: Sequence[ClusterEvent], old: object | None, new: object) -> None:
         rules = self._rules(pod.profile)
         for event in events:
-            verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, pod.info.pod)
+            verdict = Requeue.STAY if rules is None else rules.judge(pod, event, old, new)
             if verdict is not Requeue.STAY:
-                self._moves.requeue(pod, verdict, label_of(event, old, pod.info.pod))
+                self._moves.requeue(pod, verdict, label_of(event, old, new))
                 if pod.place not in _ASIDE:
                     break
 
@@ -136,6 +152,8 @@ class SchedulingQueue:
             if pod.place is not _IN_FLIGHT:
                 self._places.absolve(pod)
             self._places.drop(pod)
+            if pod.group is not None:
+                self._gang_entries.forget(pod)
         return pod
 
     def find(self, uid: str) -> QueuedPod | None:
@@ -213,6 +231,8 @@ class SchedulingQueue:
         pod.backoff_until = 0.0
         pod.was_flushed = False
         self._places.blame(pod, pod.rejected_by)
+        if (pod.group is not None or len(self.gangs)) and self._gang_entries.take_back(pod):
+            return
         rules = self._rules(pod.profile)
         # Without a record (it was ended, or became too long) anything may have happened.
         verdict = Requeue.AFTER_BACKOFF if events is None or not pod.rejected_by else Requeue.STAY
@@ -225,6 +245,28 @@ class SchedulingQueue:
             if verdict is Requeue.AT_ONCE:
                 break
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
+
+    # -- gangs --------------------------------------------------------------------------------------------------
+
+    def gang_changed(self, gang: Gang) -> None:
+        """A gang's members have changed: it may be tried now, or may not be tried any more."""
+        self._gang_entries.review(gang)
+
+    def group_changed(self, gang: Gang) -> None:
+        """A gang's PodGroup has come, has changed or is gone: what was found by the old one is void."""
+        self._gang_entries.group_changed(gang)
+
+    def regroup(self) -> None:
+        """Another source of groups is served: pods that wait may have a gang now."""
+        self._gang_entries.regroup()
+
+    def gang_placed(self, entry: QueuedGang, members: Sequence[QueuedPod]) -> None:
+        """A gang's attempt has placed its quorum: each of ``members`` is in flight on its own from here on."""
+        self._in_flight.end(entry.uid)
+        self._gang_entries.concluded(entry, members)
+        for pod in members:
+            pod.attempts += 1
+            self._in_flight.begin(pod.uid)
 
     # -- moving -------------------------------------------------------------------------------------------------
 
@@ -282,6 +324,8 @@ class SchedulingQueue:
         """
         for uid in uids:
             pod = self.find(uid)
+            if pod is not None and pod.place is _GROUPED:
+                pod = self._gang_entries.entry_of(pod)
             if pod is None:
                 continue
             if pod.place in _ASIDE:
@@ -298,6 +342,7 @@ class SchedulingQueue:
             self._live.pop(profile, None)
         else:
             self._live[profile] = rules
+        self._gang_entries.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
         parked = [pod for pod in self._places.pods(_PARKED) if pod.profile == profile]
         if rules is None:
@@ -335,55 +380,6 @@ class SchedulingQueue:
             pod.was_flushed = True
         self._wake(late, UNSCHEDULABLE_TIMEOUT, None, None)
         self._in_flight.note(UNSCHEDULABLE_TIMEOUT, None, None)
-
-    # -- looking ------------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Iterator[QueuedPod]:
-        """Every pod that waits for a live profile; those in flight and those parked are left out."""
-        return self._places.waiting()
-
-    def __len__(self) -> int:
-        return self._places.waiting_count()
-
-    def places(self) -> Iterator[tuple[str, QueuedPod]]:
-        """Every pod with the name of its place, such as ``errorBackoff``, place by place; move none while iterating."""
-        for place in Place:
-            if place is not Place.NOWHERE:
-                for pod in self._places.pods(place):
-                    yield place.label, pod
-
-    @property
-    def parked_count(self) -> int:
-        """Pods whose profile is not live."""
-        return self._places.size(_PARKED)
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether nothing can be tried before time passes or something happens."""
-        return not any(map(self._places.size, (_ACTIVE, _BACKOFF, _IN_FLIGHT)))
-
-    @property
-    def in_flight_count(self) -> int:
-        """Attempts under way."""
-        return self._places.size(_IN_FLIGHT)
-
-    def counts(self) -> dict[str, QueueCounts]:
-        """Counts by profile."""
-        return self._places.counts()
-
-    @property
-    def incoming(self) -> dict[tuple[str, str], int]:
-        """Pods that came into a queue, by the event's label and "active", "backoff" or "unschedulable"."""
-        return self._places.incoming
-
-    @property
-    def unschedulable_by(self) -> dict[tuple[str, str], int]:
-        """How many waiting pods a plugin rejected, by plugin and profile."""
-        return self._places.unschedulable_by
-
-    def in_flight_events(self) -> dict[str, int]:
-        """Events kept for attempts under way, by label, and these attempts as ``PodPopped``."""
-        return self._in_flight.counts()
 
     def close(self) -> None:
         """Stop the timer."""

@@ -1,0 +1,53 @@
+"""What the cluster reports of PodGroups, whichever API they are of.
+
+Owns the way of a change into the gangs and the queue. Must not know the APIs: whoever watches them translates. While a
+cycle is suspended, changes are kept and taken in their order when it is over.
+"""
+
+from __future__ import annotations
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+
+
+class GroupFeed:
+    """Takes changes of PodGroups."""
+
+    def __init__(self, context: CycleContext) -> None:
+        self._context = context
+        self._report = context.suspension.report
+
+    def serve(self, source: GroupSource) -> None:
+        """The API of a source is there: pods that name a group of it are members, those that wait already as well."""
+        self._report(self._serve, source)
+
+    def _serve(self, source: GroupSource) -> None:
+        queue = self._context.queue
+        if queue.gangs.is_served(source):
+            return
+        queue.gangs.serve(source)
+        pods = [placed.info.pod for placed in self._context.cache.placed_pods()]
+        pods += [queued.info.pod for _, queued in queue.places()]
+        for pod in pods:
+            queue.gangs.saw(pod)
+        queue.regroup()
+
+    def group_changed(self, group: PodGroup) -> None:
+        """A group has come or has changed."""
+        self._report(self._group_changed, group)
+
+    def _group_changed(self, group: PodGroup) -> None:
+        queue = self._context.queue
+        known = queue.gangs.get(group.key)
+        if known is None or known.group != group:
+            queue.group_changed(queue.gangs.group_changed(group))
+
+    def group_deleted(self, key: GroupKey) -> None:
+        """A group is gone; its members wait until it comes back."""
+        self._report(self._group_deleted, key)
+
+    def _group_deleted(self, key: GroupKey) -> None:
+        queue = self._context.queue
+        gang = queue.gangs.group_deleted(key)
+        if gang is not None:
+            queue.group_changed(gang)

@@ -1,0 +1,251 @@
+"""Gangs in the queue: one entry for all the members of a gang whose quorum waits.
+
+Owns when a member waits with its gang and when the gang's entry comes and goes::
+
+    member, gates open ──gather──▶ grouped ──quorum──▶ the entry is queued as a pod is ──pop──▶ its group cycle
+           ▲                         │ ▲                                                        │ placed
+           │ needed is 0             │ └──────────────── failed ◀───────────────────────────────┤
+           └─────────────────────────┘                                              in flight, each on its own
+
+Must not know how a gang is placed. Nothing is looked at from time to time: whatever changes a gang calls
+:meth:`GangEntries.review`, which costs the same for a gang of any size unless its quorum comes or goes.
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+from collections.abc import Iterable
+
+from scheduler_core.framework.cluster_events import PROFILE_SWAPPED
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gangs import Gangs
+from scheduler_core.queueing.moves import ATTEMPT_FAILED, Moves, RulesLookup
+from scheduler_core.queueing.queueing_rules import Requeue
+
+GANG_SCHEDULING = "GangScheduling"
+"""What members that wait for their gang are held by, as kube-scheduler names it."""
+
+QUORUM_EXISTS = "GangQuorum"
+"""The event by which a gang comes into the queue, for the counts."""
+
+GROUP_CHANGED = "PodGroupUpdate"
+
+_GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
+_ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
+_RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
+
+
+class GangEntries:
+    """Forms, keeps and dissolves the entries of gangs."""
+
+    def __init__(self, gangs: Gangs, moves: Moves, rules: RulesLookup, sequence: itertools.count[int]) -> None:
+        self._gangs = gangs
+        self._moves = moves
+        self._places = moves.places
+        self._rules = rules
+        self._sequence = sequence
+        moves.gather = self.gather
+
+    # -- members ------------------------------------------------------------------------------------------------
+
+    def belongs(self, pod: QueuedPod) -> None:
+        """Note to which gang a pod belongs."""
+        gang = self._gangs.of_uid(pod.uid)
+        pod.group = None if gang is None else gang.key
+
+    def gather(self, pod: QueuedPod, label: str) -> bool:
+        """Let a pod whose gates are open wait with its gang, if it is to be placed with it.
+
+        Args:
+            pod: The pod, wherever it is.
+            label: The event by which it moves, for the counts.
+
+        Returns:
+            Whether it waits with its gang now.
+        """
+        gang = self._gang_that_needs(pod)
+        if gang is None:
+            return False
+        if pod.place is not _GROUPED:
+            self._places.take(pod)
+            self._places.hold(pod, _GROUPED)
+        if pod.info.pod.metadata.deletion_timestamp is None:
+            gang.waiting[pod.uid] = pod
+        self.review(gang, label)
+        return True
+
+    def member_updated(self, pod: QueuedPod) -> QueuedGang | None:
+        """A member that waits with its gang has changed; what stands for it, if that waits aside."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is None:
+            return None
+        if pod.info.pod.metadata.deletion_timestamp is not None and gang.waiting.pop(pod.uid, None) is not None:
+            self.review(gang)
+        entry = gang.entry
+        return entry if entry is not None and entry.place in _ASIDE else None
+
+    def take_back(self, pod: QueuedPod) -> bool:
+        """Let a pod whose attempt has failed wait with its gang, if that is not whole without it.
+
+        The gang backs off as the pod would have.
+        """
+        self.belongs(pod)
+        gang = self._gang_that_needs(pod)
+        if gang is None:
+            return False
+        self._places.absolve(pod)
+        entry = gang.entry
+        if entry is None:
+            entry = gang.entry = self._entry_of(gang, pod)
+        if entry.place is _NOWHERE:
+            entry.timestamp, entry.backoff_until = pod.timestamp, 0.0
+            entry.error_count, entry.unschedulable_count = pod.error_count, pod.unschedulable_count
+            entry.rejected_by, entry.pending_on = pod.rejected_by, frozenset()
+            self._places.blame(entry, entry.rejected_by)
+        pod.rejected_by = pod.pending_on = frozenset()
+        self._places.hold(pod, _GROUPED)
+        gang.waiting[pod.uid] = pod
+        self.review(gang, ATTEMPT_FAILED)
+        return True
+
+    def forget(self, pod: QueuedPod) -> None:
+        """A member waits no more: it is gone, or has a node."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
+            self.review(gang)
+
+    def regroup(self) -> None:
+        """Another source of groups counts from now on: pods that wait alone may have a gang."""
+        alone = [pod for pod in self._places.pods(*_RANKED, Place.UNSCHEDULABLE) if pod.group is None]
+        for pod in alone:
+            self.belongs(pod)
+            if pod.group is not None:
+                self._places.absolve(pod)
+                pod.rejected_by = pod.pending_on = frozenset()
+                self._moves.enter(pod, QUORUM_EXISTS)
+
+    def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        rules = self._rules(pod.profile)
+        if gang is None or rules is None or not rules.places_gangs:
+            return None
+        return gang if gang.group is None or gang.needed else None
+
+    def entry_of(self, pod: QueuedPod) -> QueuedGang | None:
+        """What stands for a pod that waits with its gang; None while there is no quorum."""
+        gang = None if pod.group is None else self._gangs.get(pod.group)
+        entry = None if gang is None else gang.entry
+        return None if entry is None or entry.place is _NOWHERE else entry
+
+    # -- the entry ----------------------------------------------------------------------------------------------
+
+    def group_changed(self, gang: Gang) -> None:
+        """A gang's PodGroup has come or has changed: it may fit now."""
+        self.review(gang)
+        entry = gang.entry
+        if entry is not None and entry.place in _ASIDE:
+            self._moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
+
+    def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
+        """A gang has changed: let its entry come or go, and members that nothing is waited for with go on alone."""
+        entry = gang.entry
+        if entry is not None and entry.place is _IN_FLIGHT:
+            return
+        is_whole = gang.group is not None and not gang.needed
+        if gang.was_whole and not is_whole:
+            self._call_in(gang)
+        gang.was_whole = is_whole
+        if is_whole:
+            self._let_go(gang, label)
+        elif gang.binding or not gang.has_quorum:
+            self._withdraw(gang)
+        elif entry is None or entry.place is _NOWHERE:
+            self._enter(gang, label)
+        else:
+            self._stand(gang, entry)
+
+    def _enter(self, gang: Gang, label: str) -> None:
+        first = min(gang.waiting.values(), key=lambda pod: (-pod.info.priority, pod.sequence))
+        entry = gang.entry
+        if entry is None or entry.profile != first.profile:
+            entry = gang.entry = self._entry_of(gang, first)
+        entry.info = copy.copy(first.info)
+        entry.stand(gang.priority, gang.since)
+        self._places.welcome(entry)
+        self._moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
+
+    def _entry_of(self, gang: Gang, pod: QueuedPod) -> QueuedGang:
+        return QueuedGang(gang.key, copy.copy(pod.info), pod.timestamp, next(self._sequence))
+
+    def _stand(self, gang: Gang, entry: QueuedGang) -> None:
+        """A gang of another priority has another place in the queue."""
+        if gang.priority != entry.info.priority:
+            entry.stand(gang.priority, gang.since)
+            if entry.place in _RANKED:
+                self._moves.reorder(entry)
+
+    def _withdraw(self, gang: Gang) -> None:
+        """The quorum is gone; how its attempts went is kept for when there is one again."""
+        entry = gang.entry
+        if entry is not None and entry.place is not _NOWHERE:
+            self._places.drop(entry)
+
+    def _let_go(self, gang: Gang, label: str) -> None:
+        self._withdraw(gang)
+        gang.entry = None
+        members = list(gang.waiting.values())
+        gang.waiting.clear()
+        for pod in members:
+            self._moves.enter(pod, label)
+
+    def _call_in(self, gang: Gang) -> None:
+        """Members that wait alone, as they may when the gang is whole, wait with it when it is not whole any more."""
+        for uid in gang.pods:
+            pod = self._places.find(uid)
+            if pod is not None and (pod.place in _RANKED or pod.place is Place.UNSCHEDULABLE):
+                self._places.absolve(pod)
+                pod.rejected_by = pod.pending_on = frozenset()
+                self._places.take(pod)
+                self._places.hold(pod, _GROUPED)
+                gang.waiting[uid] = pod
+
+    # -- attempts -----------------------------------------------------------------------------------------------
+
+    def concluded(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
+        """A gang's attempt has placed its quorum: its entry is no more, and those who were tried fly on their own.
+
+        Args:
+            entry: What was popped.
+            placed: The members that the attempt was about, those beyond the quorum included.
+        """
+        if entry.place is not _NOWHERE:
+            self._places.drop(entry)
+        gang = self._gangs.get(entry.gang_key)
+        for pod in placed:
+            self._places.take(pod)
+            self._places.fly(pod)
+            if gang is not None:
+                gang.waiting.pop(pod.uid, None)
+        if gang is not None:
+            gang.entry = None
+        return gang
+
+    # -- profiles -----------------------------------------------------------------------------------------------
+
+    def profile_changed(self, profile: str) -> None:
+        """A profile came, was replaced or went: members wait by its new rules, or are parked."""
+        rules = self._rules(profile)
+        for gang in self._gangs:
+            members = [pod for pod in gang.waiting.values() if pod.profile == profile]
+            if not members:
+                continue
+            for pod in members:
+                del gang.waiting[pod.uid]
+            self.review(gang)
+            for pod in members:
+                if rules is None:
+                    self._moves.park(pod)
+                else:
+                    self._moves.enter(pod, PROFILE_SWAPPED.name)
