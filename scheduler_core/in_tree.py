@@ -10,6 +10,7 @@ from scheduler_core.config.plugins_config import Plugin as PluginEntry
 from scheduler_core.config.plugins_config import Plugins, PluginSet
 from scheduler_core.framework.extension_points import Plugin
 from scheduler_core.framework.registry import Registry
+from scheduler_core.plugins.coscheduling import Coscheduling
 from scheduler_core.plugins.default_binder import DefaultBinder
 from scheduler_core.plugins.default_preemption import DefaultPreemption
 from scheduler_core.plugins.dynamic_resources import DynamicResources
@@ -54,13 +55,16 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
     (NodeDeclaredFeatures, None),
 )
 
+_ON_DEMAND: tuple[type[Plugin], ...] = (Coscheduling,)
+"""Those that a profile has to enable by name."""
+
 
 def in_tree_registry() -> Registry:
     """A registry of the built-in plugins."""
-    return Registry(plugin for plugin, _ in _DEFAULTS)
+    return Registry((*(plugin for plugin, _ in _DEFAULTS), *_ON_DEMAND))
 
 
 def default_plugins() -> Plugins:
-    """The default set: every built-in plugin under multiPoint, with its weight."""
+    """The default set: the built-in plugins but those on demand, under multiPoint, with their weights."""
     enabled = tuple(PluginEntry(name=plugin.name, weight=weight) for plugin, weight in _DEFAULTS)
     return Plugins(multi_point=PluginSet(enabled=enabled))

@@ -231,8 +231,21 @@ class DynamicResourcesArgs(ConfigModel):
             yield RuleProblem(("bindingTimeout",), f"must be at least 1s, not {self.binding_timeout}")
 
 
+class CoschedulingArgs(ConfigModel):
+    """How long members wait for each other, and what becomes of a group of which one does not fit.
+
+    Those of scheduler-plugins v0.34.7 (``apis/config/v1``). Percentages are of ``minMember``: as long as no more than
+    so many members are missing, one that does not fit leaves those that wait where they are.
+    """
+
+    permit_waiting_time_seconds: int = Field(default=60, ge=0, le=INT64_MAX)
+    pod_group_backoff_seconds: int = Field(default=0, ge=0, le=INT64_MAX)
+    pod_group_reject_percentage: int = Field(default=10, ge=0, le=100)
+
+
 IN_TREE_ARGS: Mapping[str, type[ConfigModel]] = MappingProxyType(
     {
+        "Coscheduling": CoschedulingArgs,
         "DefaultPreemption": DefaultPreemptionArgs,
         "DynamicResources": DynamicResourcesArgs,
         "InterPodAffinity": InterPodAffinityArgs,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.group_views import GangViews
 from scheduler_core.cycle.patient_storage import PatientStorageWriter
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.what_if import NodeWhatIf
@@ -32,6 +33,7 @@ class PluginHandle:
     def __init__(self, context: CycleContext, profile_name: str) -> None:
         self._context = context
         self._instance: FrameworkInstance | None = None
+        self.groups = GangViews(context)
         self.profile_name = profile_name
 
     def attach(self, instance: FrameworkInstance) -> None:

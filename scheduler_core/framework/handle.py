@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import Status
@@ -30,6 +31,10 @@ class WaitingPod(Protocol):
     @property
     def node_name(self) -> str:
         """The node that is held for it."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether its wait has ended by a refusal or by time: what is held for it is about to be given back."""
 
     def pending_plugins(self) -> list[str]:
         """The plugins that have not allowed it yet."""
@@ -198,6 +203,10 @@ class Handle(Protocol):
     @property
     def nominator(self) -> Nominator:
         """Nominations."""
+
+    @property
+    def groups(self) -> GroupViews:
+        """Groups of pods that are to be placed together."""
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
         """Move waiting pods into the active queue, whatever rejected them."""

@@ -66,6 +66,12 @@ class WaitingPodEntry:
             plugin: clock.call_later(seconds, self._time_out(plugin, seconds)) for plugin, seconds in waits.items()
         }
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the wait has ended other than by everyone's leave, be it that nobody has been told yet."""
+        outcome = self._outcome
+        return outcome.done() and (outcome.cancelled() or not outcome.result().is_success)
+
     def pending_plugins(self) -> list[str]:
         """The plugins that have not allowed the pod yet."""
         return list(self._timers)

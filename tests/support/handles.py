@@ -14,6 +14,8 @@ from scheduler_core.framework.handle import PodInPreBind, WaitingPod, WhatIf
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
 from scheduler_core.ports import StorageWriter
 from scheduler_core.snapshot.declared_objects import DeclaredObjects, KindStore
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -77,6 +79,58 @@ class FakeNominator:
 
 
 @dataclass
+class FakeGroup:
+    """A group as a test describes it; implements :class:`scheduler_core.framework.group_view.GroupView`.
+
+    Attributes:
+        pods: Every member that exists, by UID.
+        placed: Members that have a node, by UID.
+        queued: Members that wait, by UID.
+    """
+
+    key: GroupKey
+    group: PodGroup | None = None
+    since: float = 1000.0
+    succeeded: int = 0
+    pods: dict[str, Pod] = field(default_factory=dict)
+    placed: dict[str, PodInfo] = field(default_factory=dict)
+    queued: dict[str, PodInfo] = field(default_factory=dict)
+
+    @property
+    def known(self) -> int:
+        """How many members exist."""
+        return len(self.pods)
+
+    def members(self) -> list[Pod]:
+        """Those that are there to stay."""
+        return [pod for pod in self.pods.values() if not pod.is_terminal and pod.metadata.deletion_timestamp is None]
+
+    def assigned(self) -> list[PodInfo]:
+        """Those that have a node."""
+        return list(self.placed.values())
+
+    def waiting(self) -> list[PodInfo]:
+        """Those that wait."""
+        return list(self.queued.values())
+
+
+@dataclass
+class FakeGroups:
+    """Groups as a test describes them."""
+
+    by_key: dict[GroupKey, FakeGroup] = field(default_factory=dict)
+
+    def group_of(self, pod: Pod) -> FakeGroup | None:
+        """The group that a pod names."""
+        key = group_key_of(pod)
+        return None if key is None else self.by_key.get(key)
+
+    def get(self, key: GroupKey) -> FakeGroup | None:
+        """The group of this key."""
+        return self.by_key.get(key)
+
+
+@dataclass
 class FakeWhatIf:
     """A question put to one filter; implements :class:`scheduler_core.framework.handle.WhatIf`.
 
@@ -123,6 +177,7 @@ class FakeHandle:
     pods_in_pre_bind: FakePodsInPreBind = field(default_factory=FakePodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     nominator: FakeNominator = field(default_factory=FakeNominator)
+    groups: FakeGroups = field(default_factory=FakeGroups)
     activated: list[PodInfo] = field(default_factory=list)
     filters: Callable[[PodInfo, int], Status] = lambda _pod, _row: SUCCESS
     declared: DeclaredObjects = field(default_factory=DeclaredObjects)

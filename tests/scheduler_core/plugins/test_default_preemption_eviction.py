@@ -28,6 +28,8 @@ MESSAGE = "default-scheduler: preempting to accommodate a higher priority pod"
 class Waiting:
     """A pod that waits at Permit, unless its wait is over already."""
 
+    is_refused = False
+
     def __init__(self, info: PodInfo, *, is_over: bool = False) -> None:
         self.pod = info
         self.node_name = "a"
