@@ -26,6 +26,7 @@ from bayplan.cluster_informers import ClusterInformers
 from bayplan.endpoints import ServedParts
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
+from bayplan.gangs.group_sources import GroupSources
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
@@ -36,7 +37,7 @@ from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.kube_configuration import RunConfiguration
 from bayplan.loop_liveness import LoopLiveness
 from bayplan.plugin_watchdog import PluginWatchdog
-from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource
+from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
 from bayplan.serving.extender_metrics import ExtenderCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
@@ -117,6 +118,9 @@ class Operator:
         self._liveness = LoopLiveness(settings.liveness_limit)
         self._scheduler.write_storage_with(StorageWrites(connection, options.request_seconds))
         self._informers = ClusterInformers(connection, self._scheduler, clock)
+        self._groups = GroupSources(self._scheduler, self._informers, connection, clock)
+        if configuration is None:
+            self._groups.use_bayplan()
         self._debugger = CacheDebugger(connection, self._scheduler)
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
         self._informers.report_to(self._readiness)
@@ -124,7 +128,9 @@ class Operator:
         self._extenders = ExtenderClients(objects, clock, CircuitOptions(seed=settings.seed))
         self._scheduler.call_extenders_with(self._extenders.make)
         self._profiles: ProfileSource = (
-            CustomResourceProfiles(self._scheduler, connection, access, settings, clock)
+            CustomResourceProfiles(
+                self._scheduler, ResourcePorts(connection, access, self._groups.bayplan, clock), settings
+            )
             if configuration is None
             else ConfiguredProfiles(self._scheduler, configuration)
         )
@@ -172,6 +178,8 @@ class Operator:
     def _watch_cluster(self) -> None:
         for resource, informer in self._informers:
             self._spawn(_watch_task(resource), informer.run())
+        for resource, watch in self._groups.watches().items():
+            self._spawn(_watch_task(resource), watch)
 
     async def _start_scheduling(self) -> None:
         await self._profiles.read()

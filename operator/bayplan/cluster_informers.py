@@ -7,7 +7,9 @@ waits for a list. For kind by kind it holds that
     listing --first list complete--> synced
 
 and only when all are synced may the first cycle begin: a pod whose claim or whose namespace is not known yet would be
-decided wrongly.
+decided wrongly. A kind that not every cluster serves is looked for first, and joins when it is served, be it late:
+
+    expected --begin--> listing                expected --absent--> not served --begin--> listing
 """
 
 from __future__ import annotations
@@ -96,7 +98,7 @@ class FeedSink(Generic[T]):
     on_add: Callable[[T], None]
     on_update: Callable[[T, T], None]
     on_delete: Callable[[T], None]
-    on_synced: Callable[[], None]
+    on_synced: Callable[[], None] = lambda: None
 
 
 class ClusterInformers:
@@ -119,6 +121,7 @@ class ClusterInformers:
         self._clock = clock
         self._outages = WatchOutages(clock)
         self._readiness: Readiness | None = None
+        self._expected: dict[str, Callable[[], str]] = {}
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: ClusterFeed = scheduler.feed
@@ -137,13 +140,51 @@ class ClusterInformers:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What must be fulfilled before the first cycle, in the words of ``/readyz``."""
-        return tuple(_condition(resource) for resource in self.by_resource)
+        return tuple(_condition(resource) for resource in (*self.by_resource, *self._expected))
 
     def report_to(self, readiness: Readiness) -> None:
         """Fulfil the :attr:`conditions` of ``readiness``, and say there what keeps one from being fulfilled."""
         self._readiness = readiness
         for resource, informer in self:
             readiness.explain(_condition(resource), _obstacle(informer))
+        for resource, obstacle in self._expected.items():
+            readiness.explain(_condition(resource), obstacle)
+
+    # -- kinds that others take ---------------------------------------------------------------------------------
+
+    def watch(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        """Have one more kind watched, before anything runs; the sink's ``on_synced`` is told beside this account."""
+        return self._joined(self._name(path), path, kind, sink)
+
+    def expect(self, resource: str, obstacle: Callable[[], str]) -> None:
+        """Hold the first cycle back until it is known whether a kind is served, before anything runs.
+
+        Args:
+            resource: How the kind is named.
+            obstacle: What keeps that from being known.
+        """
+        self._expected[resource] = obstacle
+
+    def absent(self, resource: str) -> None:
+        """An expected kind is not served now: nothing waits for it."""
+        if self._expected.pop(resource, None) is not None:
+            self._kind_synced(resource)
+
+    def begin(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        """Watch a kind that was expected, and perhaps absent so far; whoever calls runs the informer."""
+        informer = self._joined(resource, path, kind, sink)
+        self._expected.pop(resource, None)
+        if self._readiness is not None:
+            self._readiness.explain(_condition(resource), _obstacle(informer))
+        return informer
+
+    def _joined(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+        def synced() -> None:
+            sink.on_synced()
+            self._kind_synced(resource)
+
+        told = FeedSink(sink.on_add, sink.on_update, sink.on_delete, synced)
+        return self._informer(path, kind, told, resource)
 
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
         for path, kind in kinds.items():
@@ -156,9 +197,9 @@ class ClusterInformers:
         plural = path.rpartition("/")[2]
         return path if plural in self.by_resource else plural
 
-    def _informer(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+    def _informer(self, path: str, kind: type[T], sink: FeedSink[T], resource: str = "") -> Informer[T]:
         informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
-        self.by_resource[self._name(path)] = informer.configure(_OPTIONS, self._outages)
+        self.by_resource[resource or self._name(path)] = informer.configure(_OPTIONS, self._outages)
         return informer
 
     def _told(self, resource: str) -> Callable[[], None]:
@@ -167,7 +208,7 @@ class ClusterInformers:
     def _kind_synced(self, resource: str) -> None:
         if self._readiness is not None:
             self._readiness.fulfil(_condition(resource))
-        if all(informer.synced for informer in self.by_resource.values()):
+        if not self._expected and all(informer.synced for informer in self.by_resource.values()):
             self.synced.set()
 
 

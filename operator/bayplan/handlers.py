@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
 import kopf
@@ -36,13 +36,21 @@ _SETTLED_SECONDS = 60.0
 
 
 class Watcher(Protocol):
-    """Who is told of objects; see :class:`bayplan.profile_controller.ProfileController`."""
+    """Who is told of objects.
+
+    See :class:`bayplan.profile_controller.ProfileController`, of PodGroups
+    :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
+    """
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
         """An object has come, has changed or is shown again."""
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
         """An object is gone."""
+
+
+Watchers = Mapping[type[CustomResource], Watcher]
+"""Who is told of each kind."""
 
 
 class EndlessBackoffs:
@@ -84,15 +92,15 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
     def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _tell(memo.watcher, SchedulerProfile, event)
+        _tell(memo.watchers, SchedulerProfile, event)
 
     @kopf.on.event(GROUP, VERSION, PluginConfig.definition.plural, registry=registry)
     def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _tell(memo.watcher, PluginConfig, event)
+        _tell(memo.watchers, PluginConfig, event)
 
     @kopf.on.event(GROUP, VERSION, PodGroup.definition.plural, registry=registry)
-    def pod_group_event(**_: Any) -> None:
-        """Gangs are stored, and not scheduled as such yet."""
+    def pod_group_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+        _tell(memo.watchers, PodGroup, event)
 
     return registry
 
@@ -115,13 +123,13 @@ async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
 
 
 async def watch_custom_resources(
-    access: ConfiguredAccess, watcher: Watcher, clock: Clock, spawned: Callable[[], None]
+    access: ConfiguredAccess, watchers: Watchers, clock: Clock, spawned: Callable[[], None]
 ) -> None:
     """Run kopf until cancelled; start it again when it ends.
 
     Args:
         access: Credentials.
-        watcher: Is told of objects.
+        watchers: Are told of objects.
         clock: The time.
         spawned: Called after each start: kopf has taken the process's signal handlers then, and may have missed
             deletions before.
@@ -132,7 +140,7 @@ async def watch_custom_resources(
         tasks = await kopf.spawn_tasks(
             registry=handler_registry(access),
             settings=operator_settings(),
-            memo=kopf.Memo(watcher=watcher),
+            memo=kopf.Memo(watchers=watchers),
             standalone=True,
             clusterwide=True,
         )
@@ -176,7 +184,8 @@ def _tasks_of_kopf() -> set[asyncio.Task[Any]]:
     return found
 
 
-def _tell(watcher: Watcher, kind: type[CustomResource], event: kopf.RawEvent) -> None:
+def _tell(watchers: Watchers, kind: type[CustomResource], event: kopf.RawEvent) -> None:
+    watcher = watchers[kind]
     body: Body = event["object"]
     if event["type"] == "DELETED":
         watcher.gone(kind, body)

@@ -12,18 +12,23 @@ from typing import Any
 _MAX_GONE = 4096
 
 Body = Mapping[str, Any]
+_Name = tuple[str, str]
 
 
 class ObjectStore:
-    """The newest known body of each cluster-scoped object of a kind."""
+    """The newest known body of each object of a kind."""
 
     def __init__(self) -> None:
-        self._bodies: dict[str, Body] = {}
+        self._bodies: dict[_Name, Body] = {}
         self._gone: dict[str, None] = {}
 
     def bodies(self) -> list[Body]:
-        """Every object, by name."""
+        """Every object, by namespace and name."""
         return [self._bodies[name] for name in sorted(self._bodies)]
+
+    def body(self, namespace: str, name: str) -> Body | None:
+        """The object of a name; the namespace of a cluster-scoped one is empty."""
+        return self._bodies.get((namespace, name))
 
     def seen(self, body: Body) -> bool:
         """Take up an object that a watch or a list shows.
@@ -31,13 +36,13 @@ class ObjectStore:
         Returns:
             Whether anything about it is new.
         """
-        metadata = body["metadata"]
-        known = self._bodies.get(metadata["name"])
+        metadata, name = body["metadata"], _name(body)
+        known = self._bodies.get(name)
         if metadata.get("uid") in self._gone:
             return False
         if known is not None and _version(body) <= _version(known):
             return False
-        self._bodies[metadata["name"]] = body
+        self._bodies[name] = body
         return known is None or _judged(known) != _judged(body)
 
     def gone(self, body: Body) -> bool:
@@ -46,14 +51,14 @@ class ObjectStore:
         Returns:
             Whether it was known.
         """
-        metadata = body["metadata"]
+        metadata, name = body["metadata"], _name(body)
         self._gone[metadata.get("uid", "")] = None
         while len(self._gone) > _MAX_GONE:
             del self._gone[next(iter(self._gone))]
-        known = self._bodies.get(metadata["name"])
+        known = self._bodies.get(name)
         if known is None or known["metadata"].get("uid") != metadata.get("uid"):
             return False
-        del self._bodies[metadata["name"]]
+        del self._bodies[name]
         return True
 
     def listed(self, bodies: Iterable[Body], resource_version: str) -> bool:
@@ -66,7 +71,7 @@ class ObjectStore:
         Returns:
             Whether anything changed.
         """
-        listed = {body["metadata"]["name"]: body for body in bodies}
+        listed = {_name(body): body for body in bodies}
         changed = False
         for name, known in list(self._bodies.items()):
             if name not in listed and _version(known) <= int(resource_version or 0):
@@ -74,6 +79,11 @@ class ObjectStore:
         for body in listed.values():
             changed |= self.seen(body)
         return changed
+
+
+def _name(body: Body) -> _Name:
+    metadata = body["metadata"]
+    return metadata.get("namespace", ""), metadata["name"]
 
 
 def _version(body: Body) -> int:

@@ -1,7 +1,8 @@
 """Where the profiles come from: custom resources, or one KubeSchedulerConfiguration.
 
 Owns what differs between the two ways to run: what is read before the first cycle, what goes on beside the cycles, what
-is written at the end. It must not know when: the composition root calls in order.
+is written at the end. Bayplan's own PodGroups come with custom resources only. It must not know when: the composition
+root calls in order.
 
     read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ finish()
 """
@@ -9,10 +10,12 @@ is written at the end. It must not know when: the composition root calls in orde
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from bayplan.handlers import watch_custom_resources
+from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.handlers import Watchers, watch_custom_resources
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.connection import ApiConnection
@@ -20,7 +23,10 @@ from bayplan.kube.controller_revisions import ControllerRevisions
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube_configuration import RunConfiguration, build_profiles
 from bayplan.profile_controller import ControllerPorts, ProfileController
-from bayplan.profile_lists import ProfileLists
+from bayplan.resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.settings import Settings, revision_namespace
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
@@ -48,45 +54,60 @@ class ProfileSource(Protocol):
         """Write what is left to be told."""
 
 
-class CustomResourceProfiles:
-    """SchedulerProfiles and PluginConfigs, as they change.
+@dataclass(frozen=True, slots=True)
+class ResourcePorts:
+    """What custom resources are read by, and who takes the groups among them.
 
-    Args:
-        scheduler: Makes and runs the profiles.
+    Attributes:
         connection: To the API server.
         access: Credentials, for kopf's own connection.
-        settings: Of the operator.
+        groups: Takes PodGroups.
         clock: The time.
     """
 
-    def __init__(
-        self,
-        scheduler: Scheduler,
-        connection: ApiConnection,
-        access: ConfiguredAccess,
-        settings: Settings,
-        clock: Clock,
-    ) -> None:
-        resources = CustomResources(connection)
-        revisions = ControllerRevisions(connection, revision_namespace(settings))
-        self._access = access
+    connection: ApiConnection
+    access: ConfiguredAccess
+    groups: BayplanGroups
+    clock: Clock
+
+
+class CustomResourceProfiles:
+    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, as they change.
+
+    Args:
+        scheduler: Makes and runs the profiles.
+        ports: Where objects come from, and where the groups go.
+        settings: Of the operator.
+    """
+
+    def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
+        clock = ports.clock
+        resources = CustomResources(ports.connection)
+        revisions = ControllerRevisions(ports.connection, revision_namespace(settings))
+        self._ports = ports
         self._clock = clock
         self._controller = ProfileController(
             scheduler,
             ControllerPorts(revisions, resources, clock),
             allow_default_scheduler=settings.allow_default_scheduler,
         )
-        self._lists = ProfileLists(resources, self._controller, clock)
+        self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
+        self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
 
     async def read(self) -> None:
         """List the objects and the kept revisions."""
+        await self._read(self._lists, self._controller.history.load)
+        await self._read(self._group_lists)
+
+    async def _read(self, lists: ResourceLists, more: Callable[[], Awaitable[None]] | None = None) -> None:
         backoff = Backoff(0.5, 10.0)
         while True:
             try:
-                await self._lists.take()
-                await self._controller.history.load()
+                await lists.take()
+                if more is not None:
+                    await more()
             except ClusterWriteError as error:
-                self._lists.tell(error)
+                lists.tell(error)
                 await self._clock.sleep(backoff.next_delay())
             else:
                 return
@@ -101,11 +122,18 @@ class CustomResourceProfiles:
         def spawned() -> None:
             taken()
             self._lists.ask()
+            self._group_lists.ask()
 
+        watchers: Watchers = {
+            SchedulerProfile: self._controller,
+            PluginConfig: self._controller,
+            PodGroup: self._ports.groups,
+        }
         return {
             "controller of profiles": self._controller.run(),
             "lists of profiles": self._lists.run(),
-            "watch of custom resources": watch_custom_resources(self._access, self._controller, self._clock, spawned),
+            "lists of groups": self._group_lists.run(),
+            "watch of custom resources": watch_custom_resources(self._ports.access, watchers, self._clock, spawned),
         }
 
     def extenders_changed(self) -> None:

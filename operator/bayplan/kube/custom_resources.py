@@ -1,4 +1,4 @@
-"""Lists and statuses of Bayplan's own cluster-scoped resources.
+"""Lists of Bayplan's own resources, and statuses of those that are cluster-scoped.
 
 Owns their URLs. Must not know their fields. Bodies stay plain mappings: what an object says is judged field by field,
 and one that breaks a rule must be told so rather than skipped.
@@ -20,6 +20,7 @@ from scheduler_core.errors import ClusterWriteError
 
 class _ListMeta(Struct, frozen=True, rename="camel"):
     resource_version: str = ""
+    continue_: str = msgspec.field(default="", name="continue")
 
 
 class _List(Struct, frozen=True):
@@ -27,6 +28,7 @@ class _List(Struct, frozen=True):
     items: list[dict[str, Any]] | None = None
 
 
+_PAGE_LIMIT = 500
 _LIST = msgspec.json.Decoder(_List)
 
 
@@ -48,12 +50,21 @@ class CustomResources:
             ClusterWriteError: The API server could not be asked, or answered what cannot be read.
         """
         path = f"/apis/{GROUP}/{VERSION}/{plural}"
-        answer = await self._connection.request(ApiRequest("GET", path, timeout=30.0, lane=Lane.READS))
-        try:
-            found = _LIST.decode(answer)
-        except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
-        return found.items or [], found.metadata.resource_version
+        items: list[dict[str, Any]] = []
+        token = ""
+        while True:
+            # A page at a time, since all of thousands of groups at once would hold up a cycle while they are decoded.
+            params = (("limit", str(_PAGE_LIMIT)), *((("continue", token),) if token else ()))
+            request = ApiRequest("GET", path, params=params, timeout=30.0, lane=Lane.READS)
+            answer = await self._connection.request(request)
+            try:
+                found = _LIST.decode(answer)
+            except msgspec.DecodeError as error:
+                raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
+            items += found.items or ()
+            token = found.metadata.continue_
+            if not token:
+                return items, found.metadata.resource_version
 
     async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
         """Merge ``patch`` over an object's status.

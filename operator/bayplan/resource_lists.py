@@ -9,11 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from bayplan.kube.backoff import Backoff
 from bayplan.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.errors import ClusterWriteError, NotFoundError
@@ -21,8 +23,27 @@ from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_INTERVAL_SECONDS = 15.0
-_KINDS: tuple[type[CustomResource], ...] = (PluginConfig, SchedulerProfile)
+_FIRST_BACKOFF_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """What is listed, and how often.
+
+    Attributes:
+        what: The kinds in a word, for the log.
+        kinds: In the order in which they are to be known.
+        seconds: Between two lists.
+    """
+
+    what: str
+    kinds: tuple[type[CustomResource], ...]
+    seconds: float
+
+
+PROFILES = Listed("profiles", (PluginConfig, SchedulerProfile), 15.0)
+# Of these there may be thousands, and a deletion that was missed leaves a group that nobody names.
+GROUPS = Listed("PodGroups", (PodGroup,), 60.0)
 
 
 class ListReader(Protocol):
@@ -33,16 +54,28 @@ class ListReader(Protocol):
 
 
 class ListTaker(Protocol):
-    """Takes lists; see :class:`bayplan.profile_controller.ProfileController`."""
+    """Takes lists.
+
+    See :class:`bayplan.profile_controller.ProfileController`, of PodGroups
+    :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
+    """
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
         """All objects of a kind, as a list tells them."""
 
 
-class ProfileLists:
-    """Lists SchedulerProfiles and PluginConfigs."""
+class ResourceLists:
+    """Lists of some kinds.
 
-    def __init__(self, reader: ListReader, taker: ListTaker, clock: Clock) -> None:
+    Args:
+        listed: The kinds.
+        reader: Lists them.
+        taker: Is told of them.
+        clock: Time.
+    """
+
+    def __init__(self, listed: Listed, reader: ListReader, taker: ListTaker, clock: Clock) -> None:
+        self._listed = listed
         self._reader = reader
         self._taker = taker
         self._clock = clock
@@ -59,16 +92,16 @@ class ProfileLists:
         Raises:
             ClusterWriteError: One could not be listed.
         """
-        for kind in _KINDS:
+        for kind in self._listed.kinds:
             bodies, version = await self._reader.list(kind.definition.plural)
             self._taker.listed(kind, bodies, version)
         self._told = ""
 
     async def run(self) -> None:
-        """List every 15 seconds and when asked, until cancelled."""
-        backoff = Backoff(1.0, _INTERVAL_SECONDS)
+        """List now and then and when asked, until cancelled."""
+        backoff = Backoff(_FIRST_BACKOFF_SECONDS, self._listed.seconds)
         while True:
-            timer = self._clock.call_later(_INTERVAL_SECONDS, self._wanted.set)
+            timer = self._clock.call_later(self._listed.seconds, self._wanted.set)
             try:
                 await self._wanted.wait()
             finally:
@@ -91,5 +124,5 @@ class ProfileLists:
                 f"`kubectl apply -f crds/`, the operator goes on by itself then ({error})"
             )
         if text != self._told:
-            log.error("Cannot list profiles, trying again: %s", text)
+            log.error("Cannot list %s, trying again: %s", self._listed.what, text)
         self._told = text

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from bayplan.object_store import Body
-from bayplan.profile_lists import ProfileLists
+from bayplan.resource_lists import GROUPS, PROFILES, ResourceLists
 from bayplan.resources.resource_model import CustomResource
 
 from scheduler_core.errors import ClusterWriteError, NotFoundError, ServerUnavailableError
@@ -50,14 +50,21 @@ async def turns(count: int = 20) -> None:
 async def test_plugin_configs_come_first() -> None:
     """A profile that refers to a PluginConfig is never judged before it is known."""
     taker = Taker()
-    await ProfileLists(Server(), taker, VirtualClock()).take()
+    await ResourceLists(PROFILES, Server(), taker, VirtualClock()).take()
     assert taker.lists == [("pluginconfigs", 0, "7"), ("schedulerprofiles", 1, "7")]
+
+
+async def test_groups_are_listed_for_themselves() -> None:
+    """Thousands of groups are not read for the sake of a profile."""
+    taker = Taker()
+    await ResourceLists(GROUPS, Server(), taker, VirtualClock()).take()
+    assert taker.lists == [("podgroups", 0, "7")]
 
 
 async def test_lists_are_repeated_and_taken_when_asked() -> None:
     """Between them nothing is asked of the API server; a failure is repeated soon."""
     server, taker, clock = Server(), Taker(), VirtualClock()
-    lists = ProfileLists(server, taker, clock)
+    lists = ResourceLists(PROFILES, server, taker, clock)
     running = asyncio.create_task(lists.run())
     await turns()
     assert server.asked == 0
@@ -78,7 +85,7 @@ async def test_lists_are_repeated_and_taken_when_asked() -> None:
 
 def test_missing_definitions_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
     """The message says what to install, and is not repeated while nothing changes."""
-    lists = ProfileLists(Server(), Taker(), VirtualClock())
+    lists = ResourceLists(PROFILES, Server(), Taker(), VirtualClock())
     with caplog.at_level(logging.ERROR):
         lists.tell(NotFoundError("404"))
         lists.tell(NotFoundError("404"))
