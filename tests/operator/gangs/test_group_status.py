@@ -1,0 +1,198 @@
+"""The fields of a PodGroup's status, and which of their differences are written when."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from bayplan.gangs.group_status import NATIVE_CONDITION, Urgency, status_difference
+from bayplan.resources.pod_group import PodGroupStatus
+
+from scheduler_core.errors import Problem
+from scheduler_core.model.pod_group import GroupSource, PodGroup
+from scheduler_core.queueing.gang import GangOutcome
+from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, ToldGroup, member
+
+
+def test_a_transition_is_dated_once() -> None:
+    """Other words change no transition time, another status does."""
+    train = ToldGroup().has("a")
+    first = train.condition()["lastTransitionTime"]
+    train.now += timedelta(minutes=1)
+    train.has("b")
+    assert (train.condition()["lastTransitionTime"], train.condition()["message"][:1]) == (first, "2")
+    train.has(*FOUR, node_name="n")
+    assert train.condition()["lastTransitionTime"] == "2026-01-01T12:01:00Z"
+
+
+def test_all_fields() -> None:
+    """A gang that waits shows its counts, times, reservation and victims; the resource's own model takes it whole."""
+    train = ToldGroup(needed=3).has("a", node_name="n").has("b").has("c", gates=["x.io/wait"]).has("d", phase="Failed")
+    train.has("e", phase="Succeeded")
+    gang = train.gang
+    gang.first_attempt, gang.last_attempt = NOW, NOW + timedelta(seconds=5)
+    gang.reservation = "zone=a"
+    gang.victims = tuple(("other", f"v-{number}") for number in range(300))
+    status = train.status()
+    counts = {name: status[name] for name in ("members", "gated", "scheduled", "running", "succeeded", "failed")}
+    assert counts == {"members": 5, "gated": 1, "scheduled": 1, "running": 1, "succeeded": 1, "failed": 1}
+    assert (status["scheduleStartTime"], status["lastAttemptTime"]) == ("2026-01-01T12:00:00Z", "2026-01-01T12:00:05Z")
+    assert (status["nominatedDomain"], status["observedGeneration"], len(status["victims"])) == ("zone=a", 1, 256)
+    assert PodGroupStatus.model_validate(status).model_dump(mode="json", by_alias=True, exclude_none=True) == status
+
+
+def test_only_the_own_namespace_counts() -> None:
+    """A pod of the same label in another namespace is no member; scheduler-plugins' controller counts it."""
+    train = ToldGroup(needed=2).has("a", node_name="n").has("b", node_name="n", namespace="other")
+    assert (train.status()["members"], train.phase()) == (1, "Pending")
+
+
+def test_only_the_own_api_counts() -> None:
+    """A pod that names the group by another API's label is no member."""
+    train = ToldGroup(needed=1)
+    train.gangs.serve(GroupSource.SCHEDULER_PLUGINS)
+    train.gangs.saw(member(GroupSource.SCHEDULER_PLUGINS, "a", node_name="n"))
+    assert train.status()["members"] == 0
+
+
+def test_problems_are_told() -> None:
+    """A spec that cannot be read is told with every problem; a group that is in force is judged as before."""
+    train = ToldGroup().has(*FOUR, node_name="n")
+    train.generation = 2
+    train.problems = (Problem("spec.minMember", "must be 1 or more"), Problem("spec.topology.key", "is no label key"))
+    accepted = train.condition("Accepted")
+    assert (accepted["status"], accepted["reason"], accepted["observedGeneration"]) == ("False", "InvalidSpec", 2)
+    assert "spec.minMember" in accepted["message"]
+    assert "spec.topology.key" in accepted["message"]
+    assert train.condition()["status"] == "True"
+    train.gang.group = None
+    assert (train.condition()["status"], train.condition()["reason"]) == ("False", "InvalidSpec")
+    train.gangs.group_changed(PodGroup(train.key, "uid-of-train", 4))
+    train.problems = ()
+    assert train.condition("Accepted")["status"] == "True"
+
+
+@pytest.mark.parametrize(
+    ("written", "keeps", "first", "told"),
+    [
+        pytest.param(None, False, None, None, id="never-tried"),
+        pytest.param(None, False, NOW, "2026-01-01T12:00:00Z", id="tried"),
+        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="by-the-process-before"),
+        pytest.param("2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z", id="again-after-a-restart"),
+        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="begun-anew"),
+        pytest.param("2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z", id="quorum-missing-since"),
+    ],
+)
+@pytest.mark.parametrize("source", [GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS])
+def test_start_of_scheduling(
+    source: GroupSource, written: str | None, *, keeps: bool, first: datetime | None, told: str | None
+) -> None:
+    """The start is when it was first tried; a restart of the operator does not move it."""
+    train = ToldGroup(source).has(*FOUR)
+    train.written = {} if written is None else {"scheduleStartTime": written}
+    train.keeps_start = keeps
+    train.gang.first_attempt = first
+    assert train.status().get("scheduleStartTime") == told
+
+
+# -- which differences are written, and when --------------------------------------------------------------------
+
+
+def condition(status: str = "False", reason: str = "Gated", message: str = "m") -> dict[str, Any]:
+    return {"type": "Scheduled", "status": status, "reason": reason, "message": message}
+
+
+@pytest.mark.parametrize(
+    ("change", "urgency"),
+    [
+        pytest.param({}, Urgency.NEVER, id="none"),
+        pytest.param({"lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.AT_LEISURE, id="attempt"),
+        pytest.param({"members": 3}, Urgency.SOON, id="count"),
+        pytest.param({"members": 3, "lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.SOON, id="count-and-attempt"),
+        pytest.param({"conditions": [condition(message="n")]}, Urgency.SOON, id="words"),
+        pytest.param({"conditions": [condition(reason="Waiting")]}, Urgency.AT_ONCE, id="reason"),
+        pytest.param({"conditions": [condition("True")]}, Urgency.AT_ONCE, id="condition"),
+        pytest.param({"phase": "Running"}, Urgency.AT_ONCE, id="phase"),
+        pytest.param({"observedGeneration": 2}, Urgency.AT_ONCE, id="generation"),
+        pytest.param({"nominatedDomain": "zone=a"}, Urgency.AT_ONCE, id="reservation"),
+        pytest.param({"victims": [{"namespace": "n", "name": "v"}]}, Urgency.AT_ONCE, id="victims"),
+    ],
+)
+def test_urgency(change: Mapping[str, Any], urgency: Urgency) -> None:
+    """What people wait for is written at once, counts and words soon, the time of an attempt alone at leisure."""
+    written = {"phase": "Pending", "members": 2, "observedGeneration": 1, "conditions": [condition()]}
+    difference = status_difference(GroupSource.BAYPLAN, written, {**written, **change})
+    assert difference.urgency is urgency
+    assert difference.patch == change
+
+
+def test_what_is_over_is_removed_and_what_others_wrote_is_not() -> None:
+    """A field of ours that is not wanted any more goes; one that is not ours stays."""
+    written = {"phase": "Scheduling", "nominatedDomain": "zone=a", "someoneElses": 1}
+    difference = status_difference(GroupSource.BAYPLAN, written, {"phase": "Scheduling"})
+    assert difference.patch == {"nominatedDomain": None}
+
+
+# -- scheduling.k8s.io ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason"),
+    [
+        pytest.param(None, "Unschedulable", id="not-tried"),
+        pytest.param(LACKS, "Unschedulable", id="unschedulable"),
+        pytest.param(replace(LACKS, reason="TimedOut"), "Unschedulable", id="timed-out"),
+        pytest.param(replace(LACKS, reason="Preempting"), "Unschedulable", id="preempting"),
+        pytest.param(replace(LACKS, reason="SchedulerError"), "SchedulerError", id="error"),
+    ],
+)
+def test_native_reasons(outcome: GangOutcome | None, reason: str) -> None:
+    """The native condition has the two reasons of its API, and our words."""
+    train = ToldGroup(GroupSource.NATIVE).has(*FOUR)
+    train.gang.outcome = outcome
+    told = train.condition(NATIVE_CONDITION)
+    assert (told["status"], told["reason"], told["observedGeneration"]) == ("False", reason, 1)
+    assert told["message"]
+
+
+def test_native_true_is_not_taken_back_for_what_is_missing() -> None:
+    """As in kube-scheduler True stays while members are missing; an attempt in vain to place others ends it."""
+    train = ToldGroup(GroupSource.NATIVE).has(*FOUR, node_name="n")
+    assert train.condition(NATIVE_CONDITION)["status"] == "True"
+    assert train.loses("d").condition(NATIVE_CONDITION)["status"] == "True"
+    train.has("e")
+    assert train.condition(NATIVE_CONDITION)["status"] == "True"
+    train.gang.outcome = LACKS
+    assert train.condition(NATIVE_CONDITION)["status"] == "False"
+
+
+def test_native_members_beyond_the_quorum_change_nothing() -> None:
+    """A fifth member that does not fit takes nothing from a gang of four that is placed."""
+    train = ToldGroup(GroupSource.NATIVE).has(*FOUR, node_name="n")
+    before = train.status()
+    train.has("e")
+    train.gang.outcome = PLACED
+    after = train.condition(NATIVE_CONDITION)
+    assert (after["status"], after["lastTransitionTime"]) == ("True", before["conditions"][0]["lastTransitionTime"])
+
+
+def test_native_conditions_of_others_are_neither_lost_nor_sent() -> None:
+    """DisruptionTarget stays in our account, and our patch names our condition only."""
+    theirs = {
+        "type": "DisruptionTarget",
+        "status": "True",
+        "reason": "PreemptionByScheduler",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+        "observedGeneration": 1,
+    }
+    train = ToldGroup(GroupSource.NATIVE).has(*FOUR)
+    written: dict[str, Any] = {"conditions": [theirs], "resourceClaimStatuses": []}
+    train.written = dict(written)
+    wanted = train.status()
+    assert theirs in wanted["conditions"]
+    patch = status_difference(GroupSource.NATIVE, written, wanted).patch
+    assert [each["type"] for each in patch["conditions"]] == [NATIVE_CONDITION]
