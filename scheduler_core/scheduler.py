@@ -23,6 +23,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.cycle.group_feed import GroupFeed
+from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_handle import PluginHandle
@@ -32,6 +33,7 @@ from scheduler_core.cycle.slow_cycles import SLOW_CYCLE_SECONDS, SlowCycles
 from scheduler_core.cycle.storage_feed import StorageFeed
 from scheduler_core.cycle.workload_feed import WorkloadFeed
 from scheduler_core.framework.object_reads import DecodedTypes
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
@@ -269,19 +271,27 @@ class Scheduler:
                 queued = context.queue.pop()
                 if queued is None:
                     break
-                instance = context.profiles.get(queued.profile)
-                if instance is not None and instance.extenders:
-                    attempt = await schedule_with_extenders(context, queued)
-                else:
-                    attempt = schedule(context, queued)
-                if attempt is not None:
-                    self._start_binding(attempt)
+                await self._cycle(queued)
                 if context.clock.now() >= deadline or self._binds_under_way >= self.options.max_binding:
                     break
                 if context.suspension.is_awaited:
                     # Those who wait for the end of the suspended cycle come before the next one.
                     break
             await context.clock.sleep(0)
+
+    async def _cycle(self, queued: QueuedPod) -> None:
+        """One cycle of a pod or a gang; awaits only where the profile has extenders."""
+        if isinstance(queued, QueuedGang):
+            for each in await schedule_gang(self.context, queued):
+                self._start_binding(each)
+            return
+        instance = self.context.profiles.get(queued.profile)
+        if instance is not None and instance.extenders:
+            attempt = await schedule_with_extenders(self.context, queued)
+        else:
+            attempt = schedule(self.context, queued)
+        if attempt is not None:
+            self._start_binding(attempt)
 
     @property
     def binding_count(self) -> int:

@@ -42,16 +42,29 @@ async def bind(context: CycleContext, attempt: Attempt) -> bool:
         Whether the pod was bound. Never raises but when its task is cancelled, and then has released the pod.
     """
     begin_binding(attempt)
+    together = attempt.gang
+    try:
+        return await _bind_to_the_end(context, attempt)
+    finally:
+        if together is not None:
+            together.ended()
+
+
+async def _bind_to_the_end(context: CycleContext, attempt: Attempt) -> bool:
     try:
         failure = await _try_to_bind(context, attempt)
         # What follows changes what a cycle reads that waits for an extender.
         await context.suspension.over()
     except BaseException:
+        if attempt.gang is not None:
+            attempt.gang.failed(attempt.info.uid, attempt.info.key, "the scheduler stops")
         release(context, attempt)
         context.queue.done(attempt.info.uid)
         attempt.instance.end()
         raise
     if failure is not None:
+        if attempt.gang is not None:
+            attempt.gang.failed(attempt.info.uid, attempt.info.key, failure.message)
         _unwind(context, attempt, failure)
         return False
     _finish(context, attempt)
@@ -90,6 +103,10 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         with context.in_pre_bind.hold(info, node_name) as held:
             status = await run_pre_binds(instance, state, held)
         times.end(_PRE_BIND[status.code])
+        if not status.is_success:
+            return too_late(status)
+    if attempt.gang is not None:
+        status = await attempt.gang.ready(info.uid)
         if not status.is_success:
             return too_late(status)
     status = await _write_bind(context, attempt)

@@ -8,6 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.slow_cycles import SlowCycles
@@ -118,6 +122,9 @@ class Attempt:
         feasible_count: Nodes on which the pod fits, once that is known.
         is_sampled: Whether its plugins' times are counted.
         trace: What the tracer gave for the scheduling cycle.
+        among: bool per row, the only rows to look at; None for all.
+        among_reason: Why the others are not looked at, for people.
+        gang: The gang with whose members it is bound together; None for a pod that is bound alone.
     """
 
     queued: QueuedPod
@@ -130,3 +137,6 @@ class Attempt:
     feasible_count: int = 0
     is_sampled: bool = False
     trace: object = None
+    among: NDArray[np.bool_] | None = None
+    among_reason: str = ""
+    gang: GangBinding | None = None

@@ -56,6 +56,21 @@ async def schedule_with_extenders(context: CycleContext, queued: QueuedPod) -> A
         return conclude(context, attempt, failure)
 
 
+async def choose_with_extenders(context: CycleContext, attempt: Attempt) -> tuple[str, Failure | None]:
+    """Find a node for a pod, without holding it and without preemption.
+
+    Returns:
+        The node's name; or "" and why there is none.
+
+    Raises:
+        SchedulerCoreError: A plugin or an extender failed.
+    """
+    feasible = await _find_feasible(context, attempt)
+    if not len(feasible.rows):
+        return "", no_fit(feasible.diagnosis, None)
+    return await _select_node(context, attempt, feasible.rows), None
+
+
 async def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
     feasible = await _find_feasible(context, attempt)
     if not len(feasible.rows):

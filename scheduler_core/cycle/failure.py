@@ -111,21 +111,32 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
             reporting_controller=profile,
         )
     )
-    _patch_status(context, attempt, pod, failure)
+    patch_status(context, pod, failure, is_node_told=attempt.is_node_told)
 
 
-def _patch_status(context: CycleContext, attempt: Attempt, pod: Pod, failure: Failure) -> None:
+def patch_status(context: CycleContext, pod: Pod, failure: Failure, *, is_node_told: bool = False) -> bool:
+    """Write the PodScheduled condition and the nomination where they are not as they should be.
+
+    Args:
+        context: The shared parts.
+        pod: The pod as last seen.
+        failure: Why it waits.
+        is_node_told: Whether the attempt wrote a nomination, which the pod as it was last seen might not show yet.
+
+    Returns:
+        Whether the condition says something else than before.
+    """
     reason = SCHEDULER_ERROR if failure.is_error else UNSCHEDULABLE
     condition = PodCondition(POD_SCHEDULED, "False", reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
     stands = known is not None and known.says_as(condition)
     nominated = failure.nominated_node
-    if nominated == pod.status.nominated_node_name and not attempt.is_node_told:
-        # Had the attempt written a nomination, the pod as it was last seen might not show it yet.
+    if nominated == pod.status.nominated_node_name and not is_node_told:
         nominated = None
     if stands and nominated is None:
-        return
+        return False
     meta = pod.metadata
     context.writer.patch_pod_status(
         PodStatusPatch(meta.namespace, meta.name, meta.uid, None if known == condition else condition, nominated)
     )
+    return not stands

@@ -22,6 +22,7 @@ from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.status import Code, Status, unresolvable
+from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
     NARROWED,
@@ -147,6 +148,9 @@ class Search:
         self._own_row = self._context.cache.columns.row_of(name) if name else NO_ROW
         if self._own_row == NO_ROW:
             return _NO_ROWS
+        among = self._attempt.among
+        if among is not None and not among[self._own_row]:
+            return _NO_ROWS
         own = np.array([self._own_row], dtype=np.intp)
         self._own_verdict = int(self._judge(own)[0])
         self._attempt.state.times.end(_FILTERED)
@@ -164,6 +168,10 @@ class Search:
             named = sorted(row for name in names if (row := nodes.row_of(name)) != NO_ROW)
             rows = np.array(named, dtype=np.intp)
             diagnosis.verdicts[:] = NARROWED
+        among = self._attempt.among
+        if among is not None:
+            rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
+            diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
         diagnosis.verdicts[rows] = self._judge(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)

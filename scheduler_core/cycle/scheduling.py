@@ -140,20 +140,35 @@ def _run_post_filters(context: CycleContext, attempt: Attempt, diagnosis: Diagno
 
 def hold(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
     """Assume, reserve and permit; what is held when that fails is released by the caller."""
+    failure = reserve(context, attempt, node_name)
+    spend_promise(context, attempt)
+    return failure or permit(context, attempt)
+
+
+def reserve(context: CycleContext, attempt: Attempt, node_name: str) -> Failure | None:
+    """Assume and reserve: the half of :func:`hold` that :func:`release` undoes without a trace."""
     context.cache.assume(attempt.info, node_name)
     attempt.node_name = node_name
+    if attempt.queued.group is not None:
+        context.queue.gangs.assumed(attempt.info.uid)
+    status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
+    attempt.state.times.end(_RESERVE[status.code])
+    return None if status.is_success else of_status(status)
+
+
+def spend_promise(context: CycleContext, attempt: Attempt) -> None:
+    """The pod has a node: what it was promised is free for others."""
     promised = context.queue.nominator.node_of(attempt.info.uid)
     context.queue.nominator.withdraw(attempt.info.uid)
-    tell_unused_promise(context, attempt.info.pod, promised, node_name)
-    times = attempt.state.times
-    status = run_reserve(attempt.instance, attempt.state, attempt.info, node_name)
-    times.end(_RESERVE[status.code])
-    waits: dict[str, float] = {}
-    if status.is_success:
-        status, waits = run_permit(attempt.instance, attempt.state, attempt.info, node_name)
-        times.end(_PERMIT[status.code])
+    tell_unused_promise(context, attempt.info.pod, promised, attempt.node_name)
+
+
+def permit(context: CycleContext, attempt: Attempt) -> Failure | None:
+    """Ask Permit about a pod that is assumed and reserved."""
+    status, waits = run_permit(attempt.instance, attempt.state, attempt.info, attempt.node_name)
+    attempt.state.times.end(_PERMIT[status.code])
     if status.code is Code.WAIT:
-        context.waiting.add(attempt.info, node_name, waits)
+        context.waiting.add(attempt.info, attempt.node_name, waits)
         return None
     return None if status.is_success else of_status(status)
 
@@ -166,4 +181,6 @@ def release(context: CycleContext, attempt: Attempt) -> None:
     run_unreserve(attempt.instance, attempt.state, attempt.info, attempt.node_name)
     attempt.state.times.end(_UNRESERVED)
     context.cache.forget(attempt.info)
+    if attempt.queued.group is not None:
+        context.queue.gangs.released(attempt.info.uid)
     attempt.node_name = ""

@@ -1,0 +1,159 @@
+"""What becomes of a gang whose attempt failed.
+
+Owns the words, for the group and for each of its members, and the way back into the queue. Must not undo anything: that
+is done before it comes here. Every member is told the same, as long as it is the same: an autoscaler reads the pods'
+conditions, people read the group's.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.failure import Failure, patch_status, reference_to
+from scheduler_core.cycle.gang_trial import GangTrial, template_of
+from scheduler_core.cycle.measures import ERROR
+from scheduler_core.cycle.measures import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.model.pod_group import PodGroup
+from scheduler_core.ports import Event
+from scheduler_core.queueing.gang import Gang, GangOutcome
+from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+UNSCHEDULABLE = "Unschedulable"
+SCHEDULER_ERROR = "SchedulerError"
+_MOST_ASKING = 16
+"""Kinds of members that hints are asked for; a gang of more kinds asks for the first ones."""
+_FREED_BY = "NodeResourcesFit"
+
+
+@dataclass(frozen=True, slots=True)
+class GangFailure:
+    """Why a gang was not placed.
+
+    Attributes:
+        message: The whole text.
+        reason: The condition's one word.
+        rejected_by: Plugins that turned members away.
+        pending_on: Of those, the ones that answered Pending.
+        asking: Members that were turned away, each kind once.
+        fitting: Members that found a node in the best of the tries.
+        needed: Members that had to.
+        nominations: Nodes that members are promised, by UID.
+    """
+
+    message: str
+    reason: str = UNSCHEDULABLE
+    rejected_by: frozenset[str] = frozenset()
+    pending_on: frozenset[str] = frozenset()
+    asking: tuple[PodInfo, ...] = ()
+    fitting: int = 0
+    needed: int = 0
+    nominations: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_error(self) -> bool:
+        """Whether it is an error rather than a rejection."""
+        return self.reason == SCHEDULER_ERROR
+
+
+def not_enough_free(nodes: NodeColumns, group: PodGroup) -> GangFailure | None:
+    """The failure of a group whose ``minResources`` are not free in the whole cluster; None if they are.
+
+    That they are free says little, since it may be in small pieces; that they are not says all.
+    """
+    lacking = []
+    for name, wanted in group.min_resources.items():
+        column = nodes.resources.find(name)
+        free = 0
+        if column is not None:
+            free = int((nodes.allocatable[column] - nodes.requested[column])[nodes.alive].sum())
+        if free < wanted:
+            unit = "m" if name == "cpu" else ""
+            lacking.append(f"{name} {wanted}{unit} of which {max(0, free)}{unit} are free")
+    if not lacking:
+        return None
+    message = f"the group's minResources are not free in the cluster: {', '.join(lacking)}"
+    return GangFailure(message, rejected_by=frozenset((_FREED_BY, GANG_SCHEDULING)), needed=group.min_member)
+
+
+def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
+    """The failure of tries none of which placed the quorum: what the best of them lacked, and who may be helped how."""
+    if not trials:
+        message = "no node has the topology's label; label the nodes or change the PodGroup's topology"
+        return GangFailure(message, rejected_by=frozenset(("NodeAffinity", GANG_SCHEDULING)), needed=needed)
+    best = max(trials, key=lambda trial: trial.reached)
+    rejected: set[str] = set()
+    pending: set[str] = set()
+    kinds: dict[object, PodInfo] = {}
+    for trial in trials:
+        for attempt, failure in trial.failed:
+            rejected |= failure.rejected_by
+            pending |= failure.pending_on
+            if len(kinds) < _MOST_ASKING:
+                kinds.setdefault(template_of(attempt.instance, attempt.info), attempt.info)
+    broken = next((each for trial in trials for each in trial.failed if each[1].is_error), None)
+    if broken is not None:
+        message = f"{broken[0].info.key}: {broken[1].message}"
+        return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
+    return GangFailure(
+        _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending), tuple(kinds.values()),
+        best.reached, needed,
+    )  # fmt: skip
+
+
+def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
+    where = f" in {best.where.name}, the nearest of {len(trials)} domains tried" if best.where.name else ""
+    text = f"{best.reached} of the {needed} members that must be placed together fit{where}"
+    if not best.failed:
+        return text
+    attempt, failure = best.failed[0]
+    return f"{text}; with them in place, for {attempt.info.key}: {failure.message}"
+
+
+def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+    """Tell why, and let the gang wait again."""
+    now = context.clock.now()
+    if gang.first_failure is None:
+        gang.first_failure = now
+    fitting = max(failure.fitting, 0)
+    gang.outcome = GangOutcome(failure.reason, failure.message, fitting, failure.needed)
+    _count(context, entry, gang, failure)
+    members = list(gang.waiting.values())
+    entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
+    entry.asking = failure.asking or tuple(pod.info for pod in members[:1])
+    for queued in members:
+        nominated = failure.nominations.get(queued.uid, "")
+        context.queue.nominator.decide(queued.info, nominated)
+        told = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
+        if patch_status(context, queued.info.pod, told):
+            context.writer.record(
+                Event(
+                    reference_to(queued.info.pod),
+                    "Warning",
+                    "FailedScheduling",
+                    "Scheduling",
+                    failure.message,
+                    reporting_controller=entry.profile,
+                )
+            )
+    context.queue.failed(entry)
+    context.queue.gangs.changed(gang)
+
+
+def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
+    record = context.record(entry.profile)
+    result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
+    context.measures.attempt_failed(entry.profile, result, 0.0)
+    if failure.is_error:
+        record.errors += 1
+        record.last_error = f"gang {gang.key}: {failure.message}"
+        log.warning("gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message)
+    else:
+        record.unschedulable += 1

@@ -1,0 +1,200 @@
+"""The group cycle: a gang's quorum is placed together or nothing of it is.
+
+Owns one attempt of a gang::
+
+    popped ─▶ minResources ─▶ domains, best first ─▶ members on the overlay ─▶ quorum? ─no──▶ undone, told, waits
+                                                                                 │ yes
+                                              bound concurrently ◀─ permitted ◀──┘
+
+Nothing is held between two cycles, so two gangs never hold against each other. The members beyond the quorum are placed
+in the same cycle if they can be; those that cannot are on their own from then on.
+
+Follows, where it can be compared, kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import scheduling_ended
+from scheduler_core.cycle.gang_binding import GangBinding
+from scheduler_core.cycle.gang_domains import Domain, candidate_domains
+from scheduler_core.cycle.gang_failure import gang_failed, not_enough_free, of_trials
+from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
+from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE
+from scheduler_core.cycle.scheduling import conclude, permit, release, spend_promise
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.queueing.gang import Gang, GangOutcome
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.cluster_cache import Placement
+from scheduler_core.snapshot.pod_info import PodInfo
+
+log = logging.getLogger(__name__)
+
+
+async def schedule_gang(context: CycleContext, entry: QueuedGang) -> list[Attempt]:
+    """Run one group cycle.
+
+    Args:
+        context: The shared parts.
+        entry: The popped entry of a gang.
+
+    Returns:
+        The attempts whose pods are assumed and are to be bound; none if the gang was not placed. Awaits only where the
+        profile has extenders; the cycle is suspended then. If it is cancelled, the gang holds nothing and waits again.
+    """
+    gang, instance = context.queue.gangs.get(entry.gang_key), context.profiles.get(entry.profile)
+    if gang is None or gang.group is None or instance is None or not gang.has_quorum:
+        context.queue.failed(entry)
+        return []
+    instance.begin()
+    try:
+        if not instance.extenders:
+            return await _attempt(context, _Cycle(entry, gang, instance))
+        with context.suspension.of_cycle():
+            return await _attempt(context, _Cycle(entry, gang, instance))
+    except BaseException:
+        if context.queue.find(entry.uid) is entry:
+            context.queue.failed(entry)
+        raise
+    finally:
+        instance.end()
+
+
+class _Cycle:
+    """One group cycle's constants."""
+
+    def __init__(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> None:
+        self.entry = entry
+        self.gang = gang
+        self.instance = instance
+        self.needed = gang.needed
+        own = [pod for pod in gang.waiting.values() if pod.profile == entry.profile]
+        self.members = sorted(own, key=lambda pod: (-pod.info.priority, pod.sequence))
+
+    def placed(self, context: CycleContext) -> list[PodInfo]:
+        """Members that have a node already."""
+        known = (context.cache.get(uid) for uid in self.gang.placed)
+        return [placed.info for placed in known if placed is not None]
+
+
+async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
+    gang, now = cycle.gang, context.clock.wall()
+    gang.last_attempt = now
+    gang.first_attempt = gang.first_attempt or now
+    assert gang.group is not None
+    lack = not_enough_free(context.cache.columns, gang.group) if not gang.placed else None
+    trials: list[GangTrial] = []
+    if lack is None:
+        placed = await _search(context, cycle, trials)
+        if placed is not None:
+            return _commit(context, cycle, placed, trials)
+    failure = lack or of_trials(cycle.needed, trials)
+    for attempt, reason in (each for trial in trials for each in trial.failed):
+        scheduling_ended(context, attempt, ERROR if reason.is_error else UNSCHEDULABLE)
+    gang_failed(context, cycle.entry, gang, failure)
+    return []
+
+
+async def _search(context: CycleContext, cycle: _Cycle, trials: list[GangTrial]) -> GangTrial | None:
+    """Try to place the quorum; the tries that failed are undone and kept in ``trials``."""
+    for where, order in _ways(context, cycle):
+        trial = GangTrial(where)
+        try:
+            await try_members(context, cycle.instance, order, cycle.needed, trial)
+        except BaseException:
+            undo(context, trial)
+            raise
+        if len(trial.placed) >= cycle.needed and _permit(context, trial, cycle.needed):
+            return trial
+        trial.reached = len(trial.placed)
+        undo(context, trial)
+        trials.append(trial)
+        if trial.is_error:
+            break
+    return None
+
+
+def _ways(context: CycleContext, cycle: _Cycle) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
+    """Where to try, in which order of members: as they came, then the largest first, which packs better."""
+    assert cycle.gang.group is not None
+    topology, nodes = cycle.gang.group.topology, context.cache.columns
+    largest_first = sorted(cycle.members, key=lambda pod: sorted(pod.info.fit), reverse=True)
+    orders = [cycle.members] if _is_uniform(cycle.members) else [cycle.members, largest_first]
+    wheres: list[Where] = []
+    if topology is not None:
+        infos = [pod.info for pod in cycle.members]
+        domains = candidate_domains(nodes, topology, infos, cycle.needed, cycle.placed(context))
+        enough = [domain for domain in domains if domain.room >= cycle.needed]
+        wheres = [_where(domain) for domain in enough or domains[:1]]
+    if topology is None or not topology.is_required:
+        wheres.append(ANYWHERE)
+    for where in wheres:
+        for order in orders:
+            yield where, order
+
+
+def _where(domain: Domain) -> Where:
+    return Where(domain.among, f"node(s) were outside the gang's domain {domain}", str(domain))
+
+
+def _is_uniform(members: Sequence[QueuedPod]) -> bool:
+    return len({pod.info.fit for pod in members}) <= 1
+
+
+def _permit(context: CycleContext, trial: GangTrial, needed: int) -> bool:
+    """Ask Permit about all that were placed; whether the quorum passes or waits there."""
+    passed: list[Attempt] = []
+    for attempt in trial.placed:
+        failure = permit(context, attempt)
+        if failure is None:
+            passed.append(attempt)
+        else:
+            release(context, attempt)
+            trial.failed.append((attempt, failure))
+    trial.placed = passed
+    return len(passed) >= needed
+
+
+def _commit(context: CycleContext, cycle: _Cycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
+    """The quorum is placed: what is held goes to the binding cycles, and those beyond it go on alone."""
+    gang, needed = cycle.gang, cycle.needed
+    for each in failed:
+        for attempt, _ in each.failed:
+            scheduling_ended(context, attempt, UNSCHEDULABLE)
+    alone = [attempt.queued for attempt, _ in trial.failed]
+    context.queue.gang_placed(cycle.entry, [*(attempt.queued for attempt in trial.placed), *alone])
+    quorum = [attempt.info.uid for attempt in trial.placed[:needed]]
+    together = GangBinding(gang, quorum, lambda uid: _holds(context, uid), context.queue.gang_changed)
+    for attempt in trial.placed:
+        cycle.instance.begin()
+        attempt.gang = together
+        together.begun(attempt.info.uid)
+        spend_promise(context, attempt)
+        conclude(context, attempt, None)
+    for attempt, failure in trial.failed:
+        cycle.instance.begin()
+        conclude(context, attempt, failure)
+    gang.first_failure, gang.victims = None, ()
+    gang.outcome = GangOutcome(
+        "Scheduled", _told(trial, failed), len(trial.placed), len(cycle.members), trial.where.name
+    )
+    context.queue.gangs.changed(gang)
+    return trial.placed
+
+
+def _told(trial: GangTrial, failed: Sequence[GangTrial]) -> str:
+    text = f"{len(trial.placed)} members were placed together"
+    if trial.where.name:
+        return f"{text} in {trial.where.name}"
+    if failed:
+        nearest = max(failed, key=lambda each: each.reached)
+        return f"{text}, over several domains: none has room for all, {nearest.where.name} has for {nearest.reached}"
+    return text
+
+
+def _holds(context: CycleContext, uid: str) -> bool:
+    placed = context.cache.get(uid)
+    return placed is not None and placed.placement in (Placement.ASSUMED, Placement.BOUND, Placement.ADDED)

@@ -1,0 +1,313 @@
+"""Gangs in their cycle: together or not at all, and never in silence."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import ClusterWriteError
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from tests.support.builders import node, pod
+from tests.support.gangs import gang_of, group, key, member, members, settle
+from tests.support.scheduling import Rig, rig
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler for gangs, without nodes."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    return made
+
+
+def confirm(rig: Rig, *pods: Pod) -> None:
+    """Let the watch show pods on the nodes that they were bound to."""
+    for each in pods:
+        rig.scheduler.feed.pod_updated(each, pod_on(each, rig.bound[each.metadata.name]))
+
+
+def pod_on(each: Pod, node_name: str) -> Pod:
+    """The pod as it runs."""
+    return member(each.metadata.name, node_name=node_name)
+
+
+async def test_a_gang_that_fits(cluster: Rig) -> None:
+    """All members are bound, in one attempt."""
+    cluster.add(node("a"), node("b"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=6))
+    cluster.add(*members(6))
+    await settle(cluster)
+    assert len(cluster.bound) == 6
+    gang = gang_of(cluster)
+    assert gang.outcome is not None
+    assert (gang.outcome.reason, gang.outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
+    assert all(cluster.queue.find(each) is None for each in gang.pods)
+
+
+async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
+    """Nothing is bound, nothing is held, and each member is told how many of how many fit."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=5))
+    cluster.add(*members(5))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert cluster.context.cache.assumed_count == 0
+    assert int(cluster.context.cache.columns.requested.sum()) == 0
+    conditions = [patch.condition for patch in cluster.writer.patches if patch.condition is not None]
+    assert len(conditions) == 5
+    (message,) = {each.message for each in conditions}
+    assert message == (
+        "4 of the 5 members that must be placed together fit; with them in place, for default/train-4: "
+        "0/1 nodes are available: 1 Insufficient cpu."
+    )
+    assert {cluster.place(each) for each in gang_of(cluster).pods.values()} == {"unschedulable"}
+
+
+@pytest.mark.parametrize("count", [1, 3])
+async def test_members_wait_for_their_quorum(cluster: Rig, count: int) -> None:
+    """Before there are enough members, none is tried; the last one that comes brings all."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=4))
+    pods = members(4)
+    cluster.add(*pods[:count])
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert {cluster.place(each) for each in pods[:count]} == {"gated"}
+    cluster.add(*pods[count:])
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+
+
+async def test_members_wait_for_their_group(cluster: Rig) -> None:
+    """Without the PodGroup object nobody knows the quorum."""
+    cluster.add(node("a"), *members(2))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_gated_members_do_not_count(cluster: Rig) -> None:
+    """A member that its own gate holds is no part of the quorum, until the gate is gone."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    free, held = member("train-0"), member("train-1", gates=["wait"])
+    cluster.add(free, held)
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert gang_of(cluster).gated == 1
+    cluster.scheduler.feed.pod_updated(held, member("train-1"))
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_other_namespaces_do_not_count(cluster: Rig) -> None:
+    """A pod of the same label elsewhere is not a member."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(member("train-0"), member("train-1", namespace="other"))
+    await settle(cluster)
+    assert cluster.bound == {}
+
+
+async def test_more_than_the_quorum(cluster: Rig) -> None:
+    """What is beyond the quorum is placed if it can be; else it waits alone, and the gang is scheduled."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(6))
+    await settle(cluster)
+    assert len(cluster.bound) == 4
+    waiting = [each for each in gang_of(cluster).pods.values() if each.metadata.name not in cluster.bound]
+    assert {cluster.place(each) for each in waiting} == {"unschedulable"}
+    assert gang_of(cluster).outcome is not None
+
+
+async def test_later_members_join_alone(cluster: Rig) -> None:
+    """A gang that runs takes further members one at a time."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    first = members(2)
+    cluster.add(*first)
+    await settle(cluster)
+    confirm(cluster, *first)
+    cluster.add(member("train-2"))
+    assert cluster.queue.pop() is cluster.queue.find("uid-of-default-train-2")
+
+
+async def test_priority_then_age_of_the_group(cluster: Rig) -> None:
+    """Gangs stand in the queue by priority, then by age; what comes later does not pass."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    for name in ("old", "young"):
+        cluster.scheduler.group_feed.group_changed(group(name, min_member=2))
+        cluster.clock.advance(1.0)
+    cluster.scheduler.group_feed.group_changed(group("high", min_member=2, priority=5))
+    cluster.add(*members(2, "young"), *members(2, "old"), *members(2, "high"))
+    order = []
+    while (queued := cluster.queue.pop()) is not None:
+        order.append(queued.uid.rpartition("/")[2])
+    assert order == ["high", "old", "young"]
+
+
+async def test_a_member_that_is_deleted_takes_the_quorum_along(cluster: Rig) -> None:
+    """The gang leaves the queue when it is not whole any more, and comes back with the replacement."""
+    cluster.add(node("a", allocatable={"cpu": "1", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    first, second = members(2)
+    cluster.add(first, second)
+    await settle(cluster)
+    cluster.scheduler.feed.pod_deleted(second)
+    assert cluster.place(first) == "gated"
+    cluster.add(node("b"))
+    await settle(cluster)
+    assert cluster.bound == {}
+    cluster.add(member("train-9"))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound) == {"train-0", "train-9"}
+
+
+@pytest.mark.parametrize(
+    ("event", "wakes"),
+    [
+        pytest.param(node("b"), True, id="a node with room"),
+        pytest.param(node("b", allocatable={"cpu": "100m", "pods": "9"}), False, id="a node without"),
+        pytest.param(pod("other", requests={"cpu": "1"}), False, id="another pod"),
+    ],
+)
+async def test_events_wake_a_gang_as_they_wake_a_pod(cluster: Rig, event: object, wakes: bool) -> None:
+    """Hints are asked for the members that were turned away."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    await settle(cluster)
+    cluster.add(event)  # type: ignore[arg-type]  # nodes and pods alike
+    entry = gang_of(cluster).entry
+    assert entry is not None
+    assert (entry.place.label != "unschedulable") == wakes
+
+
+async def test_a_group_that_asks_for_less(cluster: Rig) -> None:
+    """A smaller minMember holds from the next cycle on, which comes by itself."""
+    cluster.add(node("a", allocatable={"cpu": "2", "pods": "10"}))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    await settle(cluster)
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, generation=2))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
+    """The group is not tried while the cluster as a whole has less."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 6000}))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert cluster.condition.message == (
+        "the group's minResources are not free in the cluster: cpu 6000m of which 4000m are free"
+    )
+    cluster.add(node("b"))
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 2
+
+
+# -- binding together --------------------------------------------------------------------------------------------
+
+
+async def test_a_bind_that_fails_after_the_barrier(cluster: Rig) -> None:
+    """The others stay; the missing one waits as its gang, is tried again, and completes it."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    cluster.add(*members(3))
+    cluster.writer.fail_binds([ClusterWriteError("refused")])
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.bound) == 2 and not cluster.scheduler.binding_count)
+        gang = gang_of(cluster)
+        assert (gang.needed, len(gang.waiting)) == (1, 1)
+        cluster.clock.advance(20.0)
+        await cluster.until(lambda: len(cluster.bound) == 3)
+
+
+async def test_a_member_that_goes_before_the_barrier(cluster: Rig) -> None:
+    """Nobody is bound: what was placed together went apart."""
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    pods = members(3)
+    cluster.add(*pods)
+    async with cluster.running():
+        await cluster.until(lambda: cluster.scheduler.binding_count == 3)
+        cluster.scheduler.feed.pod_deleted(pods[1])
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+    assert cluster.writer.attempted == []
+    assert cluster.context.cache.assumed_count == 0
+    assert {cluster.place(each) for each in (pods[0], pods[2])} == {"gated"}
+
+
+# -- topology ----------------------------------------------------------------------------------------------------
+
+
+def zones(**rooms: int) -> list[object]:
+    """A node per zone with so many CPUs."""
+    return [
+        node(f"node-{zone}", labels={"zone": zone}, allocatable={"cpu": str(cpus), "pods": "99"})
+        for zone, cpus in rooms.items()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rooms", "is_required", "expected"),
+    [
+        pytest.param({"a": 8, "b": 4, "c": 2}, True, {"node-b"}, id="the domain that packs best"),
+        pytest.param({"a": 8, "b": 3, "c": 2}, True, {"node-a"}, id="the only one with room"),
+        pytest.param({"a": 3, "b": 3, "c": 3}, True, set(), id="required: none has room"),
+        pytest.param({"a": 3, "b": 3}, False, {"node-a", "node-b"}, id="preferred: over several"),
+    ],
+)
+async def test_domains(cluster: Rig, rooms: dict[str, int], is_required: bool, expected: set[str]) -> None:
+    """All in one domain of the key, that which packs best; several only where that is a wish."""
+    cluster.add(*zones(**rooms))  # type: ignore[arg-type]  # nodes
+    topology = GroupTopology("zone", is_required=is_required)
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=topology))
+    cluster.add(*members(4))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == expected
+
+
+async def test_the_nearest_domain_is_told(cluster: Rig) -> None:
+    """Who waits for a domain learns which was nearest and what it lacked."""
+    cluster.add(*zones(a=2, b=3))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
+    cluster.add(*members(4))
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert "zone=b" in outcome.message
+
+
+async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
+    """With levels, members share a rack if one has room, and the zone in any case."""
+    cluster.add(
+        *(
+            node(f"{zone}-{rack}", labels={"zone": zone, "rack": rack}, allocatable={"cpu": str(cpus), "pods": "9"})
+            for zone, rack, cpus in (("a", "1", 2), ("a", "2", 2), ("b", "1", 3), ("b", "2", 9))
+        )
+    )
+    wish = GroupTopology("zone", levels=("rack",))
+    cluster.scheduler.group_feed.group_changed(group("small", min_member=3, topology=wish))
+    cluster.add(*members(3, "small"))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b-1"}
+    cluster.scheduler.group_feed.group_changed(group("wide", min_member=4, topology=wish))
+    cluster.add(*members(4, "wide"))
+    await settle(cluster)
+    assert {node for name, node in cluster.bound.items() if name.startswith("wide")} == {"b-2"}
+
+
+def test_keys_of_sources() -> None:
+    """A key prints as people name it."""
+    assert str(key("train", "ml")) == "ml/train"

@@ -1,0 +1,52 @@
+"""Gangs in a test's scheduler, from the few words that matter to the test.
+
+Owns the short forms of groups and members. It must not know what is tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Unpack
+
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang import Gang
+from tests.support.builders import PodFields, pod
+from tests.support.scheduling import Rig
+
+LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
+
+
+def key(name: str = "train", namespace: str = "default") -> GroupKey:
+    """A group of Bayplan's own API."""
+    return GroupKey(GroupSource.BAYPLAN, namespace, name)
+
+
+def group(name: str = "train", min_member: int = 2, namespace: str = "default", **fields: Any) -> PodGroup:
+    """A PodGroup."""
+    return PodGroup(key(name, namespace), f"uid-of-group-{namespace}-{name}", min_member, **fields)
+
+
+def member(name: str, of: str = "train", **fields: Unpack[PodFields]) -> Pod:
+    """A pod that belongs to a group; one CPU unless said otherwise."""
+    labels: Mapping[str, str] = {**fields.pop("labels", {}), LABEL: of}
+    requests = fields.pop("requests", {"cpu": "1"})
+    return pod(name, labels=labels, requests=requests, **fields)
+
+
+def members(count: int, of: str = "train", **fields: Unpack[PodFields]) -> list[Pod]:
+    """Members named ``<group>-<number>``."""
+    return [member(f"{of}-{number}", of, **fields) for number in range(count)]
+
+
+def gang_of(rig: Rig, name: str = "train") -> Gang:
+    """A gang that exists."""
+    gang = rig.queue.gangs.get(key(name))
+    assert gang is not None
+    return gang
+
+
+async def settle(rig: Rig) -> None:
+    """Run the scheduler until nothing can be tried and nothing is bound."""
+    async with rig.running():
+        await rig.scheduler.until_idle()
