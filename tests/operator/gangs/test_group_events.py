@@ -1,0 +1,117 @@
+"""Events about PodGroups: once for each thing found."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupSource
+from scheduler_core.queueing.gang import GangOutcome
+from tests.support.builders import pod
+from tests.support.group_world import LACKS, PACE, GroupWorld, running
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[GroupWorld]:
+    async for made in running(GroupWorld()):
+        yield made
+
+
+async def test_events_of_a_gang_that_waits_and_is_placed(world: GroupWorld) -> None:
+    """One event for each thing found, and one when it is placed; none for what it waits for."""
+    gang = world.shows()
+    world.has("a")
+    await world.passes()
+    world.has("b")
+    await world.passes()
+    for _ in range(5):
+        world.outcome(gang, LACKS)
+        await world.passes(1.0, step=0.1)
+    world.outcome(gang, GangOutcome("Preempting", "2 pods are evicted."))
+    await world.passes(1.0)
+    world.outcome(gang, GangOutcome("TimedOut", "Not placed within 60 s."))
+    await world.passes(1.0)
+    world.has("a", "b", node="n")
+    await world.passes(1.0)
+    world.has("a", "b", phase="Succeeded", node="n")
+    await world.passes(1.0)
+    assert world.events() == [
+        ("Warning", "FailedScheduling", LACKS.message),
+        ("Normal", "Preempting", "2 pods are evicted."),
+        ("Warning", "TimedOut", "Not placed within 60 s."),
+        ("Normal", "Scheduled", "All 2 members that are needed have nodes."),
+    ]
+
+
+async def test_other_words_are_told_every_ten_seconds(world: GroupWorld) -> None:
+    """Words that change with each attempt are told at a pace, the last ones for certain."""
+    gang = world.shows()
+    world.has("a", "b")
+    for number in range(20):
+        world.outcome(gang, replace(LACKS, message=f"lacks {number}"))
+        await world.passes(0.5, step=0.1)
+    await world.passes(PACE.event_seconds, step=0.5)
+    notes = [note for _, _, note in world.events()]
+    assert len(notes) <= 3
+    assert (notes[0], notes[-1]) == ("lacks 0", "lacks 19")
+
+
+async def test_placed_again_is_told_again(world: GroupWorld) -> None:
+    """A gang that lost its quorum and got it back is told as scheduled twice."""
+    world.shows()
+    world.has("a", "b", node="n")
+    await world.passes()
+    world.gangs.lost("uid-of-default-b")
+    await world.passes()
+    world.has("c", node="n")
+    await world.passes()
+    assert [reason for _, reason, _ in world.events()] == ["Scheduled", "Scheduled"]
+
+
+@pytest.mark.parametrize(
+    "outcome", [pytest.param(LACKS, id="failed"), pytest.param(replace(LACKS, reason="TimedOut"), id="timed-out")]
+)
+async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcome) -> None:
+    """What the status says was told by the process before."""
+    gang = world.shows()
+    world.has("a", "b")
+    world.outcome(gang, outcome)
+    await world.passes()
+    async for other in running(GroupWorld()):
+        again = other.shows(status=world.statuses.sent[-1][1])
+        other.has("a", "b")
+        other.outcome(again, outcome)
+        await other.passes(1.0)
+        assert other.events() == []
+
+
+@pytest.mark.parametrize(
+    ("source", "version"),
+    [
+        pytest.param(GroupSource.BAYPLAN, "bayplan.dev/v1alpha1", id="bayplan"),
+        pytest.param(GroupSource.SCHEDULER_PLUGINS, "scheduling.x-k8s.io/v1alpha1", id="scheduler-plugins"),
+        pytest.param(GroupSource.NATIVE, "scheduling.k8s.io/v1alpha2", id="native"),
+    ],
+)
+async def test_events_name_the_object(world: GroupWorld, source: GroupSource, version: str) -> None:
+    """An event is found by ``kubectl describe``: kind, API version, name and UID are those of the object."""
+    gang = world.shows(source=source)
+    for name in ("a", "b"):
+        labels = {} if source is GroupSource.NATIVE else {POD_GROUP_LABELS[source]: "train"}
+        member = pod(name, labels=labels)
+        if source is GroupSource.NATIVE:
+            member = pod(name, group="train")
+        world.gangs.saw(member)
+    world.outcome(gang, LACKS)
+    await world.passes()
+    (event,) = world.writer.events
+    regarding = event.regarding
+    assert (regarding.kind, regarding.api_version, regarding.namespace, regarding.name, regarding.uid) == (
+        "PodGroup",
+        version,
+        "default",
+        "train",
+        "uid-1",
+    )

@@ -1,0 +1,140 @@
+"""A controller of PodGroup statuses that runs on virtual time, over gangs that the test changes.
+
+Owns the API in memory, which carries writes out at once, when told, or not at all. It must not decide what is right.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from bayplan.gangs.group_controller import GroupController, GroupPace
+from bayplan.gangs.group_status_writes import GroupStatusWrite
+from bayplan.kube.queued_write import WriteDroppedError
+
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang import Gang, GangOutcome
+from scheduler_core.queueing.gangs import Gangs
+from tests.support.builders import pod
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+LACKS = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
+PACE = GroupPace()
+_GATHERED = PACE.gather_seconds + 0.01
+
+
+class HeldStatuses:
+    """Fulfils :class:`bayplan.gangs.group_controller.GroupStatusWriter`, at once or when told.
+
+    Attributes:
+        sent: Every patch that was not empty: name and patch.
+        held: Writes that wait, while ``holds`` is set.
+        failures: What the next writes end with, one each.
+    """
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[str, Mapping[str, Any]]] = []
+        self.held: list[GroupStatusWrite] = []
+        self.holds = False
+        self.failures: list[Exception] = []
+
+    def write(self, write: GroupStatusWrite) -> None:
+        """Take a write."""
+        self.held.append(write)
+        if not self.holds:
+            self.release()
+
+    def release(self) -> None:
+        """Carry out what waits."""
+        held, self.held = self.held, []
+        for write in held:
+            patch = write.make()
+            if self.failures:
+                write.done(self.failures.pop(0))
+                continue
+            if patch:
+                self.sent.append((write.key.name, patch))
+            write.done(None)
+
+    def drop(self) -> None:
+        """Drop what waits, as when the process stops."""
+        held, self.held = self.held, []
+        for write in held:
+            write.done(WriteDroppedError("stopping"))
+
+
+@dataclass
+class GroupWorld:
+    """A controller that runs, over gangs that the test changes."""
+
+    pace: GroupPace = PACE
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    statuses: HeldStatuses = field(default_factory=HeldStatuses)
+    writer: RecordingWriter = field(default_factory=RecordingWriter)
+
+    def __post_init__(self) -> None:
+        self.gangs = Gangs(self.clock)
+        for source in GroupSource:
+            self.gangs.serve(source)
+        self.controller = GroupController(self.gangs, self.statuses, self.writer, self.clock, pace=self.pace)
+
+    def key(self, name: str = "train", source: GroupSource = GroupSource.BAYPLAN) -> GroupKey:
+        """The key of a group in the namespace ``default``."""
+        return GroupKey(source, "default", name)
+
+    def shows(
+        self,
+        name: str = "train",
+        status: Mapping[str, Any] | None = None,
+        *,
+        uid: str = "uid-1",
+        source: GroupSource = GroupSource.BAYPLAN,
+    ) -> Gang:
+        """An object of two members is seen."""
+        key = self.key(name, source)
+        self.controller.known(key, uid, 1, status or {})
+        return self.gangs.group_changed(PodGroup(key, uid, 2))
+
+    def has(self, *names: str, group: str = "train", node: str = "", phase: str = "") -> None:
+        """Members of a group of Bayplan's API are shown so."""
+        for name in names:
+            labels = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: group}
+            self.gangs.saw(pod(name, labels=labels, node_name=node, phase=phase or ("Running" if node else "Pending")))
+
+    def outcome(self, gang: Gang, outcome: GangOutcome) -> None:
+        """An attempt ends."""
+        gang.outcome, gang.last_attempt = outcome, self.clock.wall()
+        self.gangs.changed(gang)
+
+    async def passes(self, seconds: float = _GATHERED, step: float = 0.05) -> None:
+        """Time goes on, in small steps, so that every sleeper acts at its time."""
+        until = self.clock.now() + seconds
+        await self._settle()
+        while self.clock.now() < until - 1e-9:
+            self.clock.advance(min(step, until - self.clock.now()))
+            await self._settle()
+
+    async def _settle(self) -> None:
+        for _ in range(20):
+            await asyncio.sleep(0)
+
+    def sent(self, field_name: str = "phase", name: str = "train") -> list[Any]:
+        """Values that were sent of one field."""
+        return [patch[field_name] for group, patch in self.statuses.sent if group == name and field_name in patch]
+
+    def events(self) -> list[tuple[str, str, str]]:
+        """Type, reason and note of every event."""
+        return [(event.type, event.reason, event.note) for event in self.writer.events]
+
+
+async def running(world: GroupWorld) -> AsyncIterator[GroupWorld]:
+    """Run a world's controller while the caller's loop body, or test, runs."""
+    task = asyncio.create_task(world.controller.run())
+    yield world
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
