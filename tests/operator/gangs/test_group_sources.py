@@ -1,0 +1,266 @@
+"""APIs of PodGroups that are served, not served, or served later, from a scripted API server into the core."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from bayplan.cluster_informers import STORAGE, SURROUNDINGS, ClusterInformers
+from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.resources.pod_group import PodGroup as BayplanGroup
+from bayplan.serving.readiness import Readiness
+
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.scheduler import Scheduler
+from tests.operator.gangs.group_recording import RecordingObserver
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+Manifest = dict[str, Any]
+ALWAYS = ("/api/v1/nodes", "/api/v1/pods", PRIORITY_CLASSES, *SURROUNDINGS, *STORAGE)
+PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1"
+NATIVE = "/apis/scheduling.k8s.io/v1alpha2"
+PLUGINS_KEY = GroupKey(GroupSource.SCHEDULER_PLUGINS, "ml", "train")
+NATIVE_KEY = GroupKey(GroupSource.NATIVE, "ml", "train")
+
+
+def line(kind: str, manifest: Manifest) -> bytes:
+    """An event of a watch."""
+    return json.dumps({"type": kind, "object": manifest}).encode() + b"\n"
+
+
+def listed(*manifests: Manifest) -> list[bytes]:
+    """A streamed list, complete."""
+    end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
+    return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
+
+
+def serves(*names: str) -> Answer:
+    """Discovery of a version."""
+    return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
+
+
+def group(version: int = 1, spec: Manifest | None = None, **more: Any) -> Manifest:
+    metadata = {"name": "train", "namespace": "ml", "uid": "u", "generation": 1, "resourceVersion": str(version)}
+    return {"metadata": {**metadata, **more.pop("metadata", {})}, "spec": spec or {"minMember": 3}, **more}
+
+
+def member(phase: str = "Pending", **labels: str) -> Manifest:
+    metadata = {"name": "p", "namespace": "ml", "uid": "uid-p", "resourceVersion": "1", "labels": labels}
+    return {
+        "metadata": metadata,
+        "spec": {"containers": [{"name": "c"}], "nodeName": "n" if phase == "Succeeded" else ""},
+        "status": {"phase": phase},
+    }
+
+
+class World:
+    """A server, a scheduler, and the sources between them."""
+
+    def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
+        self.api = api
+        self.clock = VirtualClock()
+        self.scheduler = Scheduler(self.clock, RecordingWriter())
+        self.informers = ClusterInformers(connection, self.scheduler, HastyClock())
+        self.observer = RecordingObserver()
+        self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
+        self.sources.observe(self.observer)
+        self.sources.use_bayplan()
+        self.readiness = Readiness(self.informers.conditions)
+        self.informers.report_to(self.readiness)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Let everything run inside the block."""
+        runs = [informer.run() for _, informer in self.informers]
+        tasks = [asyncio.create_task(run) for run in (*runs, *self.sources.watches().values())]
+        try:
+            yield
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until a condition holds."""
+        async with asyncio.timeout(20):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(0)
+
+    async def ready(self) -> None:
+        """Wait until nothing holds the first cycle back."""
+        await self.until(lambda: not self.readiness.missing)
+        assert self.informers.synced.is_set()
+
+    def in_force(self, key: GroupKey) -> PodGroup | None:
+        """What the core goes by."""
+        gang = self.scheduler.context.queue.gangs.get(key)
+        return None if gang is None else gang.group
+
+    def is_served(self, source: GroupSource) -> bool:
+        return self.scheduler.context.queue.gangs.is_served(source)
+
+    def looks(self) -> int:
+        """How often scheduler-plugins' API was looked for."""
+        return len(self.api.requests("GET", PLUGINS))
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    """A server that has neither API, and on which every other collection is empty."""
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
+        for path in ALWAYS:
+            api.on("GET", path, Stream(*listed(), Hang()))
+        for path in (PLUGINS, NATIVE):
+            api.on("GET", path, refusal(404, "the server could not find the requested resource"))
+        yield World(api, connection)
+
+
+async def test_an_api_that_is_not_served_holds_nothing_back(world: World) -> None:
+    """The start goes on without it, its labels mean nothing, and Bayplan's own API counts."""
+    async with world.running():
+        await world.ready()
+    served = [source for source in GroupSource if world.is_served(source)]
+    assert served == [GroupSource.BAYPLAN]
+    assert not {"podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io"} & world.informers.by_resource.keys()
+
+
+@pytest.mark.parametrize(
+    ("version", "key", "spec", "min_member"),
+    [
+        pytest.param(PLUGINS, PLUGINS_KEY, {"minMember": 3}, 3, id="scheduler-plugins"),
+        pytest.param(NATIVE, NATIVE_KEY, {"schedulingPolicy": {"gang": {"minCount": 5}}}, 5, id="native"),
+    ],
+)
+async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
+    world: World, version: str, key: GroupKey, spec: Manifest, min_member: int
+) -> None:
+    """Its list is waited for and named as that of any kind, and what is deleted is gone."""
+    complete, deleted = asyncio.Event(), asyncio.Event()
+    stream = Stream(complete, *listed(group(spec=spec)), deleted, line("DELETED", group(10, spec)), Hang())
+    world.api.on("GET", version, serves("podgroups", "podgroups/status"))
+    world.api.on("GET", f"{version}/podgroups", stream)
+    async with world.running():
+        waits_for = [f"podgroups.{key.source.value} are being listed"]
+        await world.until(lambda: world.readiness.missing == waits_for)
+        assert not world.informers.synced.is_set()
+        complete.set()
+        await world.ready()
+        found = world.in_force(key)
+        assert found is not None
+        assert found.min_member == min_member
+        assert world.sources.version(key.source) == version.rpartition("/")[2]
+        deleted.set()
+        await world.until(lambda: world.in_force(key) is None)
+    assert world.observer.told == ["known ml/train u 1 {}", "gone ml/train"]
+
+
+async def test_a_version_without_groups_is_not_taken(world: World) -> None:
+    """The API group may serve other kinds only, as Kubernetes' own did before it had PodGroups."""
+    world.api.on("GET", NATIVE, serves("workloads"))
+    async with world.running():
+        await world.ready()
+        assert not world.is_served(GroupSource.NATIVE)
+
+
+async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> None:
+    """It is looked for again after 30 seconds, and pods that came before are members then, ended ones too."""
+    label = {"scheduling.x-k8s.io/pod-group": "train"}
+    world.api.on("GET", "/api/v1/pods", Stream(*listed(member("Succeeded", **label)), Hang()))
+    async with world.running():
+        await world.ready()
+        await world.until(lambda: world.clock.pending == len(world.sources.served))
+        world.api.on("GET", PLUGINS, serves("podgroups"))
+        world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
+        looks = world.looks()
+        world.clock.advance(29)
+        assert world.looks() == looks
+        world.clock.advance(1)
+        await world.until(lambda: world.in_force(PLUGINS_KEY) is not None)
+        assert world.looks() == looks + 1
+        gang = world.scheduler.context.queue.gangs.get(PLUGINS_KEY)
+        assert gang is not None
+        assert list(gang.pods) == ["uid-p"]
+        assert not world.readiness.missing
+
+
+async def test_a_server_that_is_away_is_waited_for(world: World) -> None:
+    """Whether there are groups is not known, so nothing is scheduled as if there were none; ``/readyz`` says why."""
+    world.api.on("GET", PLUGINS, refusal(500, "etcd is away"), serves("podgroups"))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
+    async with world.running():
+        await world.until(lambda: "etcd is away" in " ".join(world.readiness.missing))
+        (missing,) = [text for text in world.readiness.missing if "x-k8s" in text]
+        assert missing == (
+            "podgroups.scheduling.x-k8s.io are being listed: cannot learn whether scheduling.x-k8s.io is served: "
+            f"GET {PLUGINS}: HTTP 500: etcd is away"
+        )
+        await world.until(lambda: world.clock.pending == len(world.sources.served))
+        world.clock.advance(10)
+        await world.ready()
+        assert world.in_force(PLUGINS_KEY) is not None
+
+
+async def test_an_account_without_discovery_goes_on_without_the_api(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log says once which right is missing."""
+    world.api.on("GET", PLUGINS, refusal(403, "no"))
+    with caplog.at_level(logging.WARNING):
+        async with world.running():
+            await world.ready()
+            await world.until(lambda: world.clock.pending == len(world.sources.served))
+            looks = world.looks()
+            world.clock.advance(30)
+            await world.until(lambda: world.looks() > looks and world.clock.pending == len(world.sources.served))
+    told = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.served_groups"]
+    assert [text.rpartition("until ")[2] for text in told] == [
+        "this account may read discovery (ClusterRole system:discovery)"
+    ]
+
+
+async def test_a_bad_edit_of_another_api_changes_nothing(world: World) -> None:
+    """What its own API server lets through and the core cannot read leaves the last good form in force."""
+    bad = group(10, {"minMember": 9, "minResources": {"cpu": "four"}}, metadata={"generation": 2})
+    world.api.on("GET", PLUGINS, serves("podgroups"))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", bad), Hang()))
+    async with world.running():
+        await world.until(lambda: len(world.observer.told) == 3)
+    found = world.in_force(PLUGINS_KEY)
+    assert found is not None
+    assert found.min_member == 3
+    assert world.observer.told[1:] == ["known ml/train u 2 {}", "invalid ml/train u 2 spec.minResources.cpu"]
+
+
+async def test_a_status_that_is_written_is_no_news(world: World) -> None:
+    """It is what is shown when it is asked for, and nobody is told."""
+    written = group(10, status={"phase": "Pending"})
+    world.api.on("GET", PLUGINS, serves("podgroups"))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", written), Hang()))
+    async with world.running():
+        await world.until(lambda: world.sources.status(PLUGINS_KEY) == {"phase": "Pending"})
+    assert len(world.observer.told) == 1
+
+
+async def test_priority_classes_reach_bayplans_groups(world: World) -> None:
+    """The list of classes is waited for, and decides the group's priority."""
+    named = {"metadata": {"name": "high", "uid": "c", "resourceVersion": "2"}, "value": 1000}
+    world.api.on("GET", PRIORITY_CLASSES, Stream(*listed(named), Hang()))
+    assert "priorityclasses are being listed" in world.readiness.missing
+    world.sources.bayplan.listed(BayplanGroup, [group(spec={"minMember": 3, "priorityClassName": "high"})], "5")
+    async with world.running():
+        await world.ready()
+    found = world.in_force(GroupKey(GroupSource.BAYPLAN, "ml", "train"))
+    assert found is not None
+    assert found.priority == 1000
+    assert world.sources.status(found.key) == {}

@@ -1,0 +1,168 @@
+"""What each field of the three APIs means to the core; bodies as an API server gives them."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.group_translation import from_bayplan, from_native, from_scheduler_plugins
+from bayplan.resources.pod_group import PodGroup as BayplanGroup
+
+from scheduler_core.errors import ConfigError
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+
+CREATED = "2026-11-21T09:00:00Z"
+METADATA = {
+    "name": "train",
+    "namespace": "ml",
+    "uid": "0b1c",
+    "generation": 3,
+    "resourceVersion": "77",
+    "creationTimestamp": CREATED,
+}
+# As kube-apiserver v1.36.3 answered with --feature-gates=GenericWorkload=true, managedFields left out.
+RECORDED_NATIVE = """
+{"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
+ "metadata": {"name": "train", "namespace": "ml", "uid": "0b1c", "generation": 3, "resourceVersion": "77",
+              "creationTimestamp": "2026-11-21T09:00:00Z"},
+ "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+ "status": {}}
+"""
+
+
+def expected(source: GroupSource, min_member: int, **more: Any) -> PodGroup:
+    created = datetime(2026, 11, 21, 9, tzinfo=UTC)
+    return PodGroup(GroupKey(source, "ml", "train"), "0b1c", min_member, created, 3, **more)
+
+
+def bayplan(spec: dict[str, Any], priority: int | None = None) -> PodGroup:
+    return from_bayplan(BayplanGroup.from_object({"metadata": METADATA, "spec": spec}), priority)
+
+
+def plugins(spec: dict[str, Any] | None) -> PodGroup:
+    body: dict[str, Any] = {"metadata": METADATA, "status": {"phase": "Pending"}}
+    if spec is not None:
+        body["spec"] = spec
+    return from_scheduler_plugins(msgspec.json.decode(json.dumps(body), type=SchedulerPluginsGroup))
+
+
+def native(spec: dict[str, Any]) -> PodGroup:
+    return from_native(msgspec.json.decode(json.dumps({"metadata": METADATA, "spec": spec}), type=NativeGroup))
+
+
+@pytest.mark.parametrize(
+    ("spec", "more"),
+    [
+        pytest.param({}, {}, id="least"),
+        pytest.param({"scheduleTimeoutSeconds": 600}, {"schedule_timeout_seconds": 600.0}, id="timeout"),
+        pytest.param(
+            {"minResources": {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2, "pods": 4}},
+            {"min_resources": {"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 2}},
+            id="amounts in the scheduler's units, what it does not count left out",
+        ),
+        pytest.param({"topology": {"key": "zone"}}, {"topology": GroupTopology("zone")}, id="required domain"),
+        pytest.param(
+            {"topology": {"key": "zone", "levels": ["block", "rack"], "mode": "Preferred"}},
+            {"topology": GroupTopology("zone", ("block", "rack"), is_required=False)},
+            id="preferred domain with levels",
+        ),
+        pytest.param({"disruption": "Group"}, {"disrupts_whole": True}, id="whole group"),
+        pytest.param({"queueing": "Strict"}, {"is_strict": True}, id="strict"),
+    ],
+)
+def test_bayplan(spec: dict[str, Any], more: dict[str, Any]) -> None:
+    """Each field of Bayplan's own API is taken over."""
+    assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **more)
+
+
+def test_priority_is_the_classs() -> None:
+    """The object names a class; its value is looked up by who calls."""
+    assert bayplan({"minMember": 1, "priorityClassName": "high"}, 7).priority == 7
+
+
+@pytest.mark.parametrize(
+    ("spec", "min_member", "more"),
+    [
+        pytest.param({"minMember": 3}, 3, {}, id="least"),
+        pytest.param(None, 1, {}, id="no spec"),
+        pytest.param({}, 1, {}, id="no minimum"),
+        pytest.param({"minMember": -2}, 1, {}, id="minimum below 1"),
+        pytest.param(
+            {"minMember": 3, "minResources": {"cpu": 2, "memory": "1Ki"}},
+            3,
+            {"min_resources": {"cpu": 2000, "memory": 1024}},
+            id="amounts",
+        ),
+        pytest.param({"minMember": 3, "minResources": None}, 3, {}, id="null amounts"),
+        pytest.param(
+            {"minMember": 3, "scheduleTimeoutSeconds": 10}, 3, {"schedule_timeout_seconds": 10.0}, id="timeout"
+        ),
+        pytest.param({"minMember": 3, "scheduleTimeoutSeconds": 0}, 3, {}, id="timeout of 0"),
+    ],
+)
+def test_scheduler_plugins(spec: dict[str, Any] | None, min_member: int, more: dict[str, Any]) -> None:
+    """Each field of scheduler-plugins' API is taken over, its free-range numbers within ours."""
+    assert plugins(spec) == expected(GroupSource.SCHEDULER_PLUGINS, min_member, **more)
+
+
+def test_unreadable_amounts() -> None:
+    """Every amount that cannot be read is told with its field."""
+    with pytest.raises(ConfigError) as caught:
+        plugins({"minMember": 3, "minResources": {"cpu": "four", "memory": "1Gi", "example.com/gpu": "x"}})
+    assert [problem.path for problem in caught.value.problems] == [
+        "spec.minResources.cpu",
+        "spec.minResources.example.com/gpu",
+    ]
+
+
+def test_native_as_recorded() -> None:
+    """The answer of a real API server is read."""
+    shown = msgspec.json.decode(RECORDED_NATIVE, type=NativeGroup)
+    assert from_native(shown) == expected(GroupSource.NATIVE, 3)
+
+
+@pytest.mark.parametrize(
+    ("spec", "min_member", "more"),
+    [
+        pytest.param({"schedulingPolicy": {"basic": {}}}, 1, {}, id="basic: one by one"),
+        pytest.param(
+            {
+                "podGroupTemplateRef": {"workload": {"workloadName": "w", "podGroupTemplateName": "t"}},
+                "schedulingPolicy": {"gang": {"minCount": 2}},
+                "schedulingConstraints": {"topology": [{"key": "rack"}]},
+                "disruptionMode": "PodGroup",
+                "priorityClassName": "high",
+                "priority": 1000,
+            },
+            2,
+            {"topology": GroupTopology("rack"), "disrupts_whole": True, "priority": 1000},
+            id="everything",
+        ),
+        pytest.param(
+            {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "Pod", "priority": 0},
+            2,
+            {"priority": 0},
+            id="disrupted pod by pod, priority 0 is one",
+        ),
+        pytest.param(
+            {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {}}, 2, {}, id="no constraint"
+        ),
+    ],
+)
+def test_native(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
+    """Each field of Kubernetes' own API is taken over."""
+    assert native(spec) == expected(GroupSource.NATIVE, min_member, **more)
+
+
+def test_native_that_is_newer_than_known() -> None:
+    """A policy that is not known, or a second constraint, is told and not guessed at."""
+    with pytest.raises(ConfigError) as caught:
+        native({"schedulingPolicy": {}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}})
+    assert [problem.path for problem in caught.value.problems] == [
+        "spec.schedulingPolicy",
+        "spec.schedulingConstraints.topology",
+    ]
