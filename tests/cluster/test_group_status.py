@@ -1,0 +1,209 @@
+"""PodGroup statuses on a real API server: it takes what is written, of all three APIs at once, and keeps all of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.gangs.group_controller import GroupController, GroupPace
+from bayplan.gangs.group_status import SeenGroup, Urgency, group_status, status_difference
+from bayplan.gangs.group_status_writes import VERSIONS, GroupStatusWrite, GroupStatusWrites
+from bayplan.kube.api_dispatcher import ApiDispatcher
+from bayplan.kube.cluster_access import from_kubeconfig
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
+from bayplan.kube.writer import KubeWriter, WriterOptions
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.servers import Options
+from scheduler_core.errors import ClusterWriteError, Problem
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang import GangOutcome
+from scheduler_core.queueing.gangs import Gangs
+from tests.support.told_groups import member
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+CLOCK = SystemClock()
+NAMESPACE = "default"
+COUNT = {"type": "integer", "format": "int32"}
+SCHEDULER_PLUGINS_STATUS = {
+    "phase": {"type": "string"},
+    "occupiedBy": {"type": "string"},
+    "running": COUNT,
+    "succeeded": COUNT,
+    "failed": COUNT,
+    "scheduleStartTime": {"type": "string", "format": "date-time"},
+}
+"""The fields of its status, as in scheduler-plugins v0.34.7, ``manifests/coscheduling/crd.yaml``."""
+SPECS: dict[GroupSource, dict[str, Any]] = {
+    GroupSource.BAYPLAN: {"minMember": 2},
+    GroupSource.SCHEDULER_PLUGINS: {"minMember": 2},
+    GroupSource.NATIVE: {"schedulingPolicy": {"gang": {"minCount": 2}}},
+}
+
+
+def scheduler_plugins_definition() -> dict[str, Any]:
+    """A definition with the same status as scheduler-plugins' own."""
+    group = GroupSource.SCHEDULER_PLUGINS.value
+    properties = {
+        "spec": {"type": "object", "properties": {"minMember": {**COUNT, "minimum": 1}}},
+        "status": {"type": "object", "properties": SCHEDULER_PLUGINS_STATUS},
+    }
+    version = {
+        "name": "v1alpha1",
+        "served": True,
+        "storage": True,
+        "subresources": {"status": {}},
+        "schema": {"openAPIV3Schema": {"type": "object", "properties": properties}},
+    }
+    names = {"kind": "PodGroup", "listKind": "PodGroupList", "plural": "podgroups", "singular": "podgroup"}
+    approval = {"api-approved.kubernetes.io": "https://github.com/kubernetes-sigs/scheduler-plugins/pull/50"}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"podgroups.{group}", "annotations": approval},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane that serves PodGroups of all three APIs."""
+    options = Options(feature_gates={"GenericWorkload": True}, runtime_config={"scheduling.k8s.io/v1alpha2": "true"})
+    with ControlPlane(options) as plane:
+        definition = json.dumps(scheduler_plugins_definition())
+        plane.kubectl("apply", "--server-side", f"--filename={ROOT / 'crds'}")
+        plane.kubectl("apply", "--server-side", "--filename=-", input=definition)
+        plane.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=30s")
+        yield plane
+
+
+class AnsweredStatuses(GroupStatusWrites):
+    """Tells how each write ended, in ``answers``."""
+
+    def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher) -> None:
+        super().__init__(connection, dispatcher)
+        self.answers: asyncio.Queue[Exception | None] = asyncio.Queue()
+
+    def write(self, write: GroupStatusWrite) -> None:
+        """Queue a write."""
+
+        def done(error: Exception | None) -> None:
+            write.done(error)
+            self.answers.put_nowait(error)
+
+        super().write(replace(write, done=done))
+
+
+def shown(plane: ControlPlane, key: GroupKey) -> dict[str, Any]:
+    """The object as the API server has it."""
+    read: dict[str, Any] = json.loads(
+        plane.kubectl("get", f"podgroups.{VERSIONS[key.source]}.{key.source}", key.name, "-o", "json", "-n", NAMESPACE)
+    )
+    return read
+
+
+def create(plane: ControlPlane, key: GroupKey) -> str:
+    """Create an object; its UID."""
+    body = {
+        "apiVersion": f"{key.source.value}/{VERSIONS[key.source]}",
+        "kind": "PodGroup",
+        "metadata": {"name": key.name, "namespace": NAMESPACE},
+        "spec": SPECS[key.source],
+    }
+    plane.kubectl("create", "--filename=-", input=json.dumps(body))
+    return str(shown(plane, key)["metadata"]["uid"])
+
+
+@pytest.mark.parametrize("source", list(GroupSource))
+async def test_a_life_of_statuses(plane: ControlPlane, source: GroupSource) -> None:
+    """From pending to finished each status is accepted and read back without a difference; events are found."""
+    key = GroupKey(source, NAMESPACE, "train")
+    uid = create(plane, key)
+    gangs = Gangs(CLOCK)
+    gangs.serve(source)
+    access = await from_kubeconfig(plane.kubeconfig)
+    async with ApiConnection(access, ConnectionOptions(), CLOCK) as connection:
+        writer = KubeWriter(connection, WriterOptions(), CLOCK)
+        statuses = AnsweredStatuses(connection, writer.dispatcher)
+        controller = GroupController(gangs, statuses, writer, CLOCK, pace=GroupPace(count_seconds=0.05))
+        running = asyncio.create_task(controller.run())
+
+        async def is_kept() -> dict[str, Any]:
+            async with asyncio.timeout(20):
+                assert await statuses.answers.get() is None
+            status: dict[str, Any] = (await asyncio.to_thread(shown, plane, key))["status"]
+            wanted = group_status(SeenGroup(key, 1, status), gang, datetime.now(UTC)).fields
+            assert status_difference(source, status, wanted).urgency is Urgency.NEVER
+            return status
+
+        gang = gangs.group_changed(PodGroup(key, uid, 2, generation=1))
+        controller.known(key, uid, 1, {})
+        await is_kept()
+
+        gang.first_attempt = gang.last_attempt = datetime.now(UTC)
+        gang.outcome = GangOutcome("Unschedulable", "1 of 2 members fit, 1 lacks cpu.", fitting=1, tried=2)
+        gang.reservation, gang.victims = "zone=a", tuple(("other", f"v-{number}") for number in range(300))
+        for name in ("a", "b"):
+            gangs.saw(member(source, name))
+        await is_kept()
+
+        gang.reservation, gang.victims = "", ()
+        for name in ("a", "b"):
+            gangs.saw(member(source, name, node_name="n"))
+        running_status = await is_kept()
+        if source is GroupSource.BAYPLAN:
+            assert (running_status["phase"], running_status["running"]) == ("Running", 2)
+            assert not {"nominatedDomain", "victims"} & {name for name, value in running_status.items() if value}
+
+        for name in ("a", "b"):
+            gangs.saw(member(source, name, node_name="n", phase="Succeeded"))
+        await is_kept()
+        running.cancel()
+        await writer.stop(10.0)
+    told = plane.kubectl("events", "-n", NAMESPACE, "-o", "json")
+    regarding = {(event["involvedObject"]["uid"], event["reason"]) for event in json.loads(told)["items"]}
+    assert {(uid, "FailedScheduling"), (uid, "Scheduled")} <= regarding
+
+
+async def test_an_invalid_spec_as_kept(plane: ControlPlane) -> None:
+    """A status of problems alone is accepted: no gang is behind it."""
+    key = GroupKey(GroupSource.BAYPLAN, NAMESPACE, "bad")
+    uid = create(plane, key)
+    access = await from_kubeconfig(plane.kubeconfig)
+    async with ApiConnection(access, ConnectionOptions(), CLOCK) as connection:
+        writer = KubeWriter(connection, WriterOptions(), CLOCK)
+        statuses = AnsweredStatuses(connection, writer.dispatcher)
+        controller = GroupController(Gangs(CLOCK), statuses, writer, CLOCK)
+        running = asyncio.create_task(controller.run())
+        controller.invalid(key, uid, 1, [Problem("spec.topology.key", "is no label key")])
+        async with asyncio.timeout(20):
+            assert await statuses.answers.get() is None
+        running.cancel()
+        await writer.stop(10.0)
+    columns = plane.kubectl("get", "bpg", "bad", "-n", NAMESPACE)
+    assert "InvalidSpec" in columns
+    assert "Pending" in columns
+
+
+async def test_the_native_api_refuses_another_uid(plane: ControlPlane) -> None:
+    """A write that was meant for an object of the same name before is refused."""
+    key = GroupKey(GroupSource.NATIVE, NAMESPACE, "again")
+    create(plane, key)
+    access = await from_kubeconfig(plane.kubeconfig)
+    async with ApiConnection(access, ConnectionOptions(), CLOCK) as connection:
+        writer = KubeWriter(connection, WriterOptions(), CLOCK)
+        statuses = AnsweredStatuses(connection, writer.dispatcher)
+        statuses.write(GroupStatusWrite(key, "another", lambda: {"conditions": []}, lambda _: None))
+        async with asyncio.timeout(20):
+            error = await statuses.answers.get()
+        await writer.stop(10.0)
+    assert isinstance(error, ClusterWriteError)
