@@ -11,6 +11,7 @@ from scheduler_core.config.duration import seconds
 from scheduler_core.config.plugin_args import (
     IN_TREE_ARGS,
     BalancedResourceSpec,
+    CoschedulingArgs,
     DefaultPreemptionArgs,
     DynamicResourcesArgs,
     InterPodAffinityArgs,
@@ -74,6 +75,9 @@ def test_defaults() -> None:
     assert made["DefaultPreemption"] == DefaultPreemptionArgs(
         min_candidate_nodes_percentage=10, min_candidate_nodes_absolute=100
     )
+    assert made["Coscheduling"] == CoschedulingArgs(
+        permit_waiting_time_seconds=60, pod_group_backoff_seconds=0, pod_group_reject_percentage=10
+    )
     assert made["InterPodAffinity"] == InterPodAffinityArgs(
         hard_pod_affinity_weight=1, ignore_preferred_terms_of_existing_pods=False
     )
@@ -96,6 +100,8 @@ def test_default_resources() -> None:
 
 
 GOOD = [
+    pytest.param("Coscheduling", {"podGroupRejectPercentage": 100, "podGroupBackoffSeconds": 0}, id="gangs-bounds"),
+    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": 0, "kind": "CoschedulingArgs"}, id="gangs-no-time"),
     pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 0}, id="preemption-no-share"),
     pytest.param("DefaultPreemption", {"minCandidateNodesPercentage": 100}, id="preemption-all"),
     pytest.param("DefaultPreemption", {"minCandidateNodesAbsolute": 0}, id="preemption-no-number"),
@@ -126,6 +132,10 @@ PERCENTAGE = "minCandidateNodesPercentage"
 ABSOLUTE = "minCandidateNodesAbsolute"
 KEY_PATH = "args.addedAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms[0].matchExpressions[0]"
 BAD = [
+    pytest.param("Coscheduling", {"permitWaitingTimeSeconds": -1}, "args.permitWaitingTimeSeconds: must be", id="wait"),
+    pytest.param("Coscheduling", {"podGroupBackoffSeconds": -1}, "args.podGroupBackoffSeconds: must be", id="backoff"),
+    pytest.param("Coscheduling", {"podGroupRejectPercentage": 101}, "args.podGroupRejectPercentage: must", id="over"),
+    pytest.param("Coscheduling", {"podGroupRejectPercentage": -1}, "args.podGroupRejectPercentage: must", id="under"),
     pytest.param("DefaultPreemption", {PERCENTAGE: -1}, f"args.{PERCENTAGE}: must be at least 0, not -1", id="share"),
     pytest.param("DefaultPreemption", {PERCENTAGE: 101}, f"args.{PERCENTAGE}: must be at most 100", id="share-101"),
     pytest.param("DefaultPreemption", {ABSOLUTE: -1}, f"args.{ABSOLUTE}: must be at least 0", id="number"),

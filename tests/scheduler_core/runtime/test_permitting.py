@@ -63,6 +63,7 @@ async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> No
     waiting = WaitingPodMap(clock)
     entry = waiting.add(WEB, "n0", {"A": 10, "B": 20})
     end = asyncio.get_running_loop().create_task(waiting.wait(WEB.uid))
+    assert not entry.is_refused
     for step in steps:
         what, _, whom = step.partition(" ")
         if what == "allow":
@@ -71,6 +72,7 @@ async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> No
             entry.reject(whom, "no")
         else:
             clock.advance(float(whom))
+    assert entry.is_refused is (code is not Code.SUCCESS), "it is known before anybody is told"
     status = await end
     assert (status.code, status.plugin) == (code, plugin)
     assert (len(waiting), clock.pending) == (0, 0)

@@ -1,0 +1,177 @@
+"""Coscheduling as QueueSort, and its queueing hints: who is tried first, and who is tried again."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from tests.support.builders import node, pod
+from tests.support.coscheduling import CoschedulingStage
+
+
+@pytest.mark.parametrize(
+    ("groups", "pods", "order"),
+    [
+        pytest.param({"old": 1, "new": 2}, [("old", 0), ("new", 1), ("old", 2), ("new", 3)], "dcba", id="priority"),
+        pytest.param({"old": 1, "new": 2}, [("new", 0), ("old", 0), ("new", 0), ("old", 0)], "bdac", id="age"),
+        pytest.param({"b": 1, "a": 1}, [("b", 0), ("a", 0), ("b", 0), ("a", 0)], "bdac", id="name"),
+        pytest.param({"old": 1, "new": 9}, [("new", 0), ("", 0), ("old", 0)], "cba", id="a pod alone between"),
+    ],
+)
+def test_order(groups: dict[str, float], pods: list[tuple[str, int]], order: str) -> None:
+    """Priority, then the age of the group, and its members stand together; a pod alone has its own age."""
+    stage = CoschedulingStage()
+    made = {name: stage.group(name, since=since) for name, since in groups.items()}
+    queue = []
+    for sequence, (name, (group, priority)) in enumerate(zip("abcd", pods, strict=False)):
+        if group:
+            info = stage.member(made[group], name, priority=priority)
+        else:
+            info = stage.handle.nodes.compile_pod(pod(name, priority=priority))
+        queue.append(QueuedPod(info, 5.0, sequence))
+    sort = sorted(queue, key=stage.plugin.sort_key)
+    assert "".join(queued.info.pod.metadata.name for queued in sort) == order
+
+
+def test_a_group_has_its_own_priority() -> None:
+    """Where it says one, its members' do not count."""
+    stage = CoschedulingStage()
+    high = stage.member(stage.group("high", priority=10), "a", priority=1)
+    low = stage.member(stage.group("low"), "b", priority=5)
+    assert stage.plugin.sort_key(QueuedPod(high, 1.0, 0)) < stage.plugin.sort_key(QueuedPod(low, 1.0, 1))
+
+
+def test_a_group_that_was_turned_away_stands_behind_its_peers() -> None:
+    """Else one that never fits would be tried before all others for good; once it is placed, that is forgotten."""
+    stage = CoschedulingStage()
+    old, new = stage.group("old", 1, 1.0), stage.group("new", 1, 2.0)
+    first, second = stage.member(old, "a"), stage.member(new, "b")
+
+    def order() -> list[str]:
+        pods = sorted((QueuedPod(first, 1.0, 0), QueuedPod(second, 1.0, 1)), key=stage.plugin.sort_key)
+        return [queued.info.pod.metadata.name for queued in pods]
+
+    assert order() == ["a", "b"]
+    stage.fail(first)
+    assert order() == ["b", "a"]
+    assert stage.plugin.permit(CycleState(), first, "n").status.is_success
+    assert order() == ["a", "b"]
+
+
+def test_records_of_groups_that_are_gone_are_dropped() -> None:
+    """Groups come and go for as long as the scheduler runs."""
+    stage = CoschedulingStage()
+    for index in range(1000):
+        group = stage.group(f"group-{index}", 1)
+        stage.fail(stage.member(group, "a"))
+        del stage.handle.groups.by_key[group.key]
+    assert len(stage.plugin._records) <= 256
+
+
+# -- hints --------------------------------------------------------------------------------------------------------
+
+POD_ADDED = ClusterEvent(Resource.POD, Action.ADD)
+GROUP_ADDED = ClusterEvent(Resource.POD_GROUP, Action.ADD)
+GROUP_UPDATED = ClusterEvent(Resource.POD_GROUP, Action.UPDATE_OTHER)
+POD_DELETED = ClusterEvent(Resource.POD, Action.DELETE)
+NODE_ADDED = ClusterEvent(Resource.NODE, Action.ADD)
+
+
+def _asked(stage: CoschedulingStage, waits: str, event: ClusterEvent, old: object | None, new: object | None) -> Hint:
+    """What the plugin says of an event, for the pod of this name; Skip if it did not register it."""
+    named = [member for group in stage.handle.groups.by_key.values() for member in group.pods.values()]
+    waiting = next(member for member in named if member.metadata.name == waits)
+    for registration in stage.plugin.events_to_register():
+        if registration.event.covers(event):
+            assert registration.hint is not None
+            return registration.hint(waiting, old, new)
+    return Hint.SKIP
+
+
+@pytest.mark.parametrize(
+    ("members", "newcomer", "hint"),
+    [
+        pytest.param(2, "train", Hint.QUEUE, id="the last that was missing"),
+        pytest.param(1, "train", Hint.SKIP, id="not the last yet"),
+        pytest.param(2, "other", Hint.SKIP, id="of another group"),
+        pytest.param(2, "", Hint.SKIP, id="of none"),
+    ],
+)
+def test_a_pod_that_comes(members: int, newcomer: str, hint: Hint) -> None:
+    """Only a sibling helps, and only if there are enough with it (#682)."""
+    stage = CoschedulingStage()
+    groups = {name: stage.group(name) for name in ("train", "other")}
+    stage.fill(groups["train"], *[""] * members)
+    new = stage.member(groups[newcomer], "new").pod if newcomer else pod("new")
+    assert _asked(stage, "a", POD_ADDED, None, new) is hint
+
+
+def test_siblings_do_not_help_without_a_pod_group() -> None:
+    """However many come."""
+    stage = CoschedulingStage()
+    group = stage.group(min_member=0)
+    stage.fill(group, "", "", "")
+    assert _asked(stage, "a", POD_ADDED, None, stage.member(group, "new").pod) is Hint.SKIP
+
+
+@pytest.mark.parametrize("event", [GROUP_ADDED, GROUP_UPDATED], ids=lambda event: event.name)
+@pytest.mark.parametrize(
+    ("namespace", "source", "hint"),
+    [
+        pytest.param("default", GroupSource.BAYPLAN, Hint.QUEUE, id="its own"),
+        pytest.param("elsewhere", GroupSource.BAYPLAN, Hint.SKIP, id="of its name in another namespace"),
+        pytest.param("default", GroupSource.NATIVE, Hint.SKIP, id="of its name in another API"),
+    ],
+)
+def test_a_pod_group_that_changes(event: ClusterEvent, namespace: str, source: GroupSource, hint: Hint) -> None:
+    """It may ask for less now."""
+    stage = CoschedulingStage()
+    stage.fill(stage.group(), "")
+    changed = PodGroup(GroupKey(source, namespace, "train"), "uid", 1)
+    assert _asked(stage, "a", event, None, changed) is hint
+
+
+@pytest.mark.parametrize(
+    ("asked", "hint"),
+    [
+        pytest.param({"cpu": 1000}, Hint.QUEUE, id="it says what it needs"),
+        pytest.param({}, Hint.SKIP, id="it says nothing"),
+    ],
+)
+def test_room_that_is_made(asked: dict[str, int], hint: Hint) -> None:
+    """Nodes that come and pods that go help groups that can be refused for their resources."""
+    stage = CoschedulingStage()
+    stage.fill(stage.group(min_resources=asked), "")
+    assert _asked(stage, "a", NODE_ADDED, None, node("new")) is hint
+    assert _asked(stage, "a", POD_DELETED, pod("gone", node_name="n"), None) is hint
+
+
+@pytest.mark.parametrize(
+    ("event", "new"),
+    [
+        pytest.param(ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL), pod("a"), id="it has left its group"),
+        pytest.param(GROUP_ADDED, None, id="nothing is known of what happened"),
+        pytest.param(NODE_ADDED, node("new"), id="its group is gone"),
+    ],
+)
+def test_when_in_doubt_a_pod_is_tried(event: ClusterEvent, new: object | None) -> None:
+    """A hint that is too generous costs an attempt, one that is not leaves a pod waiting."""
+    stage = CoschedulingStage()
+    registrations = [each for each in stage.plugin.events_to_register() if each.event.covers(event)]
+    assert [each.hint(pod("a"), None, new) for each in registrations if each.hint] == [Hint.QUEUE]
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        pytest.param(ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT), id="taints"),
+        pytest.param(ClusterEvent(Resource.NODE, Action.DELETE), id="a node that goes"),
+    ],
+)
+def test_what_no_group_waits_for(event: ClusterEvent) -> None:
+    """Other plugins know better."""
+    registrations = CoschedulingStage().plugin.events_to_register()
+    assert not any(registration.event.covers(event) for registration in registrations)
