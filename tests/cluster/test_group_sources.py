@@ -1,0 +1,224 @@
+"""PodGroups of all three APIs, from a real API server that has Kubernetes' own, into the core's gangs."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from bayplan.cluster_informers import ClusterInformers
+from bayplan.gangs.group_sources import GroupSources
+from bayplan.kube.cluster_access import from_kubeconfig
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
+from bayplan.profile_sources import CustomResourceProfiles, ResourcePorts
+from bayplan.settings import load_settings
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.servers import Options
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.scheduler import Scheduler
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+SCHEDULER_PLUGINS = ROOT / "tests" / "support" / "scheduler-plugins-podgroups.yaml"
+NATIVE = Options(
+    feature_gates={
+        "GenericWorkload": True,
+        "TopologyAwareWorkloadScheduling": True,
+        "WorkloadAwarePreemption": True,
+        "GangScheduling": True,
+    },
+    runtime_config={"scheduling.k8s.io/v1alpha2": "true"},
+)
+Manifest = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane of its own: the session's has neither the gates nor, for other tests, the definition."""
+    with ControlPlane(NATIVE) as plane:
+        crds = f"--filename={ROOT / 'crds'}"
+        plane.kubectl("apply", "--server-side", crds)
+        plane.kubectl("wait", "--for=condition=Established", crds, "--timeout=20s")
+        yield plane
+
+
+@pytest.fixture
+def plane_without_plugins(plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The same, and scheduler-plugins' definition is taken away at the end."""
+    yield plane
+    plane.kubectl("delete", "--ignore-not-found", f"--filename={SCHEDULER_PLUGINS}")
+
+
+class World:
+    """The operator's parts that bring groups in, in the test's own loop.
+
+    Args:
+        plane: The control plane.
+    """
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self._plane = plane
+        self._stack = AsyncExitStack()
+        self.clock = VirtualClock()
+
+    async def __aenter__(self) -> Self:
+        real = SystemClock()
+        access = await from_kubeconfig(self._plane.kubeconfig)
+        connection = ApiConnection(access, ConnectionOptions(), real)
+        await self._stack.enter_async_context(connection)
+        self.scheduler = Scheduler(real, RecordingWriter())
+        self.informers = ClusterInformers(connection, self.scheduler, real)
+        self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
+        self.sources.use_bayplan()
+        ports = ResourcePorts(connection, access, self.sources.bayplan, real)
+        self._resources = CustomResourceProfiles(self.scheduler, ports, load_settings({}))
+        await self.list_resources()
+        works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]
+        await self._stack.enter_async_context(_running([asyncio.ensure_future(work) for work in works]))
+        async with asyncio.timeout(20):
+            await self.informers.synced.wait()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def list_resources(self) -> None:
+        """List custom resources, as the operator does before its first cycle and now and then."""
+        # kopf's own watch is left to the tests that run the operator as a process: it does not close all its sockets.
+        await self._resources.read()
+
+    def group(self, source: GroupSource, name: str) -> PodGroup | None:
+        """What the core goes by."""
+        gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
+        return None if gang is None else gang.group
+
+    def is_served(self, source: GroupSource) -> bool:
+        return self.scheduler.context.queue.gangs.is_served(source)
+
+    def members(self, source: GroupSource, name: str) -> int:
+        gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
+        return 0 if gang is None else len(gang.pods)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Look again and again until a condition holds."""
+        async with asyncio.timeout(20):
+            while True:
+                if condition():
+                    return
+                await asyncio.sleep(0)
+
+    async def apply(self, *manifests: Manifest) -> None:
+        """Apply objects as the administrator."""
+        text = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(manifests)})
+        await asyncio.to_thread(self._plane.kubectl, "apply", "--filename=-", input=text)
+
+    async def kubectl(self, *args: str) -> None:
+        await asyncio.to_thread(self._plane.kubectl, *args)
+
+
+@asynccontextmanager
+async def _running(tasks: list[asyncio.Future[None]]) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def group(api: str, name: str, spec: Manifest) -> Manifest:
+    return {"apiVersion": api, "kind": "PodGroup", "metadata": {"name": name, "namespace": "default"}, "spec": spec}
+
+
+def priority_class(name: str, value: int) -> Manifest:
+    return {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value}
+
+
+def pod(name: str, labels: dict[str, str] | None = None, **spec: Any) -> Manifest:
+    container = {"name": "c", "image": "i"}
+    metadata = {"name": name, "namespace": "default", "labels": labels or {}}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container], **spec}}
+
+
+async def test_bayplans_own_groups(plane: ControlPlane) -> None:
+    """One that is there before the start is known at the first cycle; edits, classes and deletions follow."""
+    source, api = GroupSource.BAYPLAN, "bayplan.dev/v1alpha1"
+    spec = {"minMember": 2, "priorityClassName": "own-high", "topology": {"key": "zone", "levels": ["rack"]}}
+    plane.kubectl("apply", "--filename=-", input=json.dumps(group(api, "own", spec)))
+    async with World(plane) as world:
+        found = world.group(source, "own")
+        assert found is not None
+        assert (found.min_member, found.priority) == (2, None)
+        assert found.topology is not None
+        assert found.topology.levels == ("rack",)
+        await world.apply(
+            priority_class("own-high", 1000),
+            group(api, "own", {**spec, "minMember": 3}),
+            pod("own-a", {"bayplan.dev/pod-group": "own"}),
+        )
+        await world.list_resources()
+        now = world.group(source, "own")
+        assert now is not None
+        assert now.min_member == 3
+        await world.until(lambda: (now := world.group(source, "own")) is not None and now.priority == 1000)
+        await world.until(lambda: world.members(source, "own") == 1)
+        await world.kubectl("delete", "podgroups.bayplan.dev/own")
+        await world.list_resources()
+        assert world.group(source, "own") is None
+
+
+async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_without_plugins: ControlPlane) -> None:
+    """Nothing waits for it; once it is there its groups and labels count, without a restart."""
+    source = GroupSource.SCHEDULER_PLUGINS
+    async with World(plane_without_plugins) as world:
+        assert not world.is_served(source)
+        await world.apply(pod("late-a", {"scheduling.x-k8s.io/pod-group": "late"}))
+        await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS}")
+        await world.kubectl("wait", "--for=condition=Established", f"--filename={SCHEDULER_PLUGINS}", "--timeout=20s")
+        spec = {"minMember": 4, "minResources": {"cpu": "1500m", "memory": "1Gi"}, "scheduleTimeoutSeconds": 30}
+        await world.apply(group("scheduling.x-k8s.io/v1alpha1", "late", spec))
+        world.clock.advance(30)
+        await world.until(lambda: world.group(source, "late") is not None)
+        found = world.group(source, "late")
+        assert found is not None
+        assert (found.min_member, found.schedule_timeout_seconds) == (4, 30)
+        assert found.min_resources == {"cpu": 1500, "memory": 1 << 30}
+        await world.until(lambda: world.members(source, "late") == 1)
+
+
+async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
+    """With the gates on they are served, and every field that the core knows arrives."""
+    source, api = GroupSource.NATIVE, "scheduling.k8s.io/v1alpha2"
+    async with World(plane) as world:
+        assert world.is_served(source)
+        gang = {
+            "schedulingPolicy": {"gang": {"minCount": 3}},
+            "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]},
+            "disruptionMode": "PodGroup",
+            "priorityClassName": "native-high",
+        }
+        await world.apply(
+            priority_class("native-high", 5000),
+            group(api, "native", gang),
+            group(api, "plain", {"schedulingPolicy": {"basic": {}}}),
+            pod("native-a", schedulingGroup={"podGroupName": "native"}),
+        )
+        await world.until(lambda: world.group(source, "native") is not None)
+        await world.until(lambda: world.group(source, "plain") is not None)
+        found, plain = world.group(source, "native"), world.group(source, "plain")
+        assert found is not None
+        assert plain is not None
+        assert found.topology is not None
+        assert (found.min_member, found.topology.key, found.disrupts_whole) == (3, "example.com/rack", True)
+        assert found.priority == 5000
+        assert (plain.min_member, plain.disrupts_whole) == (1, False)
+        await world.until(lambda: world.members(source, "native") == 1)
