@@ -26,7 +26,9 @@ from bayplan.cluster_informers import ClusterInformers
 from bayplan.endpoints import ServedParts
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
+from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources
+from bayplan.gangs.group_status_writes import GroupStatusWrites
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
@@ -121,6 +123,9 @@ class Operator:
         self._groups = GroupSources(self._scheduler, self._informers, connection, clock)
         if configuration is None:
             self._groups.use_bayplan()
+        gangs, statuses = self._scheduler.context.queue.gangs, GroupStatusWrites(connection, self._writer.dispatcher)
+        self._group_statuses = GroupController(gangs, statuses, self._writer, clock)
+        self._groups.observe(self._group_statuses)
         self._debugger = CacheDebugger(connection, self._scheduler)
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
         self._informers.report_to(self._readiness)
@@ -194,6 +199,7 @@ class Operator:
         gc.collect()
         gc.freeze()
         self._spawn("scheduler", self._scheduler.run())
+        self._spawn("statuses of groups", self._group_statuses.run())
         for name, work in self._profiles.tasks(self._take_signals).items():
             self._spawn(name, work)
         self._readiness.fulfil(_SCHEDULER)

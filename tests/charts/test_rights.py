@@ -117,6 +117,8 @@ def test_the_operator_needs_no_other_right(cluster: Cluster, operator: OperatorP
         cluster.apply(_plugin_config(cluster.name), _profile(cluster.name), _node(cluster.name))
         cluster.wait(f"schedulerprofile/{cluster.name}", "condition=Ready")
         cluster.wait(f"pluginconfig/{cluster.name}", "condition=Valid")
+        cluster.apply(_group("team"))
+        cluster.wait("podgroups.bayplan.dev/team", "jsonpath={.status.phase}=Pending")
         cluster.apply(_pod("small", cluster.name, "1"), _pod("large", cluster.name, "100"))
         cluster.wait("pod/small", f"jsonpath={{.spec.nodeName}}={cluster.name}")
         cluster.wait("pod/large", "condition=PodScheduled=false")
@@ -160,6 +162,10 @@ def _plugin_config(name: str) -> dict[str, Any]:
 def _profile(name: str) -> dict[str, Any]:
     spec = {"pluginConfigRefs": [{"name": name}]}
     return {"apiVersion": _API, "kind": "SchedulerProfile", "metadata": {"name": name}, "spec": spec}
+
+
+def _group(name: str) -> dict[str, Any]:
+    return {"apiVersion": _API, "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 5}}
 
 
 def _node(name: str) -> dict[str, Any]:

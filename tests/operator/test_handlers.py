@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
-from bayplan.handlers import EndlessBackoffs, connection_info, operator_settings
+import kopf
+import pytest
+from bayplan.handlers import EndlessBackoffs, connection_info, handler_registry, operator_settings
 from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.object_store import Body
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.pod_group import PodGroup
+from bayplan.resources.resource_model import CustomResource
+from bayplan.resources.scheduler_profile import SchedulerProfile
 from kubernetes.aio.client import Configuration
 
 
@@ -26,15 +34,56 @@ def test_backoffs_grow_to_a_bound_and_never_end() -> None:
     assert 4 <= delays[-1] <= 8
 
 
+class Watcher:
+    """Notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, type[CustomResource], Body]] = []
+
+    def seen(self, kind: type[CustomResource], body: Body) -> None:
+        self.told.append(("seen", kind, body))
+
+    def gone(self, kind: type[CustomResource], body: Body) -> None:
+        self.told.append(("gone", kind, body))
+
+
+def _access(configuration: Configuration) -> ConfiguredAccess:
+    async def reload() -> None:
+        """Nothing to read anew."""
+
+    return ConfiguredAccess(configuration, reload)
+
+
+@pytest.mark.parametrize(
+    ("event", "call"),
+    [
+        pytest.param(None, "seen", id="listed"),
+        pytest.param("ADDED", "seen", id="new"),
+        pytest.param("MODIFIED", "seen", id="changed"),
+        pytest.param("DELETED", "gone", id="gone"),
+    ],
+)
+@pytest.mark.parametrize("kind", [SchedulerProfile, PluginConfig, PodGroup])
+def test_every_event_goes_to_the_watcher_of_its_kind(kind: type[CustomResource], event: str | None, call: str) -> None:
+    """Groups go to who keeps groups, profiles to who keeps profiles, and nobody hears of another's."""
+    watchers = {each: Watcher() for each in (SchedulerProfile, PluginConfig, PodGroup)}
+    registry = handler_registry(_access(Configuration()))
+    (handler,) = (
+        handler
+        for handler in registry._watching.get_all_handlers()
+        if handler.selector is not None and kind.definition.plural in str(handler.selector)
+    )
+    body = {"metadata": {"name": "x"}}
+    handle: Any = handler.fn
+    handle(event={"type": event, "object": body}, memo=kopf.Memo(watchers=watchers))
+    assert {each: watcher.told for each, watcher in watchers.items() if watcher.told} == {kind: [(call, kind, body)]}
+
+
 async def test_kopf_takes_our_credentials() -> None:
     """Its connection goes where ours goes, with the same token."""
     configuration = Configuration()
     configuration.host = "http://127.0.0.1:1"
     configuration.api_key = {"BearerToken": "Bearer secret"}
     configuration.verify_ssl = False
-
-    async def reload() -> None:
-        """Nothing to read anew."""
-
-    info = await connection_info(ConfiguredAccess(configuration, reload))
+    info = await connection_info(_access(configuration))
     assert (info.server, info.scheme, info.token, info.insecure) == ("http://127.0.0.1:1", "Bearer", "secret", True)

@@ -24,12 +24,14 @@ METADATA = {
     "resourceVersion": "77",
     "creationTimestamp": CREATED,
 }
-# As kube-apiserver v1.36.3 answered with --feature-gates=GenericWorkload=true, managedFields left out.
+# As kube-apiserver v1.36.3 answered with the gates of gangs on, annotations and managedFields left out.
 RECORDED_NATIVE = """
-{"apiVersion": "scheduling.k8s.io/v1alpha2", "kind": "PodGroup",
- "metadata": {"name": "train", "namespace": "ml", "uid": "0b1c", "generation": 3, "resourceVersion": "77",
-              "creationTimestamp": "2026-11-21T09:00:00Z"},
- "spec": {"schedulingPolicy": {"gang": {"minCount": 3}}},
+{"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2",
+ "metadata": {"name": "train", "namespace": "default", "uid": "9e1aafaa-e449-4811-a117-fa47642b4f79",
+              "resourceVersion": "204", "creationTimestamp": "2026-11-21T09:21:54Z",
+              "finalizers": ["scheduling.k8s.io/podgroup-protection"]},
+ "spec": {"podGroupTemplateRef": null, "schedulingPolicy": {"gang": {"minCount": 3}},
+          "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]}, "disruptionMode": "Pod", "priority": 0},
  "status": {}}
 """
 
@@ -120,9 +122,16 @@ def test_unreadable_amounts() -> None:
 
 
 def test_native_as_recorded() -> None:
-    """The answer of a real API server is read."""
+    """The answer of a real API server is read: it counts no generations, and admission has written a priority."""
     shown = msgspec.json.decode(RECORDED_NATIVE, type=NativeGroup)
-    assert from_native(shown) == expected(GroupSource.NATIVE, 3)
+    assert from_native(shown) == PodGroup(
+        GroupKey(GroupSource.NATIVE, "default", "train"),
+        "9e1aafaa-e449-4811-a117-fa47642b4f79",
+        min_member=3,
+        created=datetime(2026, 11, 21, 9, 21, 54, tzinfo=UTC),
+        priority=0,
+        topology=GroupTopology("example.com/rack"),
+    )
 
 
 @pytest.mark.parametrize(
