@@ -95,6 +95,15 @@ class GangViews:
         gang = self._context.queue.gangs.get(key)
         return None if gang is None else GangView(gang, self._context)
 
+    def disrupted_whole(self) -> Sequence[GangView]:
+        """The groups with placed members of which a preemption takes all or none."""
+        gangs = self._context.queue.gangs
+        return [
+            GangView(gang, self._context)
+            for gang in gangs
+            if gang.placed and gang.group is not None and gang.group.disrupts_whole
+        ]
+
 
 def _counts(pod: Pod) -> bool:
     """Whether a member is there to stay: it has not ended and is not being deleted."""

@@ -56,3 +56,6 @@ class GroupViews(Protocol):
 
     def get(self, key: GroupKey) -> GroupView | None:
         """The group of this key; None if neither it nor any member exists."""
+
+    def disrupted_whole(self) -> Sequence[GroupView]:
+        """The groups with placed members of which a preemption takes all or none."""

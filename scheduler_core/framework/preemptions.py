@@ -10,7 +10,51 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.ports import ObjectReference
 from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Preemptor:
+    """For whom pods are evicted: a pod, or a gang.
+
+    Attributes:
+        uid: Its UID; a gang's is its PodGroup's.
+        kind: ``pod`` or ``podgroup``, as the reference words it.
+        key: ``namespace/name``.
+        scheduler_name: The profile that decides for it.
+        priority: Its priority.
+        reference: The object, as events name it.
+        pod: The pod; None for a gang.
+        group: The gang; None for a pod.
+    """
+
+    uid: str
+    kind: str
+    key: str
+    scheduler_name: str
+    priority: int
+    reference: ObjectReference
+    pod: PodInfo | None = None
+    group: GroupKey | None = None
+
+    @property
+    def holder(self) -> str:
+        """Under what its preemption is kept."""
+        return self.uid if self.group is None else holder_of(self.group)
+
+
+def holder_of(group: GroupKey) -> str:
+    """Under what the preemption of a gang is kept; no pod's UID reads like it."""
+    return f"gang {group.source}/{group}"
+
+
+def pod_preemptor(info: PodInfo) -> Preemptor:
+    """A pod as preemptor."""
+    meta = info.pod.metadata
+    reference = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
+    return Preemptor(info.uid, "pod", info.key, info.pod.spec.scheduler_name, info.priority, reference, pod=info)
 
 
 @dataclass(slots=True, eq=False)
@@ -19,7 +63,7 @@ class Preemption:
 
     Attributes:
         preemptor: For whom.
-        node_name: From where.
+        node_name: From where; "" for several nodes.
         victim_count: Its victims, those that end already among them.
         waiting_for: How many victims before the last are still to be evicted.
         last: The last victim, once its eviction is issued.
@@ -28,7 +72,7 @@ class Preemption:
             past, and those that follow may matter only to plugins that did not reject the pod yet.
     """
 
-    preemptor: PodInfo
+    preemptor: Preemptor
     node_name: str
     victim_count: int
     waiting_for: int
@@ -51,16 +95,16 @@ class PreemptionsUnderWay:
     def __iter__(self) -> Iterator[Preemption]:
         return iter(list(self._by_preemptor.values()))
 
-    def get(self, uid: str) -> Preemption | None:
-        """The preemption for the pod of this UID; None if none is under way."""
-        return self._by_preemptor.get(uid)
+    def get(self, holder: str) -> Preemption | None:
+        """The preemption for the pod of this UID, or for a gang by :func:`holder_of`; None if none is under way."""
+        return self._by_preemptor.get(holder)
 
     def begin(self, preemption: Preemption) -> None:
-        """Note one; an earlier one for the same pod no longer holds it back."""
-        self._by_preemptor[preemption.preemptor.uid] = preemption
+        """Note one; an earlier one for the same preemptor no longer holds it back."""
+        self._by_preemptor[preemption.preemptor.holder] = preemption
 
     def end(self, preemption: Preemption) -> None:
         """Its evictions are issued, or given up; one that another has replaced stays forgotten."""
-        uid = preemption.preemptor.uid
-        if self._by_preemptor.get(uid) is preemption:
-            del self._by_preemptor[uid]
+        holder = preemption.preemptor.holder
+        if self._by_preemptor.get(holder) is preemption:
+            del self._by_preemptor[holder]

@@ -129,6 +129,10 @@ class FakeGroups:
         """The group of this key."""
         return self.by_key.get(key)
 
+    def disrupted_whole(self) -> list[FakeGroup]:
+        """Those that say so."""
+        return [each for each in self.by_key.values() if each.group is not None and each.group.disrupts_whole]
+
 
 @dataclass
 class FakeWhatIf:

@@ -4,21 +4,26 @@ Owns the plugin; its steps stand in modules: ``eligibility`` (who may), ``dry_ru
 would have to leave), ``candidate_choice`` (which node) and ``eviction`` (making them leave). Must not know why a node
 rejects the pod: it asks the profile's own filters.
 
+Where a group is disrupted as a whole, its other members leave with a victim, wherever they run: the node is chosen with
+them counted, extenders are asked without them, and none of it is a victim if any of it may not be. What a victim's
+group has elsewhere is not reprieved, so that a node may lose a pod more than it had to.
+
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption`` and
-``pkg/scheduler/framework/preemption``; pod groups aside, which are behind gates that are off there.
+``pkg/scheduler/framework/preemption``; groups are victims there only behind a gate that is off.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
-from scheduler_core.errors import ExtenderError
+from scheduler_core.errors import ExtenderError, PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Diagnosis
+from scheduler_core.framework.disruption_units import DisruptionUnits, split_by_budgets
 from scheduler_core.framework.extension_points import (
     PostFilterPlugin,
     PostFilterPreview,
@@ -27,12 +32,13 @@ from scheduler_core.framework.extension_points import (
     PreemptionExtenders,
     PreEnqueuePlugin,
 )
+from scheduler_core.framework.gang_preemptor import GangEviction, GangPreemptor, MemberCandidates, VictimTerms
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
-from scheduler_core.plugins.default_preemption.dry_run import Walk, dry_run
-from scheduler_core.plugins.default_preemption.eligibility import rows_to_try, why_not_eligible
+from scheduler_core.plugins.default_preemption.dry_run import DryRun, Walk, dry_run
+from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
 from scheduler_core.plugins.default_preemption.victims import Trial, importance_at
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -46,14 +52,15 @@ _STILL_EVICTING = unresolvable("waiting for the preemption for this pod to be fi
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be done: nothing, unless ``chosen`` is given."""
+    """What is to be done: nothing, unless ``chosen`` is given; ``found`` are the candidates by their own pods alone."""
 
     result: PostFilterResult
+    found: tuple[PreemptionCandidate, ...] = ()
     candidates: tuple[PreemptionCandidate, ...] = ()
     chosen: PreemptionCandidate | None = None
 
 
-class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
+class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     """Finds the node where the least important pods must leave for a pod, and makes them."""
 
     name = "DefaultPreemption"
@@ -74,7 +81,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
         """Hold a preemptor back until its evictions are issued: before that it would only fail again."""
-        return _STILL_EVICTING if self._evictions.is_preempting(pod.uid) else SUCCESS
+        return _STILL_EVICTING if self._evictions.is_preempting(pod) else SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A pod's going, which opens the gate; whether it helps is for those to say who rejected the pod."""
@@ -91,9 +98,9 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
     ) -> PostFilterResult:
         """Preempt, if it helps, on a node that the extenders leave."""
         plan = self._plan(state, pod, self.handle.nodes, diagnosis)
-        if plan.candidates:
+        if plan.found:
             try:
-                plan = self._chosen(await extenders.leave(pod, plan.candidates))
+                plan = self._chosen(await extenders.leave(pod, plan.found), DisruptionUnits(self.handle.groups))
             except ExtenderError as fault:
                 plan = _Plan(PostFilterResult(_said(error(str(fault)))))
         return self._carried_out(pod, plan)
@@ -116,21 +123,67 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin):
         reason = why_not_eligible(pod, nodes, diagnosis)
         if reason:
             return _Plan(PostFilterResult(_said(unschedulable(reason))))
-        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()))
-        found = dry_run(self.handle, state, trial, self._walk(pod, nodes, diagnosis), diagnosis)
+        units = DisruptionUnits(self.handle.groups)
+        found = self._dry_run(state, pod, diagnosis, VictimTerms(units.spared_by(pod.priority)))
         if not found.candidates:
             fault = found.error()
             if fault is not None:
                 return _Plan(PostFilterResult(_said(fault)))
             text = found.why_no_candidate(diagnosis.node_count)
             return _Plan(PostFilterResult(_said(unschedulable(text)), ""))
-        return self._chosen(found.candidates)
+        return self._chosen(found.candidates, units)
 
-    def _chosen(self, candidates: Sequence[PreemptionCandidate]) -> _Plan:
-        if not candidates:
+    def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRun:
+        nodes = self.handle.nodes
+        trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()), terms)
+        walk = self._walk(pod, nodes, diagnosis)
+        if terms.rows is not None:
+            asked = frozenset(terms.rows)
+            walk = Walk([row for row in walk.rows if row in asked], len(asked))
+        return dry_run(self.handle, state, trial, walk, diagnosis)
+
+    def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:
+        if not found:
             return _Plan(PostFilterResult(_said(_NONE_LEFT)))
-        chosen = best_candidate(candidates, self.handle.clock.wall())
-        return _Plan(PostFilterResult(SUCCESS, chosen.node_name), tuple(candidates), chosen)
+        candidates = tuple(self._whole(candidate, units) for candidate in found)
+        chosen = self.least_harmful(candidates)
+        return _Plan(PostFilterResult(SUCCESS, chosen.node_name), tuple(found), candidates, chosen)
+
+    def _whole(self, candidate: PreemptionCandidate, units: DisruptionUnits) -> PreemptionCandidate:
+        """A candidate with all who leave together with its victims."""
+        victims = units.whole(candidate.victims)
+        if len(victims) == len(candidate.victims):
+            return candidate
+        ordered = tuple(sorted(victims, key=importance_at(self.handle.clock.wall())))
+        violating, _ = split_by_budgets(ordered, self.handle.nodes.disruption_budgets)
+        return replace(candidate, victims=ordered, pdb_violations=len(violating))
+
+    # -- gangs --------------------------------------------------------------------------------------------------
+
+    def candidates_for_member(
+        self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms
+    ) -> MemberCandidates:
+        """Where a member of a gang would fit without pods of lower priority."""
+        found = self._dry_run(state, pod, diagnosis, terms)
+        fault = found.error()
+        if fault is not None and not found.candidates:
+            raise PluginError(self.name, "postFilter", fault.message)
+        return MemberCandidates(found.candidates, found.is_row_local)
+
+    def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
+        """Choose as for a pod."""
+        return best_candidate(candidates, self.handle.clock.wall())
+
+    def is_awaited(self, pod: PodInfo, row: int) -> bool:
+        """Whether victims of lower priority still end there."""
+        return awaits_victims(pod, self.handle.nodes, row)
+
+    def evict_for_gang(self, eviction: GangEviction) -> None:
+        """Evict the victims of a gang."""
+        self._draws += 1
+        self._evictions.start_for_gang(eviction)
+
+    # -- where to look ------------------------------------------------------------------------------------------
 
     def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> Walk:
         """Rows in an order that does not depend on the order in which nodes came, from a drawn one on."""

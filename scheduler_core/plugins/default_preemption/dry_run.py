@@ -31,10 +31,12 @@ class DryRun:
     Attributes:
         candidates: Nodes where the pod would fit, those that violate no budget first.
         failures: Why other nodes that were tried are none, and how many for that.
+        is_row_local: Whether each row was judged by itself; only known where rows were tried.
     """
 
     candidates: tuple[PreemptionCandidate, ...] = ()
     failures: dict[Status, int] = field(default_factory=dict)
+    is_row_local: bool = False
 
     def fail(self, status: Status, count: int = 1) -> None:
         """Note that nodes are no candidates."""
@@ -95,7 +97,8 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
     unharmed: list[PreemptionCandidate] = []
     harmed: list[PreemptionCandidate] = []
     tried = 0
-    in_step = max(walk.wanted, _MIN_IN_STEP) if _is_row_local(handle, state, trial) else 1
+    found.is_row_local = _is_row_local(handle, state, trial)
+    in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
     while tried < len(walk.rows):
         rows = walk.rows[tried : tried + in_step]
         tried += len(rows)

@@ -10,17 +10,23 @@ Owns a preemption's course; until its evictions are issued, the preemptor is kep
 The last victim goes alone: when its going is seen before its deletion is answered, the preemptor may be tried already,
 and so cannot miss the event that would wake it.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption).
+A gang preempts as a pod does; what holds it back is kept under its own name, so that it holds whichever member stands
+for it in the queue.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption). For a
+gang's victims it names no node but "cluster"; here the victim's.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable, Sequence
 
 from scheduler_core.errors import NotFoundError
 from scheduler_core.framework.extension_points import PreemptionCandidate
+from scheduler_core.framework.gang_preemptor import GangEviction
 from scheduler_core.framework.handle import Handle
-from scheduler_core.framework.preemptions import Preemption
+from scheduler_core.framework.preemptions import Preemption, Preemptor, holder_of, pod_preemptor
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.plugins.default_preemption.eligibility import DISRUPTION_TARGET, PREEMPTION_BY_SCHEDULER
 from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusPatch
@@ -46,29 +52,56 @@ class Evictions:
         self._handle = handle
         self._plugin = plugin
 
-    def is_preempting(self, uid: str) -> bool:
-        """Whether evictions for a pod are still to be issued."""
-        preemption = self._handle.preemptions.get(uid)
+    def is_preempting(self, pod: PodInfo) -> bool:
+        """Whether evictions for a pod, or for the gang that it belongs to, are still to be issued."""
+        preemption = self._preemption_for(pod)
         if preemption is None:
             return False
-        preemption.has_held = preemption.last is None or self._still_stays(preemption.last, preemption.node_name)
+        preemption.has_held = preemption.last is None or self._still_stays(preemption.last)
         return preemption.has_held
+
+    def _preemption_for(self, pod: PodInfo) -> Preemption | None:
+        under_way = self._handle.preemptions
+        if not len(under_way):
+            return None
+        found = under_way.get(pod.uid)
+        if found is None:
+            view = self._handle.groups.group_of(pod.pod)
+            found = None if view is None else under_way.get(holder_of(view.key))
+        return found
 
     def to_be_withdrawn(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
         """Pods of lower priority that were promised the node and would not fit any more."""
-        if not to_be_evicted(candidate):
-            return ()
-        promised = self._handle.nominator.nominated_pods(candidate.node_name)
-        return tuple(info for info in promised if info.priority < preemptor.priority)
+        return self._losing_promises(preemptor.priority, (candidate.node_name,)) if to_be_evicted(candidate) else ()
+
+    def _losing_promises(self, priority: int, node_names: Iterable[str]) -> tuple[PodInfo, ...]:
+        promised = self._handle.nominator.nominated_pods
+        return tuple(info for name in node_names for info in promised(name) if info.priority < priority)
 
     def start(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> None:
         """Evict the victims; a pod that preempts again meanwhile does so instead."""
         victims = to_be_evicted(candidate)
         if not victims:
             return
-        preemption = Preemption(preemptor, candidate.node_name, len(candidate.victims), len(victims) - 1)
+        waiting_for = len(victims) - 1
+        self._begin(
+            Preemption(pod_preemptor(preemptor), candidate.node_name, len(candidate.victims), waiting_for),
+            victims,
+            self.to_be_withdrawn(preemptor, candidate),
+        )
+
+    def start_for_gang(self, eviction: GangEviction) -> None:
+        """Evict the victims of a gang, wherever they run."""
+        withdrawn = self._losing_promises(eviction.preemptor.priority, eviction.node_names)
+        self._begin(
+            Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1),
+            eviction.victims,
+            [info for info in withdrawn if info.uid not in eviction.members],
+        )
+
+    def _begin(self, preemption: Preemption, victims: Sequence[PodInfo], withdrawn: Iterable[PodInfo]) -> None:
         self._handle.preemptions.begin(preemption)
-        for info in self.to_be_withdrawn(preemptor, candidate):
+        for info in withdrawn:
             self._withdraw(info)
         *first, last = victims
         for victim in first:
@@ -100,21 +133,29 @@ class Evictions:
         self._handle.preemptions.end(preemption)
         if preemption.has_failed or preemption.has_held:
             # Nothing may ever happen that wakes it: what called for the try that was held is past.
-            self._handle.activate((preemption.preemptor,))
+            self._handle.activate(self._held(preemption.preemptor))
+
+    def _held(self, preemptor: Preemptor) -> Sequence[PodInfo]:
+        """The pods that the gate may have held back."""
+        if preemptor.pod is not None:
+            return (preemptor.pod,)
+        view = None if preemptor.group is None else self._handle.groups.get(preemptor.group)
+        return () if view is None else view.waiting()
 
     def _evict(self, preemption: Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:
         if self._is_sent_back(victim):
             self._tell(preemption, victim, " (in kube-scheduler memory).")
             answered.settle(None)
             return
-        preemptor, meta = preemption.preemptor.pod, victim.pod.metadata
+        preemptor, meta = preemption.preemptor, victim.pod.metadata
         condition = PodCondition(
             DISRUPTION_TARGET,
             "True",
             PREEMPTION_BY_SCHEDULER,
-            f"{preemptor.spec.scheduler_name}: preempting to accommodate a higher priority pod",
+            f"{preemptor.scheduler_name}: preempting to accommodate a higher priority {preemptor.kind}",
             meta.generation,
         )
+        named = f"{preemptor.kind} {preemptor.key}"
         is_told = any(known.says_as(condition) for known in victim.pod.status.conditions)
         deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if is_told else condition)
 
@@ -122,10 +163,10 @@ class Evictions:
             if fault is None:
                 self._tell(preemption, victim)
             elif isinstance(fault, NotFoundError):
-                log.info("pod %s was gone before it was evicted for pod %s", victim.key, preemption.preemptor.key)
+                log.info("pod %s was gone before it was evicted for %s", victim.key, named)
                 fault = None
             else:
-                log.error("pod %s cannot be evicted for pod %s: %s", victim.key, preemption.preemptor.key, fault)
+                log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault)
             answered.settle(fault)
 
         self._handle.writer.delete_pod(deletion, done)
@@ -140,14 +181,15 @@ class Evictions:
 
     def _tell(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
         preemptor = preemption.preemptor
+        meta, node_name = victim.pod.metadata, victim.node_name or preemption.node_name
         self._handle.writer.record(
             Event(
-                _reference(victim),
+                ObjectReference("Pod", meta.name, meta.namespace, meta.uid),
                 "Normal",
                 "Preempted",
                 "Preempting",
-                f"Preempted by pod {preemptor.uid} on node {preemption.node_name}{where}",
-                _reference(preemptor),
+                f"Preempted by {preemptor.kind} {preemptor.uid} on node {node_name}{where}",
+                preemptor.reference,
                 self._handle.profile_name,
             )
         )
@@ -160,9 +202,9 @@ class Evictions:
                 PodStatusPatch(meta.namespace, meta.name, meta.uid, nominated_node_name="")
             )
 
-    def _still_stays(self, victim: PodInfo, node_name: str) -> bool:
+    def _still_stays(self, victim: PodInfo) -> bool:
         nodes = self._handle.nodes
-        row = nodes.row_of(node_name)
+        row = nodes.row_of(victim.node_name)
         current = None if row == NO_ROW else nodes.pods[row].get(victim.uid)
         return current is not None and current.pod.metadata.deletion_timestamp is None
 
@@ -187,8 +229,3 @@ class _LastVictim:
     def settle(self, fault: Exception | None) -> None:
         """Take the answer."""
         self._evictions.last_answered(self._preemption, fault)
-
-
-def _reference(info: PodInfo) -> ObjectReference:
-    meta = info.pod.metadata
-    return ObjectReference("Pod", meta.name, meta.namespace, meta.uid)

@@ -17,9 +17,10 @@ from datetime import datetime
 
 import numpy as np
 
+from scheduler_core.framework.disruption_units import split_by_budgets
+from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
 from scheduler_core.framework.handle import WhatIf
 from scheduler_core.plugins.default_preemption.eligibility import lower_priority_pods
-from scheduler_core.snapshot.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -55,11 +56,12 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried: a pod on nodes, under budgets."""
+    """What is tried: a pod on nodes, under budgets, without harm to those who are spared."""
 
     pod: PodInfo
     nodes: NodeColumns
     importance: ImportanceOf
+    terms: VictimTerms = NO_TERMS
 
     def select(self, what_if: WhatIf, rows: Sequence[int]) -> list[RowOutcome]:
         """Find the victims on rows.
@@ -75,7 +77,7 @@ class Trial:
             PluginError: A plugin raised, or answered what the point does not allow.
         """
         outcomes = {row: RowOutcome(row) for row in rows}
-        leaving = {row: list(lower_priority_pods(self.pod, self.nodes, row)) for row in rows}
+        leaving = {row: self._leaving(row) for row in rows}
         for pods in leaving.values():
             for info in pods:
                 what_if.remove(info)
@@ -91,8 +93,12 @@ class Trial:
                 reprieve.outcome.victims.sort(key=self.importance)
         return list(outcomes.values())
 
+    def _leaving(self, row: int) -> list[PodInfo]:
+        lower, spared = lower_priority_pods(self.pod, self.nodes, row), self.terms.spared
+        return [info for info in lower if info.uid not in spared] if spared else list(lower)
+
     def _by_budget(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], int]:
-        violating, others = split_by_budgets(pods, self.nodes.disruption_budgets)
+        violating, others = split_by_budgets(pods, self.nodes.disruption_budgets, self.terms.leaving)
         return violating + others, len(violating)
 
 
@@ -125,24 +131,3 @@ def _reprieve(what_if: WhatIf, reprieves: Sequence[_Reprieve]) -> None:
                 reprieve.outcome.victims.append(reprieve.order[turn])
                 reprieve.outcome.pdb_violations += turn < reprieve.protected
                 reprieve.outcome.verdict = 0
-
-
-def split_by_budgets(pods: Iterable[PodInfo], budgets: DisruptionBudgets) -> tuple[list[PodInfo], list[PodInfo]]:
-    """Split pods by whether removing them, in this order, takes more from a budget than it allows.
-
-    Returns:
-        Those that violate a budget, and the others, both in the order given.
-    """
-    violating: list[PodInfo] = []
-    others: list[PodInfo] = []
-    left: dict[tuple[str, str], int] = {}
-    for info in pods:
-        violates = False
-        namespace = info.pod.metadata.namespace
-        for budget in budgets.of_namespace(namespace):
-            if budget.protects(info.pod):
-                key = (namespace, budget.name)
-                left[key] = left.get(key, budget.disruptions_allowed) - 1
-                violates = violates or left[key] < 0
-        (violating if violates else others).append(info)
-    return violating, others

@@ -68,7 +68,7 @@ class Stage:
         self.evictions.start(self.preemptor, PreemptionCandidate("a", self.victims))
 
     def is_preempting(self) -> bool:
-        return self.evictions.is_preempting(self.preemptor.uid)
+        return self.evictions.is_preempting(self.preemptor)
 
     @property
     def asked(self) -> list[str]:

@@ -1,0 +1,115 @@
+"""Which running pods leave together.
+
+Owns the units of a preemption: a pod alone, or all placed members of a group whose PodGroup says that it is disrupted
+as a whole. Must not know who preempts. Why a unit is as important as the most important of its pods and its group: a
+preemption must never cost a pod that the preemptor may not take, be it on another node.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), where a group counts by
+its own priority alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduler_core.framework.group_view import GroupViews
+from scheduler_core.snapshot.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.pod_info import PodInfo
+
+Importance = tuple[int, bool, int, datetime]
+
+
+@dataclass(frozen=True, slots=True)
+class DisruptionUnit:
+    """Pods of which all leave or none.
+
+    Attributes:
+        pods: They.
+        priority: The highest of their priorities and their group's.
+        is_group: Whether it is a whole group.
+    """
+
+    pods: tuple[PodInfo, ...]
+    priority: int
+    is_group: bool = False
+
+    def importance(self, now: datetime) -> Importance:
+        """The sorting key of units, most important first: priority, groups before pods, larger groups, longer runs.
+
+        Args:
+            now: When pods count as started that have not told.
+        """
+        started = min(info.pod.status.start_time or now for info in self.pods)
+        return -self.priority, not self.is_group, -len(self.pods), started
+
+
+class DisruptionUnits:
+    """All units of a moment.
+
+    Args:
+        groups: The groups.
+    """
+
+    def __init__(self, groups: GroupViews) -> None:
+        self._by_uid: dict[str, DisruptionUnit] = {}
+        for view in groups.disrupted_whole():
+            pods = tuple(view.assigned())
+            if not pods:
+                continue
+            own = [view.group.priority] if view.group is not None and view.group.priority is not None else []
+            unit = DisruptionUnit(pods, max([*own, *(info.priority for info in pods)]), is_group=True)
+            self._by_uid.update((info.uid, unit) for info in pods)
+
+    def of(self, info: PodInfo) -> DisruptionUnit:
+        """The unit of a pod."""
+        return self._by_uid.get(info.uid) or DisruptionUnit((info,), info.priority)
+
+    def spared_by(self, priority: int) -> frozenset[str]:
+        """UIDs of pods that a preemptor of this priority may not take, be their own priority lower."""
+        return frozenset(uid for uid, unit in self._by_uid.items() if unit.priority >= priority)
+
+    def whole(self, pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
+        """Pods with all that leave with them: as given, and behind each pod the others of its unit."""
+        found: dict[str, PodInfo] = {}
+        for info in pods:
+            found[info.uid] = info
+            unit = self._by_uid.get(info.uid)
+            if unit is not None:
+                found.update((other.uid, other) for other in unit.pods)
+        return tuple(found.values())
+
+
+def split_by_budgets(
+    pods: Iterable[PodInfo], budgets: DisruptionBudgets, leaving: Iterable[PodInfo] = ()
+) -> tuple[list[PodInfo], list[PodInfo]]:
+    """Split pods by whether removing them, in this order, takes more from a budget than it allows.
+
+    Args:
+        pods: The pods.
+        budgets: The budgets.
+        leaving: Pods that leave before them.
+
+    Returns:
+        Those that violate a budget, and the others, both in the order given.
+    """
+    violating: list[PodInfo] = []
+    others: list[PodInfo] = []
+    left: dict[tuple[str, str], int] = {}
+    for info in leaving:
+        _take(info, budgets, left)
+    for info in pods:
+        (violating if _take(info, budgets, left) else others).append(info)
+    return violating, others
+
+
+def _take(info: PodInfo, budgets: DisruptionBudgets, left: dict[tuple[str, str], int]) -> bool:
+    violates = False
+    namespace = info.pod.metadata.namespace
+    for budget in budgets.of_namespace(namespace):
+        if budget.protects(info.pod):
+            key = (namespace, budget.name)
+            left[key] = left.get(key, budget.disruptions_allowed) - 1
+            violates = violates or left[key] < 0
+    return violates
