@@ -186,6 +186,15 @@ class GangEntries:
             if entry.place in _RANKED:
                 self._moves.reorder(entry)
 
+    def stand_back(self, gang: Gang, now: float) -> None:
+        """A gang has had its time: its age starts anew, so that its peers go first."""
+        gang.since = now
+        entry = gang.entry
+        if entry is not None and entry.place is not _NOWHERE:
+            entry.stand(gang.priority, now)
+            if entry.place in _RANKED:
+                self._moves.reorder(entry)
+
     def _withdraw(self, gang: Gang) -> None:
         """The quorum is gone; how its attempts went is kept for when there is one again."""
         entry = gang.entry

@@ -256,6 +256,10 @@ class SchedulingQueue(QueueReadings):
         """A gang's PodGroup has come, has changed or is gone: what was found by the old one is void."""
         self._gang_entries.group_changed(gang)
 
+    def gang_stands_back(self, gang: Gang) -> None:
+        """A gang has had its time: it waits behind its peers from now on."""
+        self._gang_entries.stand_back(gang, self._clock.now())
+
     def regroup(self) -> None:
         """Another source of groups is served: pods that wait may have a gang now."""
         self._gang_entries.regroup()
@@ -332,7 +336,7 @@ class SchedulingQueue(QueueReadings):
                 self._moves.enter(pod, FORCE_ACTIVATE.name)
             elif pod.place in _BACKING_OFF:
                 self._moves.end_backoff(pod, FORCE_ACTIVATE.name)
-            elif uid in self._in_flight:
+            elif pod.uid in self._in_flight:
                 self._in_flight.note(FORCE_ACTIVATE, None, pod.info.pod)
 
     def profile_changed(self, profile: str) -> None:
