@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +27,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
 from scheduler_core.runtime.profiles import ProfileTable
+from scheduler_core.runtime.result_cache import ResultCache
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.declared_objects import DeclaredObjects
 from scheduler_core.snapshot.node_order import NodeOrder
@@ -69,6 +71,7 @@ class CycleContext:
         tracer: Is told of every cycle; None for nobody.
         in_pre_bind: Pods whose PreBind runs.
         preemptions: Preemptions whose evictions are still to be issued.
+        remembers: Whether answers of plugins are served again where nothing that they read has changed.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
 
@@ -92,11 +95,22 @@ class CycleContext:
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
+    remembers: bool = True
+    _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
     times: SpareTimes = field(init=False)
 
     def __post_init__(self) -> None:
         """All cycles are read off the one clock."""
         self.times = SpareTimes(self.clock.now)
+
+    def results_of(self, instance: FrameworkInstance) -> ResultCache | None:
+        """What is remembered of an instance's plugins; None where nothing is to be."""
+        if not self.remembers:
+            return None
+        results = self._results.get(instance)
+        if results is None:
+            results = self._results[instance] = ResultCache(instance)
+        return results
 
     def metrics_of(self, profile: str) -> ProfileMetrics:
         """What the plugins of a profile tell."""

@@ -138,6 +138,12 @@ class Search:
         attempt, nodes = self._attempt, self._context.cache.columns
         return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._promised)
 
+    def _judge_many(self, rows: Rows) -> Verdicts:
+        attempt, nodes = self._attempt, self._context.cache.columns
+        results = self._context.results_of(attempt.instance)
+        verdicts = None if results is None else results.filter(attempt.state, attempt.info, nodes, rows)
+        return self._judge(rows) if verdicts is None else _merge(verdicts, rows, self._promised)
+
     def nominated(self) -> NDArray[np.intp]:
         """The row of the pod's nominated node, if it has one that fits; else no row.
 
@@ -172,7 +178,7 @@ class Search:
         if among is not None:
             rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
             diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
-        diagnosis.verdicts[rows] = self._judge(rows)
+        diagnosis.verdicts[rows] = self._judge_many(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)
         if limit is not None:
@@ -293,7 +299,10 @@ def score_feasible(
     run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
     times.end(_PRE_SCORED)
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
-    table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
+    results = None if keep_parts else context.results_of(attempt.instance)
+    table = None if results is None else results.score(scoring)
+    if table is None:
+        table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
     times.end(_SCORED)
     return table
 

@@ -8,6 +8,7 @@ may read anything, are asked only about rows that are left.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -111,9 +112,15 @@ def narrowed_status(narrowing: tuple[str, ...]) -> Status:
 
 
 def run_filters(
-    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeColumns,
+    rows: Rows,
+    *,
+    among: Sequence[tuple[int, FilterRunner]] | None = None,
 ) -> Verdicts:
-    """Run Filter on rows.
+    """Run Filter on rows; of ``among`` the filters, with their positions, or of all.
 
     Returns:
         int32 per row asked about: 0 where every plugin lets the pod pass, else the verdict of the first that does not.
@@ -129,7 +136,7 @@ def run_filters(
     lap, now = times.lap, times.now
     judged = nodes.count if isinstance(rows, slice) else count
     lap(_FILTER)
-    for position, plugin in enumerate(instance.filters):
+    for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):

@@ -6,6 +6,7 @@ Owns the sum of weighted scores, and the parts of it where someone asks. Follows
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -89,19 +90,40 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
     Raises:
         PluginError: A plugin raised, or answered what the point does not allow.
     """
+    wanted = [each for each in instance.scores if each[0].name not in scoring.state.skip_score]
+    return add_scores(instance, scoring, wanted, keep_parts=keep_parts)
+
+
+def add_scores(
+    instance: FrameworkInstance,
+    scoring: Scoring,
+    wanted: Sequence[tuple[ScoreRunner, int]],
+    known: Mapping[str, Scores] | None = None,
+    *,
+    keep_parts: bool = False,
+) -> ScoreTable:
+    """Score and normalise by some plugins, each with its weight, and add up.
+
+    Args:
+        instance: The profile.
+        scoring: What is scored.
+        wanted: The plugins; none that was skipped.
+        known: Raw scores that need not be asked for, by plugin.
+        keep_parts: Whether each plugin's part is kept for an explanation.
+
+    Raises:
+        PluginError: A plugin raised, or answered what the point does not allow.
+    """
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
     table = ScoreTable(np.zeros(count, dtype=np.int64))
-    lap, now, evaluated = scoring.state.times.lap, scoring.state.times.now, instance.evaluations.score
-    scored = scoring.nodes.count if isinstance(rows, slice) else count
+    lap, now = scoring.state.times.lap, scoring.state.times.now
     lap(_SCORE)
-    for plugin, weight in instance.scores:
-        if plugin.name in scoring.state.skip_score:
-            continue
-        evaluated[plugin.name] += scored
+    for plugin, weight in wanted:
+        raw = None if known is None else known.get(plugin.name)
+        if raw is None:
+            raw = raw_scores(instance, scoring, plugin)
         try:
-            raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
-            _check_shape(plugin.name, raw, count)
             normalized = _normalized(plugin, raw, scoring)
             _check_shape(plugin.name, normalized, count)
         except PluginError:
@@ -115,6 +137,24 @@ def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: boo
             table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
         lap(now())
     return table
+
+
+def raw_scores(instance: FrameworkInstance, scoring: Scoring, plugin: ScoreRunner) -> Scores:
+    """What a plugin answers, int64 per row.
+
+    Raises:
+        PluginError: It raised, or answered what the point does not allow.
+    """
+    rows = scoring.rows
+    instance.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
+    try:
+        raw = plugin.score(scoring.state, scoring.pod, scoring.nodes, rows)
+    except PluginError:
+        raise
+    except Exception as error:
+        raise PluginError(plugin.name, "score", f"raised {type(error).__name__}: {error}") from error
+    _check_shape(plugin.name, raw, scoring.nodes.size if isinstance(rows, slice) else len(rows))
+    return raw
 
 
 def _normalized(plugin: ScoreRunner, raw: Scores, scoring: Scoring) -> Scores:

@@ -37,6 +37,7 @@ class PodInfo:
         volumes: Its claims, and its inline volumes that are counted or conflict.
         node_name: Where it runs or is assumed to run; "" for nowhere.
         row: The node's row while it is accounted there, else -1.
+        signature: Who numbered what the plugins of a profile read of it, and the number; None before anyone did.
     """
 
     __slots__ = (
@@ -49,6 +50,7 @@ class PodInfo:
         "priority",
         "requests",
         "row",
+        "signature",
         "terms",
         "uid",
         "volumes",
@@ -69,6 +71,7 @@ class PodInfo:
         self.volumes: PodVolumes = pod_volumes(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
+        self.signature: tuple[object, int] | None = None
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"

@@ -1,0 +1,247 @@
+"""What plugins answered for pods of one signature, kept and refreshed where rows have changed.
+
+Owns the second way to evaluate. A profile's plugins say what their answers depend on: those that read the Node object
+and the pods on it alone, and that give a signature of what they read of a pod, need not be asked again about rows that
+are as they were. Every other plugin is asked as ever. Whoever asks gets what the full pass would give, to the bit; a
+law in the tests holds both equal.
+
+An entry is made when a signature comes for the second time, so that pods each of which is different pay nothing but a
+look into a table. Entries are bounded in bytes; the one that was not used for longest goes first. An entry that is so
+far behind that most rows have changed, or that the change log does not reach back to, is made anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduler_core.errors import PluginError
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
+from scheduler_core.runtime.filtering import run_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
+from scheduler_core.runtime.scoring import ScoreTable, Scoring, add_scores, raw_scores
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+MAX_BYTES = 32 * 1024 * 1024
+_MAX_SEEN = 1024
+_WORTH_REFRESHING = 4
+"""An entry is refreshed while at most one row in so many has changed; else it is made anew."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    """Answers for one signature; arrays have room for rows to come, and hold anything in rows that are not alive.
+
+    Attributes:
+        position: Up to where in the change log they are up to date.
+        verdicts: int32 per row, of the filters that are remembered.
+        local: int64 per row, the weighted sum of scores that need no normalising.
+        raw: int64 per row of each score that does, in the order of the plugins.
+    """
+
+    position: int
+    verdicts: Verdicts | None = None
+    local: Scores | None = None
+    raw: list[Scores] = field(default_factory=list)
+
+    @property
+    def size(self) -> int:
+        """Rows."""
+        return len(self.verdicts if self.verdicts is not None else self.local if self.local is not None else ())
+
+    @property
+    def bytes(self) -> int:
+        """What it takes."""
+        return self.size * (4 + 8 * (1 + len(self.raw)))
+
+
+class ResultCache:
+    """The answers of one framework instance's plugins.
+
+    Args:
+        instance: Whose plugins.
+        max_bytes: What all entries take at most.
+    """
+
+    def __init__(self, instance: FrameworkInstance, max_bytes: int = MAX_BYTES) -> None:
+        self._instance = instance
+        self._max_bytes = max_bytes
+        numbered = tuple(enumerate(instance.filters))
+        self._kept_filters = tuple(each for each in numbered if _is_kept(each[1], "filter_reads"))
+        self._wide_filters = tuple(each for each in numbered if not _is_kept(each[1], "filter_reads"))
+        self._kept_scores = tuple(each for each in instance.scores if _is_kept(each[0], "score_reads"))
+        self._wide_scores = tuple(each for each in instance.scores if not _is_kept(each[0], "score_reads"))
+        self._local = tuple(each for each in self._kept_scores if each[0].normalization is Normalization.NONE)
+        self._scaled = tuple(each for each in self._kept_scores if each[0].normalization is not Normalization.NONE)
+        signers: dict[str, Plugin] = {}
+        for plugin in (*(each for _, each in self._kept_filters), *(each for each, _ in self._kept_scores)):
+            assert isinstance(plugin, Plugin)
+            signers[plugin.name] = plugin
+        self._signers = tuple(signers.values())
+        self._numbers: dict[Hashable, int] = {}
+        self._seen: dict[Hashable, None] = {}
+        self._entries: dict[Hashable, _Entry] = {}
+
+    # -- serving ------------------------------------------------------------------------------------------------
+
+    def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Verdicts | None:
+        """What :func:`scheduler_core.runtime.filtering.run_filters` would answer; None if it is to be asked.
+
+        Raises:
+            PluginError: As there.
+        """
+        skipped = state.skip_filter
+        if any(
+            isinstance(plugin, NodeFilterAdapter) and plugin.name not in skipped for _, plugin in self._wide_filters
+        ):
+            # They are asked only about rows that no plugin before them has rejected, which is not known one by one.
+            return None
+        entry = self._entry(("filter", frozenset(skipped)), pod, nodes)
+        if entry is None:
+            return None
+        stale = self._stale(entry, nodes)
+        if stale is None or entry.verdicts is None:
+            entry.verdicts = run_filters(self._instance, state, pod, nodes, ALL_ROWS, among=self._kept_filters)
+        elif len(stale):
+            entry.verdicts = _grown(entry.verdicts, nodes.size)
+            entry.verdicts[stale] = run_filters(self._instance, state, pod, nodes, stale, among=self._kept_filters)
+        entry.position = nodes.changes.position
+        kept = entry.verdicts[: nodes.size]
+        kept = kept.copy() if isinstance(rows, slice) else kept[rows]
+        if all(plugin.name in skipped for _, plugin in self._wide_filters):
+            return kept
+        try:
+            wide = run_filters(self._instance, state, pod, nodes, rows, among=self._wide_filters)
+        except PluginError:
+            # It may have failed on a row that a plugin before it has rejected: the full pass knows.
+            return None
+        return np.where((kept == 0) | (wide == 0), kept | wide, np.minimum(kept, wide))
+
+    def score(self, scoring: Scoring) -> ScoreTable | None:
+        """What :func:`scheduler_core.runtime.scoring.run_scores` would answer; None if it is to be asked.
+
+        Raises:
+            PluginError: As there.
+        """
+        state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
+        entry = self._entry(("score", frozenset(state.skip_score)), pod, nodes)
+        if entry is None:
+            return None
+        local = [each for each in self._local if each[0].name not in state.skip_score]
+        scaled = [each for each in self._scaled if each[0].name not in state.skip_score]
+        stale = self._stale(entry, nodes)
+        if stale is None or entry.local is None:
+            everywhere = Scoring(state, pod, nodes, ALL_ROWS)
+            entry.local = add_scores(self._instance, everywhere, local).totals
+            entry.raw = [raw_scores(self._instance, everywhere, plugin) for plugin, _ in scaled]
+        elif len(stale):
+            there = Scoring(state, pod, nodes, stale)
+            entry.local = _grown(entry.local, nodes.size)
+            entry.local[stale] = add_scores(self._instance, there, local).totals
+            entry.raw = [_grown(known, nodes.size) for known in entry.raw]
+            for known, (plugin, _) in zip(entry.raw, scaled, strict=True):
+                known[stale] = raw_scores(self._instance, there, plugin)
+        entry.position = nodes.changes.position
+        table = ScoreTable(entry.local[: nodes.size][rows].copy())
+        known_raw = {
+            plugin.name: known[: nodes.size][rows] for known, (plugin, _) in zip(entry.raw, scaled, strict=True)
+        }
+        wide = [each for each in self._wide_scores if each[0].name not in state.skip_score]
+        if scaled or wide:
+            table.totals += add_scores(self._instance, scoring, (*scaled, *wide), known_raw).totals
+        return table
+
+    # -- entries ------------------------------------------------------------------------------------------------
+
+    def _entry(self, kind: Hashable, pod: PodInfo, nodes: NodeColumns) -> _Entry | None:
+        """The entry of a pod's signature, an empty one when it comes for the second time; None before that."""
+        number = self._number_of(pod)
+        if number < 0:
+            return None
+        key = (number, kind)
+        entry = self._entries.pop(key, None)
+        if entry is None:
+            if key not in self._seen:
+                self._seen[key] = None
+                if len(self._seen) > _MAX_SEEN:
+                    del self._seen[next(iter(self._seen))]
+                return None
+            entry = _Entry(nodes.changes.position)
+            self._make_room(nodes.size)
+        self._entries[key] = entry
+        return entry
+
+    def _make_room(self, rows: int) -> None:
+        """Drop entries that were not used for longest until another one fits in."""
+        wanted = rows * 4 * 8
+        used = sum(entry.bytes for entry in self._entries.values())
+        while self._entries and used + wanted > self._max_bytes:
+            used -= self._entries.pop(next(iter(self._entries))).bytes
+
+    def _number_of(self, pod: PodInfo) -> int:
+        """A number for the pod's signature; -1 if it has none."""
+        known = pod.signature
+        if known is not None and known[0] is self:
+            return known[1]
+        parts = tuple(plugin.signature(pod) for plugin in self._signers)
+        number = -1
+        if None not in parts:
+            number = self._numbers.setdefault(parts, len(self._numbers))
+            if len(self._numbers) > _MAX_SEEN:
+                self._forget_all()
+        pod.signature = (self, number)
+        return number
+
+    def _forget_all(self) -> None:
+        """Begin anew, with numbers that were never given."""
+        first = max(self._numbers.values()) + 1
+        self._numbers = {("begin", first): first}
+        self._entries.clear()
+        self._seen.clear()
+
+    def _stale(self, entry: _Entry, nodes: NodeColumns) -> NDArray[np.intp] | None:
+        """Rows to ask about again, ascending; None for all."""
+        if not entry.size:
+            return None
+        if entry.position == nodes.changes.position:
+            return _NO_ROWS
+        changed = nodes.changes.since(entry.position)
+        if changed is None:
+            return None
+        rows = sorted(set(changed))
+        if len(rows) * _WORTH_REFRESHING > nodes.size:
+            return None
+        return np.array([row for row in rows if row < nodes.size], dtype=np.intp)
+
+
+def _is_kept(plugin: object, reads: str) -> bool:
+    """Whether a plugin's answers depend on no more than the row, and can be told apart by a signature."""
+    if isinstance(plugin, (NodeFilterAdapter, NodeScoreAdapter)) or not isinstance(plugin, Plugin):
+        return False
+    if getattr(plugin, "normalization", None) is Normalization.OWN:
+        return False
+    is_signed = type(plugin).signature is not Plugin.signature
+    return is_signed and getattr(plugin, reads) <= Reads.ROW
+
+
+_A = TypeVar("_A", bound=np.generic)
+
+
+def _grown(array: NDArray[_A], size: int) -> NDArray[_A]:
+    """The array with room for ``size`` rows at least."""
+    if len(array) >= size:
+        return array
+    grown = np.zeros(size, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown
+
+
+_NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)

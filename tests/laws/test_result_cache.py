@@ -1,0 +1,87 @@
+"""The law of remembered results: what is served again is what would be found anew, to the bit."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from tests.support.builders import node
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.scheduling import Rig, rig
+
+TEMPLATES = st.lists(pods("template"), min_size=1, max_size=3)
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["arrive"] * 6 + ["leave", "cordon", "label", "grow", "come", "go"]), st.integers(0, 9)),
+    min_size=4,
+    max_size=24,
+)
+
+
+class Life:
+    """A cluster that is changed step by step, with what was decided."""
+
+    def __init__(self, cluster: tuple[PlainNode, ...], *, remembers: bool) -> None:
+        self.rig: Rig = rig(defaults=default_plugins())
+        self.rig.context.remembers = remembers
+        self.nodes: list[Node] = [each.real() for each in cluster]
+        self.placed: list[Pod] = []
+        self.rig.add(*self.nodes)
+        self.rig.add(*(other.real() for each in cluster for other in each.runs))
+
+    def step(self, kind: str, number: int, templates: list[PlainPod], at: int) -> object:
+        """Do one thing; where a pod went, and what was said of it."""
+        feed = self.rig.scheduler.feed
+        if kind == "arrive":
+            pod = dataclasses.replace(templates[number % len(templates)], name=f"p{at}").real()
+            self.rig.add(pod)
+            attempt = self.rig.decide()
+            if attempt is None:
+                return self.rig.writer.events[-1].note
+            self.placed.append(pod)
+            return attempt.node_name
+        if kind == "leave" and self.placed:
+            feed.pod_deleted(self.placed.pop(number % len(self.placed)))
+        elif kind == "come":
+            self._come(node(f"late{at}", labels={"zone": "a"}))
+        elif self.nodes and kind == "go":
+            feed.node_deleted(self.nodes.pop(number % len(self.nodes)))
+        elif self.nodes and kind in ("cordon", "label", "grow"):
+            self._change(kind, number % len(self.nodes))
+        return None
+
+    def _come(self, new: Node) -> None:
+        self.nodes.append(new)
+        self.rig.add(new)
+
+    def _change(self, kind: str, index: int) -> None:
+        old = new = self.nodes[index]
+        if kind == "cordon":
+            new = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, unschedulable=True))
+        elif kind == "label":
+            labels = {"zone": "b", "size": "3"}
+            new = msgspec.structs.replace(old, metadata=msgspec.structs.replace(old.metadata, labels=labels))
+        else:
+            amounts = {"cpu": "8", "memory": "32Gi", "pods": "7"}
+            new = msgspec.structs.replace(old, status=msgspec.structs.replace(old.status, allocatable=amounts))
+        self.nodes[index] = new
+        self.rig.scheduler.feed.node_updated(old, new)
+
+
+@settings(max_examples=250, deadline=None)
+@given(cluster=CLUSTERS, templates=TEMPLATES, steps=STEPS)
+def test_served_as_found_anew(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]
+) -> None:
+    """Placements and messages are the same with and without what was remembered, through any changes between."""
+    with_memory, without = Life(cluster, remembers=True), Life(cluster, remembers=False)
+    for at, (kind, number) in enumerate(steps):
+        assert with_memory.step(kind, number, templates, at) == without.step(kind, number, templates, at)
+    for life in (with_memory, without):
+        life.rig.queue.close()
