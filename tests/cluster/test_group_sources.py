@@ -74,7 +74,6 @@ class World:
         real = SystemClock()
         access = await from_kubeconfig(self._plane.kubeconfig)
         connection = ApiConnection(access, ConnectionOptions(), real)
-        await self._stack.enter_async_context(connection)
         self.scheduler = Scheduler(real, RecordingWriter())
         self.informers = ClusterInformers(connection, self.scheduler, real)
         self.sources = GroupSources(self.scheduler, self.informers, connection, self.clock)
@@ -84,6 +83,8 @@ class World:
         await self.list_resources()
         works = [*(informer.run() for _, informer in self.informers), *self.sources.watches().values()]
         await self._stack.enter_async_context(_running([asyncio.ensure_future(work) for work in works]))
+        # Ends before the watches do: those that are cancelled leave sockets whose TLS end nobody waits for.
+        await self._stack.enter_async_context(connection)
         async with asyncio.timeout(20):
             await self.informers.synced.wait()
         return self
