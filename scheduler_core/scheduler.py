@@ -22,6 +22,7 @@ from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.declared_feed import DeclaredFeed
 from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
+from scheduler_core.cycle.gang_reservations import RESERVED_AFTER_SECONDS
 from scheduler_core.cycle.group_feed import GroupFeed
 from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
@@ -67,6 +68,7 @@ class SchedulerOptions:
         max_binding: Binds under way at which no more pods are taken; a few times the writer's connections.
         confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
         slow_cycle_seconds: From what time on a scheduling cycle is logged with its plugins' times.
+        gang_reservation_seconds: How long a Strict gang fails before capacity is reserved for it.
     """
 
     seed: int = 0
@@ -77,6 +79,7 @@ class SchedulerOptions:
     max_binding: int = 96
     confirm_after_seconds: float = 15.0
     slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
+    gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
 
 
 class Scheduler:
@@ -126,6 +129,7 @@ class Scheduler:
             slow_cycles=SlowCycles(self.options.slow_cycle_seconds),
             preemptions=MeasuredPreemptions(measures, clock),
         )
+        self.context.reservations.after_seconds = self.options.gang_reservation_seconds
         self.feed: ClusterFeed = MeasuredFeed(self.context)
         self.storage_feed = StorageFeed(self.context)
         self.workload_feed = WorkloadFeed(self.context)

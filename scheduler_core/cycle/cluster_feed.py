@@ -185,6 +185,7 @@ class ClusterFeed:
             return
         for event in _node_events(old, node):
             self._context.queue.on_event(event, old, node)
+        self._context.reservations.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:
         """A node is gone."""
@@ -193,6 +194,7 @@ class ClusterFeed:
     def _node_deleted(self, node: Node) -> None:
         self._context.cache.remove_node(node.metadata.name)
         self._context.queue.on_event(NODE_DELETE, node, None)
+        self._context.reservations.node_changed(node.metadata.name)
 
 
 def _reads_alike(old: Node, new: Node) -> bool:

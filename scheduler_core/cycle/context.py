@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.gang_binding import GangBinding
+from scheduler_core.cycle.gang_reservations import GangReservations
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.slow_cycles import SlowCycles
@@ -72,6 +73,7 @@ class CycleContext:
         in_pre_bind: Pods whose PreBind runs.
         preemptions: Preemptions whose evictions are still to be issued.
         remembers: Whether answers of plugins are served again where nothing that they read has changed.
+        reservations: Capacity that is kept for gangs.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
 
@@ -98,14 +100,17 @@ class CycleContext:
     remembers: bool = True
     _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
     times: SpareTimes = field(init=False)
+    reservations: GangReservations = field(init=False)
 
     def __post_init__(self) -> None:
         """All cycles are read off the one clock."""
         self.times = SpareTimes(self.clock.now)
+        self.reservations = GangReservations(self.cache.columns, self.queue, self.clock, self.suspension.report)
 
-    def results_of(self, instance: FrameworkInstance) -> ResultCache | None:
-        """What is remembered of an instance's plugins; None where nothing is to be."""
-        if not self.remembers:
+    def results_of(self, attempt: Attempt) -> ResultCache | None:
+        """What is remembered of the plugins of an attempt's profile; None where every plugin is to be asked."""
+        instance = attempt.instance
+        if not self.remembers or attempt.is_sampled:
             return None
         results = self._results.get(instance)
         if results is None:

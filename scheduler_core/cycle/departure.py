@@ -16,6 +16,8 @@ from scheduler_core.model.pod import Pod
 def tell_departure(context: CycleContext, pod: Pod, node_name: str, but: str = "") -> None:
     """Wake the pods that the place of ``pod`` on ``node_name`` may help, but the one of UID ``but``."""
     context.queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else _on(node_name, pod), None, but=but)
+    if context.reservations:
+        context.reservations.departed(node_name or pod.spec.node_name)
 
 
 def tell_unused_promise(context: CycleContext, pod: Pod, promised: str, node_name: str) -> None:

@@ -46,6 +46,7 @@ class GangFailure:
         fitting: Members that found a node in the best of the tries.
         needed: Members that had to.
         nominations: Nodes that members are promised, by UID.
+        victims: Pods that are evicted for the gang, (namespace, name).
     """
 
     message: str
@@ -56,6 +57,7 @@ class GangFailure:
     fitting: int = 0
     needed: int = 0
     nominations: Mapping[str, str] = field(default_factory=dict)
+    victims: tuple[tuple[str, str], ...] = ()
 
     @property
     def is_error(self) -> bool:
@@ -122,8 +124,10 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
     now = context.clock.now()
     if gang.first_failure is None:
         gang.first_failure = now
+    context.reservations.failed(gang)
     fitting = max(failure.fitting, 0)
     gang.outcome = GangOutcome(failure.reason, failure.message, fitting, failure.needed)
+    gang.victims = failure.victims
     _count(context, entry, gang, failure)
     members = list(gang.waiting.values())
     entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on

@@ -22,8 +22,11 @@ from scheduler_core.cycle.cycle_report import scheduling_ended
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_domains import Domain, candidate_domains
 from scheduler_core.cycle.gang_failure import gang_failed, not_enough_free, of_trials
+from scheduler_core.cycle.gang_plan import Wish
+from scheduler_core.cycle.gang_preemption import evict, gang_preemption
 from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
 from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE
+from scheduler_core.cycle.reserved_scheduling import keep_room, try_reserved
 from scheduler_core.cycle.scheduling import conclude, permit, release, spend_promise
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.queueing.gang import Gang, GangOutcome
@@ -79,6 +82,10 @@ class _Cycle:
         known = (context.cache.get(uid) for uid in self.gang.placed)
         return [placed.info for placed in known if placed is not None]
 
+    def wish(self, context: CycleContext) -> Wish:
+        """What a reservation is to be made for."""
+        return Wish(self.gang, self.instance, self.members, self.needed, self.placed(context))
+
 
 async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
     gang, now = cycle.gang, context.clock.wall()
@@ -88,13 +95,16 @@ async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
     lack = not_enough_free(context.cache.columns, gang.group) if not gang.placed else None
     trials: list[GangTrial] = []
     if lack is None:
-        placed = await _search(context, cycle, trials)
+        placed = await _search(context, cycle, trials) or await _as_reserved(context, cycle)
         if placed is not None:
             return _commit(context, cycle, placed, trials)
     failure = lack or of_trials(cycle.needed, trials)
     for attempt, reason in (each for trial in trials for each in trial.failed):
         scheduling_ended(context, attempt, ERROR if reason.is_error else UNSCHEDULABLE)
-    gang_failed(context, cycle.entry, gang, failure)
+    failure, eviction = gang_preemption(context, gang, cycle.instance, failure)
+    gang_failed(context, cycle.entry, gang, keep_room(context, cycle.wish(context), failure))
+    if eviction is not None:
+        evict(cycle.instance, eviction)
     return []
 
 
@@ -114,6 +124,15 @@ async def _search(context: CycleContext, cycle: _Cycle, trials: list[GangTrial])
         trials.append(trial)
         if trial.is_error:
             break
+    return None
+
+
+async def _as_reserved(context: CycleContext, cycle: _Cycle) -> GangTrial | None:
+    """Try to place the quorum on the capacity that is reserved for it, if any is."""
+    trial = await try_reserved(context, cycle.wish(context)) if context.reservations else None
+    if trial is None or _permit(context, trial, cycle.needed):
+        return trial
+    undo(context, trial)
     return None
 
 

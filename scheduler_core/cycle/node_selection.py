@@ -17,11 +17,13 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
+from scheduler_core.cycle.reservation import Reservation
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.diagnosis import Diagnosis, Verdicts
 from scheduler_core.framework.extension_points import Scores
 from scheduler_core.framework.status import Code, Status, unresolvable
+from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.extenders import EXTENDER
 from scheduler_core.runtime.filtering import (
@@ -42,6 +44,8 @@ _PRE_SCORED, _SCORED = ENDS[Point.PRE_SCORE][Code.SUCCESS], ENDS[Point.SCORE][Co
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 _FIRST_TOLD = NARROWED - 1
 """The verdict of the first status that extenders gave; further ones go down from here."""
+_FREED_BY = "NodeResourcesFit"
+"""Whose hints tell when a reservation leaves more room."""
 _MIXER = np.uint64(0x9E3779B97F4A7C15)
 _SHIFT = np.uint64(32)
 
@@ -118,6 +122,7 @@ class Search:
         self._told: list[Status] = []
         self._own_row, self._own_verdict = NO_ROW, 0
         self._promised: dict[int, int] = {}
+        self._reserved: dict[GroupKey, Reservation] = {}
         self.diagnosis = Diagnosis(nodes.count, np.zeros(nodes.size, dtype=np.int32), nodes.alive, self._decode)
         self.diagnosis.rejected_by.update(outcome.narrowing)
         self.is_rejected = not outcome.status.is_success
@@ -140,9 +145,27 @@ class Search:
 
     def _judge_many(self, rows: Rows) -> Verdicts:
         attempt, nodes = self._attempt, self._context.cache.columns
-        results = self._context.results_of(attempt.instance)
+        results = self._context.results_of(attempt)
         verdicts = None if results is None else results.filter(attempt.state, attempt.info, nodes, rows)
         return self._judge(rows) if verdicts is None else _merge(verdicts, rows, self._promised)
+
+    def _withhold(self, rows: Rows) -> None:
+        """Let nodes that are reserved for a gang stand as beyond preemption's help, where the pod would take its room.
+
+        A node that is beyond help anyway keeps its own reason.
+        """
+        if not self._context.reservations:
+            return
+        verdicts = self.diagnosis.verdicts
+        asked = None if isinstance(rows, slice) else rows
+        attempt = self._attempt
+        for reservation, refused in self._context.reservations.kept_from(attempt.queued.group, attempt.info):
+            kept = refused if asked is None else np.intersect1d(refused, asked)
+            told = self._verdict(unresolvable(f"node(s) were reserved for gang {reservation.key}").of(GANG_SCHEDULING))
+            for verdict in np.unique(verdicts[kept]).tolist():
+                if not verdict or self._decode(verdict).code is Code.UNSCHEDULABLE:
+                    verdicts[kept[verdicts[kept] == verdict]] = told
+                    self._reserved[reservation.key] = reservation
 
     def nominated(self) -> NDArray[np.intp]:
         """The row of the pod's nominated node, if it has one that fits; else no row.
@@ -158,7 +181,9 @@ class Search:
         if among is not None and not among[self._own_row]:
             return _NO_ROWS
         own = np.array([self._own_row], dtype=np.intp)
-        self._own_verdict = int(self._judge(own)[0])
+        self.diagnosis.verdicts[own] = self._judge(own)
+        self._withhold(own)
+        self._own_verdict = int(self.diagnosis.verdicts[self._own_row])
         self._attempt.state.times.end(_FILTERED)
         return _NO_ROWS if self._own_verdict else own
 
@@ -179,6 +204,7 @@ class Search:
             rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
             diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
         diagnosis.verdicts[rows] = self._judge_many(rows)
+        self._withhold(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)
         if limit is not None:
@@ -201,7 +227,14 @@ class Search:
                 self._narrowed = narrowed_status(tuple({*narrowing, own.plugin}))
             for status, _ in diagnosis.counted():
                 _note_rejection(diagnosis, status)
+            self._note_reserved()
         return Feasible(rows, diagnosis, nominated_only, self._pre_filter.node_names)
+
+    def _note_reserved(self) -> None:
+        """Have the pod tried again when a reservation that kept it off ends, or leaves it more room."""
+        if self._reserved:
+            self._context.reservations.turned_away(self._attempt.info.uid, self._reserved.values())
+            self.diagnosis.rejected_by.add(_FREED_BY)
 
     def turned_away(self, rejections: Mapping[str, Status]) -> Feasible:
         """What was found when extenders have left none of the nodes that fit.
@@ -299,7 +332,7 @@ def score_feasible(
     run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
     times.end(_PRE_SCORED)
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
-    results = None if keep_parts else context.results_of(attempt.instance)
+    results = None if keep_parts else context.results_of(attempt)
     table = None if results is None else results.score(scoring)
     if table is None:
         table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
