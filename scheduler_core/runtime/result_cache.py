@@ -6,7 +6,8 @@ are as they were. Every other plugin is asked as ever. Whoever asks gets what th
 law in the tests holds both equal.
 
 An entry is made when a signature comes for the second time, so that pods each of which is different pay nothing but a
-look into a table. Entries are bounded in bytes; the one that was not used for longest goes first. An entry that is so
+look into a table. Plugins' times are not noted where answers are served: cycles whose plugins are timed do not come
+here. Entries are bounded in bytes; the one that was not used for longest goes first. An entry that is so
 far behind that most rows have changed, or that the change log does not reach back to, is made anew.
 """
 
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import UNTIMED
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
 from scheduler_core.runtime.filtering import run_filters
@@ -131,6 +133,14 @@ class ResultCache:
         Raises:
             PluginError: As there.
         """
+        state = scoring.state
+        times, state.times = state.times, UNTIMED
+        try:
+            return self._score(scoring)
+        finally:
+            state.times = times
+
+    def _score(self, scoring: Scoring) -> ScoreTable | None:
         state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
         entry = self._entry(("score", frozenset(state.skip_score)), pod, nodes)
         if entry is None:
