@@ -137,7 +137,15 @@ class MeasuredRules(QueueingRules):
     def __init__(
         self, instance: FrameworkInstance, backoffs: tuple[float, float], measures: Measures, clock: Clock
     ) -> None:
-        super().__init__(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key, *backoffs)
+        # What makes members wait for each other at Permit needs them tried one by one.
+        is_by_permit = any(plugin.name == "Coscheduling" for plugin in instance.permit)
+        super().__init__(
+            instance.pre_enqueue,
+            instance.registrations,
+            instance.queue_sort.sort_key,
+            *backoffs,
+            places_gangs=not is_by_permit,
+        )
         # The rules are frozen for whoever holds them.
         object.__setattr__(self, "_gates", measures.profile(instance.name).gates)
         object.__setattr__(self, "_asked", measures.hints_asked)

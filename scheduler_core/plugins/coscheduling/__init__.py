@@ -52,14 +52,15 @@ from scheduler_core.plugins.coscheduling.admission import admission
 from scheduler_core.plugins.coscheduling.cluster_room import gaps
 from scheduler_core.plugins.coscheduling.hints import GroupHints
 from scheduler_core.plugins.coscheduling.quorum import needed, standing
-from scheduler_core.plugins.coscheduling.records import Records
+from scheduler_core.plugins.coscheduling.records import Order, Records
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["Coscheduling"]
 
-YIELD_SECONDS = 5.0
-"""How long a group lets one before it go first, when each has taken what the other lacks."""
+YIELD_SECONDS = 12.0
+"""How long a group lets one before it go first, when each may hold what the other lacks: longer than a pod backs off
+by default, or the other would not be back yet."""
 
 _DEFAULT_WAIT_SECONDS = 60.0
 _ALL_NODES = PreFilterResult()
@@ -188,30 +189,34 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
 
     def _turn_away(self, view: GroupView, group: PodGroup, pod: PodInfo) -> None:
         self._refuse_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} fits nowhere")
-        backoff = 0.0
-        if len(view.members()) >= group.min_member:
-            backoff = float(self._args.pod_group_backoff_seconds)
-        if self._stands_behind(view, pod):
-            backoff = max(backoff, YIELD_SECONDS)
-        self._records.failed(view.key)
-        self._records.back_off(view.key, backoff, self._backoff_over)
+        is_complete = len(view.members()) >= group.min_member
+        self._note_failure(view, pod, float(self._args.pod_group_backoff_seconds) if is_complete else 0.0)
 
-    def _stands_behind(self, view: GroupView, pod: PodInfo) -> bool:
-        """Whether a group that goes first has members at Permit: both may lack what the other has.
+    def _note_failure(self, view: GroupView, pod: PodInfo, backoff: float = 0.0) -> None:
+        """Remember that a group was turned away, and let it stand back if it got into the way of one before it.
 
-        Members that are refused already count: else both would be turned away, come back together and meet again.
+        That is one which has members at Permit, or was turned away itself a moment ago: each may have held what the
+        other lacks. Else both would come back together and meet again.
         """
-        own = _standing_order(view, pod)
+        order = _standing_order(view, pod)
+        if self._meets_one_before(view, order) or self._records.has_failed_before(order, YIELD_SECONDS):
+            backoff = max(backoff, YIELD_SECONDS)
+        self._records.back_off(view.key, backoff, self._backoff_over)
+        self._records.failed(view.key, order)
+
+    def _meets_one_before(self, view: GroupView, order: Order) -> bool:
         for wait in self.handle.waiting_pods:
             other = self._groups.group_of(wait.pod.pod)
-            if other is not None and other.key != view.key and _standing_order(other, wait.pod) < own:
+            if other is not None and other.key != view.key and _standing_order(other, wait.pod) < order:
                 return True
         return False
 
     def _backoff_over(self, key: GroupKey) -> None:
-        view = self._groups.get(key)
-        if view is not None:
-            self.handle.activate(view.waiting())
+        """Let in whom something has woken meanwhile; the first of them that waits at Permit calls the others."""
+        record = self._records.find(key)
+        if record is not None:
+            held, record.held = record.held, {}
+            self.handle.activate(held.values())
 
     def _refuse_siblings(self, view: GroupView, pod: PodInfo, reason: str) -> None:
         for member in view.assigned():
@@ -263,7 +268,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         if view.group is not None and left >= needed(view, view.group):
             return
         self._refuse_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} has lost its node")
-        self._records.failed(view.key)
+        self._note_failure(view, pod)
 
     def _wait_seconds(self, group: PodGroup) -> float:
         """The group's own time, else the profile's; neither may be 0, or nobody could ever wait."""
@@ -271,8 +276,8 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         return own or float(self._args.permit_waiting_time_seconds) or _DEFAULT_WAIT_SECONDS
 
 
-def _standing_order(view: GroupView, member: PodInfo) -> tuple[int, float, str]:
-    """What groups are ordered by: priority, descending; who was seen first; their names."""
+def _standing_order(view: GroupView, member: PodInfo) -> Order:
+    """Where a group stands by its own priority, else by a member's."""
     group = view.group
     priority = member.priority if group is None or group.priority is None else group.priority
     return -priority, view.since, f"{view.key} {view.key.source}"

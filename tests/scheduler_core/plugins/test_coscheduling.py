@@ -276,7 +276,7 @@ def test_a_preview_changes_nothing() -> None:
 
 
 def test_a_group_that_was_turned_away_backs_off() -> None:
-    """None of its members is tried until the time is up; then all that wait are."""
+    """None of its members is tried until the time is up; then those are that something has woken meanwhile."""
     stage = CoschedulingStage(pod_group_backoff_seconds=10)
     group = stage.group(min_member=2)
     small, big = stage.member(group, "small", "queued"), stage.member(group, "big")
@@ -288,23 +288,20 @@ def test_a_group_that_was_turned_away_backs_off() -> None:
     stage.fail(big)
     assert stage.handle.activated == []
     stage.handle.clock.advance(4)
-    assert stage.handle.activated == [small]
+    assert stage.handle.activated == [small, big]
     assert stage.plugin.pre_enqueue(big).is_success
 
 
-@pytest.mark.parametrize(
-    ("backoff", "members"),
-    [
-        pytest.param(0, 2, id="no backoff"),
-        pytest.param(10, 1, id="too few members to be placed at all"),
-    ],
-)
-def test_when_no_group_backs_off(backoff: int, members: int) -> None:
-    """Where it is switched off, and where only members are missing."""
-    stage = CoschedulingStage(pod_group_backoff_seconds=backoff)
-    group = stage.group(min_member=2)
-    stage.fail(stage.fill(group, *[""] * members)[0])
-    assert stage.handle.clock.pending == 0
+def test_without_a_backoff_of_its_own_a_group_backs_off_as_pods_do() -> None:
+    """A second, then twice as long each time, up to 10: else one that never fits would be tried for ever (#682)."""
+    stage = CoschedulingStage()
+    big = stage.fill(stage.group(min_member=2), "", "")[0]
+    for seconds in (1, 2, 4, 8, 10, 10):
+        stage.fail(big)
+        stage.handle.clock.advance(seconds - 0.1)
+        assert not stage.plugin.pre_enqueue(big).is_success
+        stage.handle.clock.advance(0.1)
+        assert stage.plugin.pre_enqueue(big).is_success
 
 
 @pytest.mark.parametrize(
@@ -323,6 +320,7 @@ def test_of_two_groups_that_meet_one_lets_the_other_go_first(state: str, since: 
     group = stage.group("train", 2)
     big = stage.fill(group, "", "waits")[0]
     stage.fail(big)
+    stage.handle.clock.advance(1)
     assert stage.plugin.pre_enqueue(big).is_success is not yields
     stage.handle.clock.advance(YIELD_SECONDS)
     assert stage.plugin.pre_enqueue(big).is_success
