@@ -90,8 +90,8 @@ class GangPreemptor(ABC):
         """Choose among candidates, of which there is at least one; the first of equals."""
 
     @abstractmethod
-    def is_awaited(self, pod: PodInfo, row: int) -> bool:
-        """Whether victims of an earlier preemption still end on a row that ``pod`` is promised."""
+    def is_awaited(self, priority: int, row: int) -> bool:
+        """Whether pods below ``priority`` that were preempted still end on a row."""
 
     @abstractmethod
     def evict_for_gang(self, eviction: GangEviction) -> None:

@@ -174,9 +174,9 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         """Choose as for a pod."""
         return best_candidate(candidates, self.handle.clock.wall())
 
-    def is_awaited(self, pod: PodInfo, row: int) -> bool:
-        """Whether victims of lower priority still end there."""
-        return awaits_victims(pod, self.handle.nodes, row)
+    def is_awaited(self, priority: int, row: int) -> bool:
+        """Whether victims below a priority still end there."""
+        return awaits_victims(priority, self.handle.nodes, row)
 
     def evict_for_gang(self, eviction: GangEviction) -> None:
         """Evict the victims of a gang."""

@@ -38,12 +38,12 @@ def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> 
     row = nodes.row_of(nominated)
     if row == NO_ROW or _code_of(row, diagnosis) is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
         return ""
-    return _NOT_WHILE_VICTIMS_END if awaits_victims(pod, nodes, row) else ""
+    return _NOT_WHILE_VICTIMS_END if awaits_victims(pod.priority, nodes, row) else ""
 
 
-def awaits_victims(pod: PodInfo, nodes: NodeColumns, row: int) -> bool:
-    """Whether pods that ``pod`` may preempt, and that were preempted, still end on a row."""
-    return any(is_ending_by_preemption(victim.pod) for victim in lower_priority_pods(pod, nodes, row))
+def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
+    """Whether pods below a priority that were preempted still end on a row."""
+    return any(info.priority < priority and is_ending_by_preemption(info.pod) for info in nodes.pods[row].values())
 
 
 def _code_of(row: int, diagnosis: Diagnosis) -> Code:
