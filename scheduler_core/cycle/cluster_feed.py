@@ -21,6 +21,7 @@ from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_DELETE,
     NODE_ADD,
     NODE_DELETE,
+    UNSCHEDULED_POD_ADD,
     UNSCHEDULED_POD_UPDATE,
     Action,
     ClusterEvent,
@@ -83,6 +84,9 @@ class ClusterFeed:
             log.error("pod %s is left out: %s; correct the pod", pod.key, error)  # noqa: TRY400 - the text says it all
         if gang is not None:
             queue.gang_changed(gang)
+            if before is not gang and not pod.spec.node_name:
+                # A sibling may be what a Permit plugin's group waits for.
+                queue.on_event(UNSCHEDULED_POD_ADD, None, pod, but=pod.metadata.uid)
         if before is not None and before is not gang:
             queue.gang_changed(before)
 

@@ -7,6 +7,7 @@ cycle is suspended, changes are kept and taken in their order when it is over.
 from __future__ import annotations
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 
@@ -39,8 +40,12 @@ class GroupFeed:
     def _group_changed(self, group: PodGroup) -> None:
         queue = self._context.queue
         known = queue.gangs.get(group.key)
-        if known is None or known.group != group:
-            queue.group_changed(queue.gangs.group_changed(group))
+        before = None if known is None else known.group
+        if before == group:
+            return
+        queue.group_changed(queue.gangs.group_changed(group))
+        action = Action.ADD if before is None else Action.UPDATE_OTHER
+        queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)
 
     def group_deleted(self, key: GroupKey) -> None:
         """A group is gone; its members wait until it comes back."""

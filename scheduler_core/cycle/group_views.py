@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, PodGroup, group_key_of
+from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.queueing.gang import Gang
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -87,8 +87,8 @@ class GangViews:
         gang = gangs.of_uid(pod.metadata.uid)
         if gang is not None:
             return GangView(gang, self._context)
-        key = group_key_of(pod)
-        return self.get(key) if key is not None and gangs.is_served(key.source) else None
+        key = gangs.key_of(pod)
+        return None if key is None else self.get(key)
 
     def get(self, key: GroupKey) -> GangView | None:
         """The group of this key; None if neither it nor any member exists."""

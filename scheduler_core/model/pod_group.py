@@ -10,7 +10,7 @@ Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -93,20 +93,24 @@ class PodGroup:
     is_strict: bool = False
 
 
-def group_key_of(pod: Pod) -> GroupKey | None:
+def group_key_of(pod: Pod, served: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
     """The group that a pod says it belongs to, None for none.
 
     A pod that names several belongs to the first of: its ``spec.schedulingGroup``, Bayplan's label, the label of
-    scheduler-plugins. Whether that API is served at all is for the caller to know.
+    scheduler-plugins.
+
+    Args:
+        pod: The pod.
+        served: The sources that are there; what a pod says by another one is said to nobody.
     """
     namespace = pod.metadata.namespace
     native = pod.spec.scheduling_group
-    if native is not None and native.pod_group_name:
+    if native is not None and native.pod_group_name and GroupSource.NATIVE in served:
         return GroupKey(GroupSource.NATIVE, namespace, native.pod_group_name)
     labels = pod.metadata.labels
     if labels:
         for source, label in POD_GROUP_LABELS.items():
             name = labels.get(label)
-            if name:
+            if name and source in served:
                 return GroupKey(source, namespace, name)
     return None

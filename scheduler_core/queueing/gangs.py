@@ -50,6 +50,10 @@ class Gangs:
         key = self._key_of.get(uid)
         return None if key is None else self._gangs.get(key)
 
+    def key_of(self, pod: Pod) -> GroupKey | None:
+        """The group that a pod names, by an API that is there; None for none."""
+        return group_key_of(pod, self._served)
+
     def is_served(self, source: GroupSource) -> bool:
         """Whether the API of a source is there."""
         return source in self._served
@@ -83,9 +87,7 @@ class Gangs:
         if not self._served:
             return None
         uid = pod.metadata.uid
-        key = group_key_of(pod)
-        if key is not None and key.source not in self._served:
-            key = None
+        key = self.key_of(pod)
         known = self._key_of.get(uid)
         if known is not None and known != key:
             self.lost(uid)

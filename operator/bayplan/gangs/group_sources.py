@@ -86,6 +86,5 @@ class GroupSources:
 
     def _tell_ended_members(self, source: GroupSource) -> None:
         for pod in self._informers.pods.known.values():
-            key = group_key_of(pod)
-            if pod.is_terminal and key is not None and key.source is source:
+            if pod.is_terminal and group_key_of(pod, (source,)) is not None:
                 self._scheduler.feed.pod_updated(pod, pod)

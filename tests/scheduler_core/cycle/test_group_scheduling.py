@@ -311,3 +311,14 @@ async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
 def test_keys_of_sources() -> None:
     """A key prints as people name it."""
     assert str(key("train", "ml")) == "ml/train"
+
+
+def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
+    """Only APIs that are there count, in their order."""
+    labels = {"scheduling.x-k8s.io/pod-group": "other"}
+    cluster.add(member("train-0", labels=labels, group="native"))
+    assert gang_of(cluster).pods
+    alone = rig()
+    alone.scheduler.group_feed.serve(GroupSource.SCHEDULER_PLUGINS)
+    alone.add(member("train-0", labels=labels, group="native"))
+    assert [gang.key.name for gang in alone.queue.gangs] == ["other"]
