@@ -310,12 +310,31 @@ def _rows_in_order(
 # -- a plan that was made ------------------------------------------------------------------------------------------
 
 
-def assignment(reservation: Reservation, wish: Wish) -> list[tuple[QueuedPod, str]] | None:
+def _is_together(plan: Plan, nodes: NodeColumns, wish: Wish) -> bool:
+    """Whether all nodes of a plan are in one domain, where one is asked for."""
+    assert wish.gang.group is not None
+    topology = wish.gang.group.topology
+    if topology is None or (not topology.is_required and not plan.domain):
+        return True
+    level = plan.domain.partition("=")[0]
+    if level not in (topology.key, *topology.levels):
+        return False
+    rows = [nodes.row_of(name) for name in plan.node_names]
+    if NO_ROW in rows:
+        return False
+    columns = [nodes.label_column(key) for key in {topology.key, level}]
+    return all(len(set(column.ids[rows].tolist())) == 1 and column.ids[rows[0]] >= 0 for column in columns)
+
+
+def assignment(context: CycleContext, reservation: Reservation, wish: Wish) -> list[tuple[QueuedPod, str]] | None:
     """Who goes where by a plan: each to its own place, newcomers to those of members like them that are gone.
 
     Returns:
-        As many members with their nodes as are needed; None if the plan has no places for them.
+        As many members with their nodes as are needed; None if the plan has no places for them, or if its nodes are
+        not what the group's topology asks for any more.
     """
+    if not _is_together(reservation.plan, context.cache.columns, wish):
+        return None
     waiting = {queued.uid: queued for queued in wish.members}
     newcomers = dict(waiting)
     for slot in reservation.plan.slots:
@@ -335,7 +354,7 @@ def assignment(reservation: Reservation, wish: Wish) -> list[tuple[QueuedPod, st
 
 def still_holds(context: CycleContext, wish: Wish, reservation: Reservation) -> bool:
     """Whether all members would fit by the plan if the pods in the way had ended; nothing is changed."""
-    pairs = assignment(reservation, wish)
+    pairs = assignment(context, reservation, wish)
     if pairs is None or not reservation.fits_then():
         return False
     nodes = context.cache.columns

@@ -160,16 +160,16 @@ class GangReservations:
         """Keep what a plan needs; whatever else is kept for the gang, or on its nodes for lower ones, is given up."""
         assert gang.group is not None
         self.end(gang.key)
-        for name in plan.node_names:
-            other = self._by_node.get(name)
-            if other is not None:
-                self.end(other.key)
+        losers = {other.key: other for name in plan.node_names if (other := self._by_node.get(name)) is not None}
+        for key in losers:
+            self.end(key)
         self._hopeless.pop(gang.key, None)
         self._in_turn.discard(gang.key)
         made = Reservation(gang.key, gang.group.uid, gang.priority, plan, self._nodes)
         self._held[gang.key] = made
         self._by_node.update(dict.fromkeys(plan.node_names, made))
         gang.reservation = str(plan)
+        self._try(*losers)
 
     def await_turn(self, gang: Gang) -> None:
         """A gang needs nodes that are kept for others: it is tried when one of those reservations ends."""

@@ -36,7 +36,7 @@ async def try_reserved(context: CycleContext, wish: Wish) -> GangTrial | None:
         The try, which holds at least the quorum; None if nothing is reserved or it does not fit yet.
     """
     reservation = context.reservations.of(wish.gang.key)
-    pairs = None if reservation is None else assignment(reservation, wish)
+    pairs = None if reservation is None else assignment(context, reservation, wish)
     if reservation is None or pairs is None or not reservation.fits_now():
         return None
     trial = GangTrial(ANYWHERE)
@@ -87,7 +87,8 @@ def keep_room(context: CycleContext, wish: Wish, failure: GangFailure) -> GangFa
         The failure, with what is or cannot be reserved in its message.
     """
     reservations, gang = context.reservations, wish.gang
-    if failure.is_error or not reservations.is_due(gang):
+    if failure.is_error or failure.victims or not reservations.is_due(gang):
+        # Who preempts has nodes promised to it already.
         return failure
     held = reservations.of(gang.key)
     if held is not None:
@@ -111,7 +112,7 @@ def keep_room(context: CycleContext, wish: Wish, failure: GangFailure) -> GangFa
 
 def _is_good(context: CycleContext, wish: Wish, held: Reservation) -> bool:
     """Whether a plan that could not be carried out yet will be, when those have ended that it waits for."""
-    if not held.waited_for() or not held.fits_then() or assignment(held, wish) is None:
+    if not held.waited_for() or not held.fits_then() or assignment(context, held, wish) is None:
         return False
     if held.is_doubtful:
         if not still_holds(context, wish, held):

@@ -1,0 +1,110 @@
+"""The laws of gangs that wait: no deadlock, and the bound of a reservation.
+
+From the reservation on, a Strict gang is placed within the longest remaining run time of the pods on the reserved
+capacity plus one cycle, whatever small pods of no higher priority come.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from random import Random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.gang_traffic import PATIENCE, Traffic
+
+_TICKS = 400
+CLUSTERS = st.lists(st.integers(2, 6), min_size=1, max_size=5)
+RUN_TIMES = st.integers(1, 60)
+
+
+class Adversary:
+    """Fills every hole with small pods that are already waiting when a hole appears."""
+
+    def __init__(self, traffic: Traffic, seed: int, longest: int, waiting: int) -> None:
+        self._traffic = traffic
+        self._random = Random(seed)
+        self._longest = longest
+        self._waiting = waiting
+
+    def fill(self, names: Sequence[str], cpus: Sequence[int]) -> None:
+        """Let every node be full of pods that run."""
+        for name, cpu in zip(names, cpus, strict=True):
+            for _ in range(cpu):
+                self._traffic.runs(name, 1, self._random.randint(1, self._longest))
+
+    def send(self) -> None:
+        """Have so many small pods wait."""
+        while sum(1 for _ in self._traffic.rig.queue) < self._waiting:
+            self._traffic.comes(self._random.choice((1, 1, 1, 2)), self._random.randint(1, self._longest))
+
+
+@settings(max_examples=25, deadline=None)
+@given(CLUSTERS, st.integers(1, 2), st.integers(0, 2**32), RUN_TIMES, st.data())
+def test_the_bound(cpus: list[int], size: int, seed: int, longest: int, data: st.DataObject) -> None:
+    """A gang that fits an empty cluster is placed within the bound, under an endless stream of small pods."""
+    zones = data.draw(st.integers(1, 2))
+    room = max(sum(cpu // size for cpu in cpus[zone::zones]) for zone in range(zones))
+    count = data.draw(st.integers(1, room))
+    topology = data.draw(st.sampled_from((None, GroupTopology("zone"))))
+
+    async def scenario() -> None:
+        traffic = Traffic()
+        names = [f"n{number}" for number in range(len(cpus))]
+        for zone in range(zones):
+            of_zone = dict(zip(names[zone::zones], cpus[zone::zones], strict=True))
+            traffic.nodes(of_zone, labels={"zone": str(zone)})
+        adversary = Adversary(traffic, seed, longest, 8)
+        adversary.fill(names, cpus)
+        adversary.send()
+        traffic.gang("big", count, size, topology=topology)
+        bound: float | None = None
+        for _ in range(_TICKS):
+            adversary.send()
+            await traffic.step()
+            if traffic.is_placed("big"):
+                return
+            reservation = traffic.rig.context.reservations.of(traffic.of("big").key)
+            if reservation is not None and bound is None:
+                bound = traffic.longest_on(reservation.plan.node_names) + 1.0
+            assert bound is None or traffic.now < bound, "the gang was not placed within the bound"
+            assert bound is not None or traffic.now < 1000.0 + PATIENCE + 15.0, "nothing was reserved"
+        raise AssertionError("the gang was never placed")
+
+    asyncio.run(scenario())
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    CLUSTERS,
+    st.lists(st.tuples(st.integers(1, 6), st.integers(1, 3), st.integers(0, 1), st.booleans()), min_size=2, max_size=5),
+    st.integers(0, 2**32),
+)
+def test_no_deadlock(cpus: list[int], gangs: list[tuple[int, int, int, bool]], seed: int) -> None:
+    """Any mix of gangs that each fit an empty cluster: when pods end, all are placed in the end."""
+    possible = [each for each in gangs if sum(cpu // each[1] for cpu in cpus) >= each[0]]
+
+    async def scenario() -> None:
+        traffic = Traffic()
+        names = [f"n{number}" for number in range(len(cpus))]
+        traffic.nodes(dict(zip(names, cpus, strict=True)))
+        adversary = Adversary(traffic, seed, 15, 0)
+        adversary.fill(names, cpus)
+        for number, (count, size, priority, is_strict) in enumerate(possible):
+            traffic.gang(f"g{number}", count, size, 10.0 + number, is_strict=is_strict, priority=priority)
+        waiting = {f"g{number}" for number in range(len(possible))}
+        for _ in range(_TICKS):
+            await traffic.step()
+            waiting = {name for name in waiting if not _was_placed(traffic, name)}
+            if not waiting:
+                return
+        raise AssertionError(f"never placed: {sorted(waiting)}")
+
+    asyncio.run(scenario())
+
+
+def _was_placed(traffic: Traffic, name: str) -> bool:
+    return any(bound.startswith(f"{name}-") for bound in traffic.rig.bound)

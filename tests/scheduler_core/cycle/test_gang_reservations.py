@@ -1,0 +1,449 @@
+"""Strict gangs get capacity in the end, and nobody is kept off for longer than that needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod_group import GroupTopology
+from tests.support.builders import node
+from tests.support.gang_traffic import PATIENCE, Traffic
+from tests.support.gangs import group, key
+
+RESERVED = "node(s) were reserved for gang default/big"
+APART = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "noisy"}), topology_key="zone"),)
+    )
+)
+SHY = Affinity(
+    pod_anti_affinity=PodAffinity(
+        required=(
+            PodAffinityTerm(
+                label_selector=LabelSelector(match_labels={"bayplan.dev/pod-group": "big"}), topology_key="zone"
+            ),
+        )
+    )
+)
+
+
+@pytest.mark.parametrize(
+    ("is_strict", "expected"), [pytest.param(True, True, id="Strict"), pytest.param(False, False, id="BestEffort")]
+)
+async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool) -> None:
+    """What starves a gang for as long as one looks does not starve it when it is Strict."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4})
+    for number in range(8):
+        traffic.runs("a" if number % 2 else "b", 1, 10.0 + number * 5)
+    for _ in range(6):
+        traffic.comes(1, 40.0)
+    traffic.gang("big", 4, 2, is_strict=is_strict)
+    for _ in range(300):
+        traffic.comes(1, 40.0)
+        await traffic.step()
+    assert traffic.is_placed("big") == expected
+
+
+async def full(*, zones: dict[str, str] | None = None, member: dict[str, Any] | None = None, **gang: Any) -> Traffic:
+    """Nodes a and b of 4 CPUs, full of two pods each, and a gang that waits with a reservation on them."""
+    traffic = Traffic()
+    for name in ("a", "b"):
+        traffic.nodes({name: 4}, labels={"zone": (zones or {}).get(name, name)})
+        traffic.runs(name, 2, 100.0)
+        traffic.runs(name, 2, 200.0)
+    traffic.gang("big", 3, 2, member=member or {}, **gang)
+    await traffic.reserve("big")
+    return traffic
+
+
+@pytest.mark.parametrize(
+    ("comes", "expected"),
+    [
+        pytest.param({"cpu": 2}, True, id="fits beside the gang"),
+        pytest.param({"cpu": 3}, False, id="needs what the gang needs"),
+        pytest.param({"cpu": 3, "priority": 1}, True, id="of a higher priority"),
+        pytest.param({"cpu": 1, "labels": {"app": "noisy"}}, True, id="of a label that nobody minds"),
+        pytest.param({"cpu": 1, "affinity": SHY}, False, id="wants to be apart from the gang"),
+        pytest.param({"cpu": 0, "requests": {}}, True, id="asks for nothing"),
+    ],
+)
+async def test_pods_that_come_later(comes: dict[str, Any], expected: bool) -> None:
+    """What fits beside the gang, once the pods in the way are gone, is let in; all else of no higher priority waits."""
+    traffic = await full()
+    await traffic.step(100.0)
+    later = traffic.comes(**comes)
+    await traffic.settle()
+    if comes["cpu"] == 3 and expected:
+        # Two CPUs are free on each node: it preempts nobody of its own, so it waits for the next end.
+        await traffic.step(100.0)
+    assert traffic.is_bound(later) == expected
+
+
+@pytest.mark.parametrize(
+    ("member", "comes", "expected"),
+    [
+        pytest.param({"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="a label that members keep off"),
+        pytest.param({"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="another label"),
+        pytest.param({"ports": [80]}, {"ports": [80]}, False, id="a port of theirs"),
+        pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another port"),
+    ],
+)
+async def test_pods_that_would_keep_members_off(member: dict[str, Any], comes: dict[str, Any], expected: bool) -> None:
+    """Beside resources there are ports and terms: what might keep members off is not let in."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4}, labels={"zone": "z"})
+    for name in ("a", "b"):
+        traffic.runs(name, 3, 100.0)
+    traffic.gang("big", 2, 2, member=member)
+    await traffic.reserve("big")
+    later = traffic.comes(1, **comes)
+    await traffic.settle()
+    assert traffic.is_bound(later) == expected
+
+
+async def test_who_is_kept_off_is_told() -> None:
+    """A pod learns for which gang the nodes are reserved, and preemption is no way around it."""
+    traffic = await full()
+    await traffic.step(100.0)
+    traffic.comes(3)
+    await traffic.settle()
+    assert RESERVED in traffic.rig.condition.message
+    assert "2 Preemption is not helpful for scheduling" in traffic.rig.condition.message
+
+
+async def test_preemption_does_not_take_reserved_room() -> None:
+    """A pod above those that run and not above the gang evicts nobody where the room would be the gang's."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4, 100.0)
+    traffic.gang("big", 2, 2, priority=5, member={"preemption_policy": "Never"})
+    await traffic.reserve("big")
+    traffic.comes(4, priority=5)
+    await traffic.settle()
+    assert RESERVED in traffic.rig.condition.message
+    assert traffic.rig.writer.deletions == []
+
+
+async def test_who_was_kept_off_comes_when_it_is_over() -> None:
+    """The end of a reservation wakes those that it kept off, at once."""
+    traffic = await full()
+    await traffic.step(100.0)
+    later = traffic.comes(3)
+    await traffic.settle()
+    assert traffic.rig.place(later) == "unschedulable"
+    traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=3, is_strict=False))
+    assert traffic.of("big").reservation == ""
+    assert traffic.rig.place(later) == "active"
+
+
+async def test_room_that_backfill_leaves_is_backfilled_again() -> None:
+    """A pod that is kept off only because another was let in comes when that one goes."""
+    traffic = await full()
+    await traffic.step(100.0)
+    first = traffic.comes(2, 10.0)
+    await traffic.settle()
+    second = traffic.comes(2)
+    await traffic.settle()
+    assert (traffic.is_bound(first), traffic.is_bound(second)) == (True, False)
+    await traffic.step(11.0)
+    assert traffic.is_bound(second)
+
+
+async def test_it_begins_by_time_alone() -> None:
+    """Nothing happens in the cluster, and capacity is reserved all the same when the time has come."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4)
+    traffic.gang("big", 2, 2)
+    await traffic.settle()
+    await traffic.step(PATIENCE - 1.0)
+    assert traffic.of("big").reservation == ""
+    await traffic.step(1.0)
+    assert traffic.of("big").reservation == "a"
+    outcome = traffic.of("big").outcome
+    assert outcome is not None
+    assert outcome.message.endswith("capacity is reserved for it, on a, until the pods that run there have ended")
+
+
+@pytest.mark.parametrize(
+    ("count", "topology", "expected"),
+    [
+        pytest.param(2, None, "n1, n2", id="two nodes"),
+        pytest.param(5, None, "n1, n2, n3 and 2 more", id="five nodes"),
+        pytest.param(3, GroupTopology("zone"), "zone=z", id="a domain"),
+    ],
+)
+async def test_the_words(count: int, topology: GroupTopology | None, expected: str) -> None:
+    """The status names the domain, or the first nodes and how many more."""
+    traffic = Traffic()
+    for number in range(1, count + 1):
+        traffic.nodes({f"n{number}": 2}, labels={"zone": "z"})
+        traffic.runs(f"n{number}", 2)
+    traffic.gang("big", count, 2, topology=topology)
+    assert (await traffic.reserve("big")).reservation == expected
+
+
+@pytest.mark.parametrize(
+    ("pods", "expected"),
+    [
+        pytest.param({"a": [{"cpu": 1}] * 4, "b": [{"cpu": 4}]}, "b", id="fewest pods"),
+        pytest.param({"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a", id="room that is free already"),
+        pytest.param(
+            {"a": [{"cpu": 4, "restart_policy": "Always"}], "b": [{"cpu": 2}] * 2},
+            "b",
+            id="pods that end by themselves",
+        ),
+        pytest.param(
+            {"a": [{"cpu": 4, "owners": [OwnerReference("DaemonSet", "d")]}], "b": [{"cpu": 1}] * 4},
+            "b",
+            id="pods of DaemonSets never end",
+        ),
+    ],
+)
+async def test_the_least_work_to_wait_for(pods: dict[str, list[dict[str, Any]]], expected: str) -> None:
+    """Of the nodes that would do, those are reserved where least has to end."""
+    traffic = Traffic()
+    for name, running in pods.items():
+        traffic.nodes({name: 4})
+        for fields in running:
+            traffic.runs(name, **fields)
+    traffic.gang("big", 2, 2)
+    gang = await traffic.reserve("big")
+    assert gang.reservation == expected
+
+
+def cordoned(traffic: Traffic) -> None:
+    """The node takes no more pods."""
+    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
+    new = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, unschedulable=True))
+    traffic.rig.scheduler.feed.node_updated(old, new)
+
+
+def shrunk(traffic: Traffic) -> None:
+    """The node has less than the gang needs."""
+    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
+    new = node("a", allocatable={"cpu": "3", "pods": "20"}, labels={"zone": "a"})
+    traffic.rig.scheduler.feed.node_updated(old, new)
+
+
+def relabelled(traffic: Traffic) -> None:
+    """The node has another label."""
+    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
+    new = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"size": "s"})
+    traffic.rig.scheduler.feed.node_updated(old, new)
+
+
+def gone(traffic: Traffic) -> None:
+    """There is no such node."""
+    traffic.rig.scheduler.feed.node_deleted(node("a"))
+
+
+def grown(traffic: Traffic) -> None:
+    """The node has more."""
+    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
+    new = node("a", allocatable={"cpu": "4", "pods": "30"}, labels={"zone": "a"})
+    traffic.rig.scheduler.feed.node_updated(old, new)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        pytest.param(cordoned, "b", id="cordoned"),
+        pytest.param(shrunk, "b", id="shrunk"),
+        pytest.param(relabelled, "b", id="relabelled"),
+        pytest.param(gone, "b", id="gone"),
+        pytest.param(grown, "a", id="what does not matter"),
+    ],
+)
+async def test_a_plan_that_became_impossible(change: Callable[[Traffic], None], expected: str) -> None:
+    """The plan is made anew at once where it cannot hold any more, and kept where it can."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4}, labels={"zone": "a"})
+    traffic.nodes({"b": 4}, labels={"zone": "b"})
+    traffic.runs("a", 4)
+    traffic.runs("b", 2)
+    traffic.runs("b", 2)
+    traffic.gang("big", 2, 2, topology=GroupTopology("zone"))
+    assert (await traffic.reserve("big")).reservation == "zone=a"
+    change(traffic)
+    await traffic.settle()
+    assert traffic.of("big").reservation == f"zone={expected}"
+
+
+async def test_one_reservation_for_the_same_nodes() -> None:
+    """The second gang waits for its turn and says so; it has it when the first one is placed."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4, 60.0)
+    traffic.gang("first", 2, 2, 30.0)
+    traffic.gang("second", 2, 2)
+    await traffic.reserve("first")
+    second = traffic.of("second")
+    assert second.reservation == ""
+    assert second.outcome is not None
+    assert second.outcome.message.endswith("capacity that it needs is reserved for gang default/first")
+    await traffic.step(60.0)
+    assert (traffic.is_placed("first"), second.reservation) == (True, "a")
+    await traffic.step(30.0)
+    assert traffic.is_placed("second")
+
+
+async def test_reservations_beside_each_other() -> None:
+    """Gangs that need different nodes need not wait for each other's turn."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4})
+    traffic.runs("a", 4)
+    traffic.runs("b", 4)
+    traffic.gang("first", 2, 2)
+    traffic.gang("second", 2, 2)
+    await traffic.reserve("first")
+    assert {traffic.of("first").reservation, traffic.of("second").reservation} == {"a", "b"}
+
+
+async def test_a_gang_of_higher_priority_takes_over() -> None:
+    """What is reserved for a gang is reserved for the more important one instead, if that has no other way."""
+    traffic = await full()
+    traffic.gang("vital", 4, 2, priority=9, member={"preemption_policy": "Never"})
+    await traffic.reserve("vital")
+    await traffic.step(20.0)
+    big = traffic.of("big")
+    assert (traffic.of("vital").reservation, big.reservation) == ("a, b", "")
+    assert big.outcome is not None
+    assert big.outcome.message.endswith("is reserved for gang default/vital")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        pytest.param(lambda t: t.rig.scheduler.group_feed.group_deleted(key("big")), id="the group is gone"),
+        pytest.param(
+            lambda t: t.rig.scheduler.group_feed.group_changed(group("big", min_member=3)), id="not Strict any more"
+        ),
+        pytest.param(
+            lambda t: t.rig.scheduler.feed.pod_deleted(next(iter(t.of("big").pods.values()))), id="no quorum any more"
+        ),
+    ],
+)
+async def test_ends(end: Callable[[Traffic], None]) -> None:
+    """Nothing is kept for a gang that cannot or need not have it."""
+    traffic = await full()
+    end(traffic)
+    assert not traffic.rig.context.reservations
+    assert traffic.of("big").reservation == ""
+
+
+async def test_it_ends_when_the_gang_is_placed() -> None:
+    """The reservation is used up."""
+    traffic = await full()
+    await traffic.step(200.0)
+    assert traffic.is_placed("big")
+    assert not traffic.rig.context.reservations
+    assert traffic.of("big").reservation == ""
+
+
+async def test_members_that_were_replaced() -> None:
+    """A newcomer takes the place of a member like it."""
+    traffic = await full()
+    members = list(traffic.of("big").pods.values())
+    fresh = msgspec.structs.replace(
+        members[0], metadata=msgspec.structs.replace(members[0].metadata, name="big-9", uid="fresh")
+    )
+    traffic.adopt(fresh)
+    traffic.rig.scheduler.feed.pod_deleted(members[0])
+    assert traffic.of("big").reservation == "a, b"
+    await traffic.step(200.0)
+    assert traffic.is_placed("big")
+    assert "big-9" in traffic.rig.bound
+
+
+async def test_planning_leaves_no_trace() -> None:
+    """Nodes are emptied and filled only in thought."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4, "b": 4})
+    for name in ("a", "b"):
+        for _ in range(3):
+            traffic.runs(name, 1)
+    traffic.gang("big", 4, 2)
+    await traffic.settle()
+    columns = traffic.rig.context.cache.columns
+    before = (columns.requested.copy(), columns.pod_count.copy(), [list(pods) for pods in columns.pods])
+    await traffic.step(PATIENCE)
+    assert traffic.of("big").reservation == "a, b"
+    assert (columns.requested == before[0]).all()
+    assert (columns.pod_count == before[1]).all()
+    assert [list(pods) for pods in columns.pods] == before[2]
+    assert traffic.of("big").placed == set()
+
+
+async def test_a_gang_that_never_fits() -> None:
+    """No capacity is kept for what would not fit in an empty cluster."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    traffic.runs("a", 4)
+    traffic.gang("big", 3, 2)
+    await traffic.settle()
+    await traffic.step(PATIENCE)
+    outcome = traffic.of("big").outcome
+    assert outcome is not None
+    assert outcome.message.endswith("it would not fit even where all pods had ended")
+    assert not traffic.rig.context.reservations
+
+
+# -- scheduleTimeoutSeconds ----------------------------------------------------------------------------------------
+
+
+async def test_the_timeout() -> None:
+    """After it the group is told, in words that say what was lacking, and its reservation is given up."""
+    traffic = await full(schedule_timeout_seconds=50.0)
+    gang, since = traffic.of("big"), traffic.of("big").since
+    traffic.rig.clock.advance(50.0 - PATIENCE - 1.0)
+    assert gang.outcome is not None
+    assert (gang.outcome.reason, gang.reservation, bool(traffic.rig.context.reservations)) == ("TimedOut", "", False)
+    assert "within its scheduleTimeoutSeconds of 50;" in gang.outcome.message
+    assert "0 of the 3 members that must be placed together fit" in gang.outcome.message
+    assert gang.since > since
+
+
+async def test_behind_its_peers() -> None:
+    """A gang whose time is over is tried after one that came later."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    filler = traffic.runs("a", 4)
+    traffic.gang("old", 2, 2, is_strict=False, schedule_timeout_seconds=30.0)
+    await traffic.settle()
+    traffic.rig.clock.advance(5.0)
+    traffic.gang("young", 2, 2, is_strict=False)
+    await traffic.settle()
+    traffic.rig.clock.advance(30.0)
+    traffic.ends(filler)
+    await traffic.settle()
+    assert (traffic.is_placed("old"), traffic.is_placed("young")) == (False, True)
+
+
+async def test_it_tries_on() -> None:
+    """A gang whose time is over is placed when there is room, and has its whole time again before that."""
+    traffic = Traffic()
+    traffic.nodes({"a": 4})
+    filler = traffic.runs("a", 4)
+    traffic.gang("big", 2, 2, schedule_timeout_seconds=30.0)
+    await traffic.settle()
+    traffic.rig.clock.advance(31.0)
+    traffic.ends(filler)
+    await traffic.settle()
+    assert traffic.is_placed("big")
+
+
+async def test_no_timeout_without_a_quorum() -> None:
+    """A gang that cannot be tried does not lose its turn by it."""
+    traffic = await full(schedule_timeout_seconds=50.0)
+    gang = traffic.of("big")
+    traffic.rig.scheduler.feed.pod_deleted(next(iter(gang.pods.values())))
+    traffic.rig.clock.advance(100.0)
+    assert gang.outcome is not None
+    assert gang.outcome.reason == "Unschedulable"
