@@ -79,7 +79,8 @@ class _Cycle:
 
     def placed(self, context: CycleContext) -> list[PodInfo]:
         """Members that have a node already."""
-        known = (context.cache.get(uid) for uid in self.gang.placed)
+        # In an order that does not depend on hashes: the domain is that of the first.
+        known = (context.cache.get(uid) for uid in sorted(self.gang.placed))
         return [placed.info for placed in known if placed is not None]
 
     def wish(self, context: CycleContext) -> Wish:

@@ -131,7 +131,11 @@ class GangEntries:
         rules = self._rules(pod.profile)
         if gang is None or rules is None or not rules.places_gangs:
             return None
-        return gang if gang.group is None or gang.needed else None
+        if gang.group is None or gang.needed:
+            return gang
+        # It goes on alone: whoever reviews the gang next calls it in, should the gang not be whole any more.
+        gang.was_whole = True
+        return None
 
     def entry_of(self, pod: QueuedPod) -> QueuedGang | None:
         """What stands for a pod that waits with its gang; None while there is no quorum."""

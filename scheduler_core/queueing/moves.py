@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD, UNSCHEDULED_POD_UPDATE
-from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.places import Places
@@ -133,7 +133,8 @@ class Moves:
         if not pod.first_attempt:
             pod.first_attempt = self._clock.now()
         self.places.count_incoming(label, _ACTIVE)
-        if label in _BRINGING_PROMISES:
+        # A gang's entry shows a copy of a member, which would keep its promise beside the member's own.
+        if label in _BRINGING_PROMISES and type(pod) is not QueuedGang:
             self.nominator.decide(pod.info, None)
 
     def _passes_gates(self, pod: QueuedPod, rules: QueueingRules, label: str) -> bool:

@@ -1,0 +1,60 @@
+"""How members of a gang come back when their binding fails, and what is kept of their promises."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.failure import Failure, handle_failure
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.scheduling import release
+from scheduler_core.framework.queued_pod import Place, QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, members
+from tests.support.scheduling import Rig, rig
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler for gangs with one node."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("a"))
+    return made
+
+
+async def place(cluster: Rig) -> list[Attempt]:
+    """Run the cycle of the gang that is next, and bind nobody."""
+    entry = cluster.queue.pop()
+    assert isinstance(entry, QueuedGang)
+    return await schedule_gang(cluster.context, entry)
+
+
+def give_back(cluster: Rig, attempt: Attempt) -> None:
+    """Let a binding fail."""
+    release(cluster.context, attempt)
+    handle_failure(cluster.context, attempt, Failure("out of order", is_error=True))
+
+
+async def test_the_first_to_fail_of_more_than_the_quorum(cluster: Rig) -> None:
+    """It fails while the gang is whole without it, and waits with the others all the same when they have failed."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(3))
+    attempts = await place(cluster)
+    for attempt in attempts:
+        give_back(cluster, attempt)
+    assert [attempt.queued.place for attempt in attempts] == [Place.GROUPED] * 3
+    assert len(gang_of(cluster).waiting) == 3
+
+
+async def test_a_member_that_is_promised_a_node(cluster: Rig) -> None:
+    """Its promise counts no more once it is placed, not even that of the gang's entry, which shows a copy of it."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=3))
+    pods = members(3, nominated_node="a")
+    cluster.add(*pods)
+    attempts = await place(cluster)
+    assert len(attempts) == 3
+    row = cluster.context.cache.columns.row_of("a")
+    assert sorted(cluster.context.cache.columns.pods[row]) == sorted(each.metadata.uid for each in pods)
