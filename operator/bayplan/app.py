@@ -339,4 +339,5 @@ def _scheduler_options(settings: Settings) -> SchedulerOptions:
         max_unschedulable_seconds=settings.pod_max_in_unschedulable_pods_duration,
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
         slow_cycle_seconds=settings.slow_cycle_threshold,
+        gang_reservation_seconds=settings.gang_reservation_delay,
     )

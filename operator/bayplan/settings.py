@@ -128,6 +128,11 @@ class Settings(ConfigModel):
         gt=0,
         description="After so long a pod that fits nowhere is tried again whatever happened; seconds, or such as 5m.",
     )
+    gang_reservation_delay: Seconds = Field(
+        default=60.0,
+        gt=0,
+        description="After so long in vain, capacity is reserved for a PodGroup of queueing Strict; seconds, or 5m.",
+    )
     client_qps: float | None = Field(
         default=None, gt=0, strict=False, description="Requests per second to the API server; no limit when left out."
     )

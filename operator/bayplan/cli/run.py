@@ -68,6 +68,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("pod-initial-backoff-seconds", int)
 @_flag("pod-max-backoff-seconds", int)
 @_flag("pod-max-in-unschedulable-pods-duration", str, metavar="SECONDS")
+@_flag("gang-reservation-delay", str, metavar="SECONDS")
 @_flag("client-qps", float)
 @_flag("client-burst", int)
 @_flag("bind-concurrency", int)
