@@ -198,7 +198,8 @@ def _preview(context: CycleContext, asking: _Asking) -> GangPreview:
         info for info in running if info.pod.metadata.deletion_timestamp is not None and info.priority < priority
     )
     request = GangRequest(asking.instance, preemptor, priority, asking.gang.needed, units, spared, going)
-    plan = _least_harmful(context, asking, request)
+    with context.queue.nominator.without(asking.gang.waiting):
+        plan = _least_harmful(context, asking, request)
     return GangPreview(None, _NO_HELP) if plan is None else GangPreview(plan)
 
 
@@ -274,7 +275,7 @@ def _places(
     orders: list[Sequence[QueuedPod]] = [members] if is_uniform else [members, largest_first]
     if topology is not None:
         infos = [pod.info for pod in members]
-        cached = (context.cache.get(uid) for uid in asking.gang.placed)
+        cached = (context.cache.get(uid) for uid in sorted(asking.gang.placed))
         placed = [each.info for each in cached if each is not None]
         room = _room_when_empty(nodes, infos)
         for domain in candidate_domains(nodes, topology, infos, request.needed, placed):

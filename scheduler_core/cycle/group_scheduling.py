@@ -96,7 +96,9 @@ async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
     lack = not_enough_free(context.cache.columns, gang.group) if not gang.placed else None
     trials: list[GangTrial] = []
     if lack is None:
-        placed = await _search(context, cycle, trials) or await _as_reserved(context, cycle)
+        # Members come together: what one of them is promised is not kept from the others.
+        with context.queue.nominator.without(gang.waiting):
+            placed = await _search(context, cycle, trials) or await _as_reserved(context, cycle)
         if placed is not None:
             return _commit(context, cycle, placed, trials)
     failure = lack or of_trials(cycle.needed, trials)

@@ -55,7 +55,7 @@ class DisruptionUnits:
     def __init__(self, groups: GroupViews) -> None:
         self._by_uid: dict[str, DisruptionUnit] = {}
         for view in groups.disrupted_whole():
-            pods = tuple(view.assigned())
+            pods = tuple(sorted(view.assigned(), key=lambda info: info.uid))
             if not pods:
                 continue
             own = [view.group.priority] if view.group is not None and view.group.priority is not None else []

@@ -9,7 +9,8 @@ Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -54,6 +55,17 @@ class NominatedPods:
         del pods[uid]
         if not pods:
             del self._by_node[node_name]
+
+    @contextmanager
+    def without(self, uids: Iterable[str]) -> Iterator[None]:
+        """Leave the promises to some pods out of account for a block in which no promise is made or taken back."""
+        kept = dict(self._node_of), {name: dict(pods) for name, pods in self._by_node.items()}
+        for uid in tuple(uids):
+            self.withdraw(uid)
+        try:
+            yield
+        finally:
+            self._node_of, self._by_node = kept
 
     def decide(self, pod: PodInfo, node_name: str | None) -> None:
         """Promise a node to a pod: ``node_name``, none (""), or what the pod's own status says (None)."""

@@ -1,82 +1,30 @@
-"""Gangs that make room: for the whole quorum, or not at all."""
+"""Who has to leave for a gang: for the whole quorum, or nobody."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import Unpack
 
-import msgspec
 import pytest
 
-from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.gang_preemption import preview_gang_preemption
-from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.disruption import PodDisruptionBudget
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod, PodCondition
-from scheduler_core.model.pod_group import GroupSource, GroupTopology, PodGroup
-from scheduler_core.ports import ObjectReference
-from scheduler_core.scheduler import Scheduler
-from tests.support.builders import PodFields, node, pod
-from tests.support.gangs import gang_of, group, key, member, members, settle
-from tests.support.preemption import DeferringWriter, budget
-from tests.support.scheduling import Rig, plugin_set, profile, rig
-from tests.support.virtual_clock import VirtualClock
-
-DELETED = datetime(2026, 1, 1, tzinfo=UTC)
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from tests.support.builders import PodFields
+from tests.support.cluster_picture import picture
+from tests.support.gang_preemption import APART, WHOLE, ask, ending, evicted, of_gang, runs, served, small
+from tests.support.gangs import gang_of, group, members, settle
+from tests.support.preemption import budget
+from tests.support.scheduling import Rig, rig
 
 
 @pytest.fixture
 def cluster() -> Rig:
     """A scheduler for gangs, without nodes."""
     return served(rig(defaults=default_plugins()))
-
-
-def served(made: Rig) -> Rig:
-    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
-    return made
-
-
-def deferring() -> tuple[Rig, DeferringWriter]:
-    """A scheduler whose deletions are answered when the test says so."""
-    clock, writer = VirtualClock(), DeferringWriter()
-    made = Rig(Scheduler(clock, writer, None, None, default_plugins()), clock, writer)
-    made.serve(profile())
-    return served(made), writer
-
-
-def small(name: str, cpus: int = 2, **labels: str) -> Node:
-    """A node of so many CPUs."""
-    return node(name, labels=labels, allocatable={"cpu": str(cpus), "pods": "99"})
-
-
-def runs(name: str, node_name: str, priority: int = 0, cpus: int = 1, **fields: Unpack[PodFields]) -> Pod:
-    """A pod that runs."""
-    return pod(name, node_name=node_name, priority=priority, requests={"cpu": str(cpus)}, **fields)
-
-
-def ending(each: Pod, *, by_preemption: bool = False) -> Pod:
-    """The pod as it is being deleted."""
-    conditions = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", ""),) if by_preemption else ()
-    return msgspec.structs.replace(
-        each,
-        metadata=msgspec.structs.replace(each.metadata, deletion_timestamp=DELETED),
-        status=msgspec.structs.replace(each.status, conditions=conditions),
-    )
-
-
-def evicted(made: Rig) -> set[str]:
-    """Pods whose deletion was asked for."""
-    return {deletion.name for deletion in made.writer.deletions}
-
-
-def ask(made: Rig, *pods: Pod, of: PodGroup) -> None:
-    """Let a gang come."""
-    made.scheduler.group_feed.group_changed(of)
-    made.add(*pods)
 
 
 @dataclass(frozen=True)
@@ -90,18 +38,11 @@ class Case:
     budgets: Iterable[PodDisruptionBudget] = ()
     groups: Iterable[PodGroup] = ()
     topology: GroupTopology | None = None
-    member_fields: PodFields = field(default_factory=lambda: PodFields())
+    member_fields: PodFields = field(default_factory=PodFields)
     priority: int | None = None
 
 
-WHOLE = group("victim", min_member=1, disrupts_whole=True)
-APART = group("victim", min_member=1)
 ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
-
-
-def of_gang(name: str, node_name: str, priority: int = 0) -> Pod:
-    """A member of another gang that runs."""
-    return member(name, "victim", node_name=node_name, priority=priority)
 
 
 CASES = [
@@ -126,7 +67,11 @@ CASES = [
         id="the node of the lowest, once for both",
     ),
     pytest.param(
-        Case([small("a", 1), small("b", 1), small("c", 1)], [runs(f"{n}0", n, p) for n, p in zip("abc", (5, 1, 3), strict=True)], {"b0", "c0"}),
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [runs("a0", "a", 5), runs("b0", "b", 1), runs("c0", "c", 3)],
+            {"b0", "c0"},
+        ),
         id="the nodes of the lowest",
     ),
     pytest.param(
@@ -148,7 +93,12 @@ CASES = [
         id="a budget counts over all nodes",
     ),
     pytest.param(
-        Case([small("a", 1), small("b", 1)], [runs(f"{n}0", n, labels={"app": "db"}) for n in "ab"], {"a0", "b0"}, budgets=[budget("db", {"app": "db"}, 0)]),
+        Case(
+            [small("a", 1), small("b", 1)],
+            [runs("a0", "a", labels={"app": "db"}), runs("b0", "b", labels={"app": "db"})],
+            {"a0", "b0"},
+            budgets=[budget("db", {"app": "db"}, 0)],
+        ),
         id="a budget gives way where nothing else helps",
     ),
     pytest.param(
@@ -234,7 +184,12 @@ CASES = [
         Case([small("a")], [ending(runs("v0", "a")), runs("v1", "a")], {"v1"}), id="who ends anyway is not evicted"
     ),
     pytest.param(
-        Case([small("a")], [runs("v0", "a", ports=[80]), runs("v1", "a", 1)], {"v0", "v1"}, member_fields=PodFields(ports=[80]), size=1) if False else Case([small("a", 2), small("b", 2)], [runs("v0", "a", ports=[80]), runs("v1", "b", ports=[80])], {"v0", "v1"}, member_fields=PodFields(ports=[80])),
+        Case(
+            [small("a"), small("b")],
+            [runs("v0", "a", ports=[80]), runs("v1", "b", ports=[80])],
+            {"v0", "v1"},
+            member_fields=PodFields(ports=[80]),
+        ),
         id="for the sake of ports",
     ),
     pytest.param(
@@ -273,3 +228,16 @@ async def test_victims(cluster: Rig, case: Case) -> None:
     outcome = gang_of(cluster).outcome
     assert outcome is not None
     assert (outcome.reason == "Preempting") == bool(case.gone)
+
+
+@pytest.mark.parametrize("case", CASES)
+async def test_previews(cluster: Rig, case: Case) -> None:
+    """Who asks beforehand is told the very victims, or why there are none, and nothing has changed."""
+    pods = staged(cluster, case)
+    ask(cluster, *pods, of=group(min_member=case.size, topology=case.topology, priority=case.priority))
+    before = picture(cluster.context)
+    preview = preview_gang_preemption(cluster.context, gang_of(cluster))
+    victims = () if preview.plan is None else preview.plan.victims
+    assert {info.pod.metadata.name for info in victims} == case.gone
+    assert bool(preview.reason) == (preview.plan is None)
+    assert (picture(cluster.context), evicted(cluster)) == (before, set())

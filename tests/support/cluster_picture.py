@@ -1,0 +1,55 @@
+"""All that a cycle reads and keeps, as plain values: two pictures are equal if nobody can tell that anything happened.
+
+Owns what belongs to it. The change log does not: it only tells readers to look once more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+_ARRAYS = ("allocatable", "requested", "nonzero_requested", "allowed_pods", "pod_count", "taint_set_ids", "alive")
+
+
+def picture(context: CycleContext) -> dict[str, Any]:
+    """Take a picture."""
+    cache, queue = context.cache, context.queue
+    return {
+        **_of_columns(cache.columns),
+        "placed": [
+            (each.info.uid, each.info.row, each.info.node_name, each.info.priority, each.placement)
+            for each in cache.placed_pods()
+        ],
+        "assumed": cache.assumed_count,
+        "gangs": [
+            (gang.key, sorted(gang.placed), list(gang.waiting), gang.victims, gang.outcome, gang.needed)
+            for gang in queue.gangs
+        ],
+        "promises": (
+            [(name, [info.uid for info in queue.nominator.nominated_pods(name)]) for name in queue.nominator.nodes()]
+        ),
+        "queue": [(place, pod.uid, pod.info.row, pod.info.priority, pod.attempts) for place, pod in queue.places()],
+        "waiting": [entry.pod.uid for entry in context.waiting],
+        "preemptions": len(context.preemptions),
+        "start": context.next_start,
+    }
+
+
+def _of_columns(nodes: NodeColumns) -> dict[str, Any]:
+    found: dict[str, Any] = {name: getattr(nodes, name).tolist() for name in _ARRAYS}
+    found["pods"] = [list(pods) for pods in nodes.pods]
+    ports = nodes.host_ports
+    found["ports"] = {key: {address: dict(rows) for address, rows in use.items()} for key, use in ports._use.items()}
+    found["hidden ports"] = set(ports._hidden)
+    found["priorities"] = {
+        priority: (column.rows.tolist(), column.total) for priority, column in nodes.priorities._columns.items()
+    }
+    # Counts that are all 0 come with the first question about them, and stay.
+    index = nodes.pod_index
+    found["terms"] = {key: (each.holders.tolist(), each.sum) for key, each in index._terms.items() if each.sum}
+    found["queries"] = {
+        query: (each.total.tolist(), each.ending.tolist()) for query, each in index._queries.items() if each.total.any()
+    }
+    return found
