@@ -25,7 +25,7 @@ from scheduler_core.cycle.gang_failure import gang_failed, not_enough_free, of_t
 from scheduler_core.cycle.gang_plan import Wish
 from scheduler_core.cycle.gang_preemption import evict, gang_preemption
 from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
-from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE
+from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION
 from scheduler_core.cycle.reserved_scheduling import keep_room, try_reserved
 from scheduler_core.cycle.scheduling import conclude, permit, release, spend_promise
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
@@ -89,7 +89,7 @@ class _Cycle:
 
 
 async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
-    gang, now = cycle.gang, context.clock.wall()
+    gang, now, begun = cycle.gang, context.clock.wall(), context.clock.now()
     gang.last_attempt = now
     gang.first_attempt = gang.first_attempt or now
     assert gang.group is not None
@@ -100,15 +100,27 @@ async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
         with context.queue.nominator.without(gang.waiting):
             placed = await _search(context, cycle, trials) or await _as_reserved(context, cycle)
         if placed is not None:
-            return _commit(context, cycle, placed, trials)
+            searched = context.clock.now()
+            attempts = _commit(context, cycle, placed, trials)
+            _count(context, cycle, SCHEDULED, begun, searched)
+            return attempts
+    searched = context.clock.now()
     failure = lack or of_trials(cycle.needed, trials)
     for attempt, reason in (each for trial in trials for each in trial.failed):
         scheduling_ended(context, attempt, ERROR if reason.is_error else UNSCHEDULABLE)
     failure, eviction = gang_preemption(context, gang, cycle.instance, failure)
     gang_failed(context, cycle.entry, gang, keep_room(context, cycle.wish(context), failure))
+    result = ERROR if failure.is_error else UNSCHEDULABLE
     if eviction is not None:
+        result = WAITING_ON_PREEMPTION
         evict(cycle.instance, eviction)
+    _count(context, cycle, result, begun, searched)
     return []
+
+
+def _count(context: CycleContext, cycle: _Cycle, result: str, begun: float, searched: float) -> None:
+    seconds = context.clock.now() - begun
+    context.measures.group_attempted(cycle.entry.profile, result, searched - begun, seconds)
 
 
 async def _search(context: CycleContext, cycle: _Cycle, trials: list[GangTrial]) -> GangTrial | None:

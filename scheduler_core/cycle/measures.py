@@ -36,6 +36,8 @@ VICTIM_BOUNDS = exponential_bounds(1, 2, 7)
 """Victims of a preemption."""
 
 SCHEDULED, UNSCHEDULABLE, ERROR = "scheduled", "unschedulable", "error"
+WAITING_ON_PREEMPTION = "waiting_on_preemption"
+"""How an attempt of a gang ends beside those: it was not placed, and pods are evicted for it."""
 SUCCEEDED, FAILED = "success", "error"
 SAMPLED_CYCLES = 10
 """One of so many cycles has its plugins' times counted."""
@@ -67,14 +69,18 @@ class ProfileMeasures:
         scheduling: Scheduling cycles that wait to be counted.
         binding: Binding cycles that do.
         scheduled: Seconds of attempts that succeeded, which do.
+        groups: Seconds of gangs' attempts by their result, from the pop until their binding begins.
         gates: Seconds of PreEnqueue by answer, which do.
     """
 
-    __slots__ = ("attempts", "binding", "evaluations", "gates", "points", "scheduled", "scheduling")
+    __slots__ = ("attempts", "binding", "evaluations", "gates", "groups", "points", "scheduled", "scheduling")
 
     def __init__(self, algorithm: Histogram) -> None:
         self.points = [[Histogram(POINT_BOUNDS) for _ in Code] for _ in Point]
         self.attempts = {result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, ERROR)}
+        self.groups = {
+            result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION, ERROR)
+        }
         self.evaluations = Evaluations()
         self.scheduling = CyclesOfPoints(self.points, algorithm)
         self.binding = CyclesOfPoints(self.points)
@@ -108,6 +114,7 @@ class Measures:
     Attributes:
         profiles: By scheduler name; begun when they are first looked up.
         algorithm: Seconds of the search for a node, PreFilter to Score or PostFilter.
+        group_algorithm: Seconds of the search for nodes for a whole gang, Reserve and Permit included.
         attempts_to_schedule: Attempts of pods that were bound.
         sli: Seconds from a pod's first attempt until it was bound, by its attempts.
         plugins: Seconds of plugins in sampled cycles, by point, plugin and answer.
@@ -124,6 +131,7 @@ class Measures:
 
     def __init__(self) -> None:
         self.algorithm = Histogram(ATTEMPT_BOUNDS)
+        self.group_algorithm = Histogram(ATTEMPT_BOUNDS)
         self.profiles: dict[str, ProfileMeasures] = _Profiles(self.algorithm)
         self.attempts_to_schedule = Histogram(COUNT_BOUNDS)
         self.sli: dict[str, Histogram] = {}
@@ -185,6 +193,18 @@ class Measures:
     def attempt_failed(self, profile: str, result: str, seconds: float) -> None:
         """Count an attempt that failed, in whichever cycle."""
         self.profile(profile).attempts[result].observe(seconds)
+
+    def group_attempted(self, profile: str, result: str, algorithm: float, seconds: float) -> None:
+        """Count an attempt of a gang.
+
+        Args:
+            profile: The scheduler name.
+            result: How it ended.
+            algorithm: Seconds of the search.
+            seconds: Of the whole attempt, until binding began or the gang was told why not.
+        """
+        self.group_algorithm.observe(algorithm)
+        self.profile(profile).groups[result].observe(seconds)
 
     def pod_bound(self, attempts: int, seconds: float) -> None:
         """Count a pod.

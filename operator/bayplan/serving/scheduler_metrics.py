@@ -74,6 +74,7 @@ class SchedulerCollector(Collector):
         yield from self._queue()
         yield from self._cache()
         yield from _cycles(self._context.measures)
+        yield from _groups(self._context.measures)
         yield from _pods(self._context.measures)
         yield from _preemption(self._context.measures)
 
@@ -200,6 +201,35 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
         "Latency of the search for a node.",
         [],
         [((), measures.algorithm)],
+    )
+
+
+def _groups(measures: Measures) -> Iterator[Metric]:
+    found = [
+        ((result, name), observed)
+        for name, profile in measures.profiles.items()
+        for result, observed in profile.groups.items()
+        if observed.count
+    ]
+    attempts = CounterMetricFamily(
+        "scheduler_podgroup_schedule_attempts",
+        "Number of attempts to schedule pod groups, by result.",
+        labels=["result", "profile"],
+    )
+    for labels, observed in found:
+        attempts.add_metric(labels, observed.count)
+    yield attempts
+    yield histograms(
+        "scheduler_podgroup_scheduling_attempt_duration_seconds",
+        "Latency of attempts to schedule a pod group, until the binding of its pods begins.",
+        ["result", "profile"],
+        found,
+    )
+    yield histograms(
+        "scheduler_podgroup_scheduling_algorithm_duration_seconds",
+        "Latency of the search for nodes for a pod group.",
+        [],
+        [((), measures.group_algorithm)],
     )
 
 
