@@ -14,8 +14,9 @@ Extenders are not asked: they know nothing of nodes that are only thought to be 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -119,36 +120,39 @@ class EmptiedNodes:
         return [info for _, pods in self._taken.values() for info in pods]
 
 
-@dataclass(slots=True)
 class _Fill:
     """Members being put on rows.
 
     Attributes:
         trial: What is held.
-        left: Members that have no node yet.
-        diagnoses: Why they have none, one of each kind.
+        left: Members that have no node yet, by kind.
+        diagnoses: Why they have none, by kind, as last found.
     """
 
-    trial: GangTrial
-    left: list[QueuedPod]
-    diagnoses: dict[object, Diagnosis] = field(default_factory=dict)
+    def __init__(self, trial: GangTrial, wish: Wish) -> None:
+        self.trial = trial
+        self.left: dict[object, deque[QueuedPod]] = {}
+        for queued in wish.members:
+            self.left.setdefault(template_of(wish.instance, queued.info), deque()).append(queued)
+        self.kinds = {queued.uid: kind for kind, alike in self.left.items() for queued in alike}
+        self.diagnoses: dict[object, Diagnosis] = {}
 
     def fill(self, context: CycleContext, wish: Wish, among: NDArray[np.bool_]) -> bool:
-        """Place as many members as are needed and fit; whether any did."""
-        left: list[QueuedPod] = []
+        """Place as many members as are needed and fit, kind by kind in the order of their first; whether any did."""
         before = len(self.trial.placed)
         self.diagnoses = {}
-        for queued in self.left:
-            kind = template_of(wish.instance, queued.info)
-            if len(self.trial.placed) >= wish.needed or kind in self.diagnoses:
-                left.append(queued)
-                continue
-            diagnosis = _put(context, wish.instance, queued, among, self.trial)
-            if diagnosis is not None:
-                self.diagnoses[kind] = diagnosis
-                left.append(queued)
-        self.left = left
+        for kind, alike in self.left.items():
+            while alike and len(self.trial.placed) < wish.needed:
+                diagnosis = _put(context, wish.instance, alike[0], among, self.trial)
+                if diagnosis is not None:
+                    self.diagnoses[kind] = diagnosis
+                    break
+                alike.popleft()
         return len(self.trial.placed) > before
+
+    def waiting(self) -> list[PodInfo]:
+        """One member of each kind of which some are left."""
+        return [alike[0].info for alike in self.left.values() if alike]
 
 
 def _put(
@@ -238,7 +242,7 @@ def _plan_in(context: CycleContext, wish: Wish, where: Where, *, is_greedy: bool
     nodes, among = context.cache.columns, where.among
     assert among is not None
     emptied = EmptiedNodes(nodes, wish.gang.placed)
-    fill = _Fill(GangTrial(where), list(wish.members))
+    fill = _Fill(GangTrial(where), wish)
     weights: dict[str, int] = {}
     try:
         if is_greedy:
@@ -248,8 +252,7 @@ def _plan_in(context: CycleContext, wish: Wish, where: Where, *, is_greedy: bool
         if len(fill.trial.placed) < wish.needed:
             return None
         slots = tuple(
-            Slot(attempt.info, template_of(wish.instance, attempt.info), attempt.node_name)
-            for attempt in fill.trial.placed
+            Slot(attempt.info, fill.kinds[attempt.info.uid], attempt.node_name) for attempt in fill.trial.placed
         )
         weights = {info.uid: _weight(info) for info in emptied.taken}
         return Plan(slots, frozenset(weights), sum(weights.values()), where.name)
@@ -286,7 +289,7 @@ def _rows_in_order(
 ) -> list[int]:
     """Rows that may help when they are emptied, the least work for each member that it makes room for first."""
     emptied, is_greedy = how
-    infos = [queued.info for queued in fill.left]
+    infos = fill.waiting()
     now, then = member_room(nodes, infos), emptied_room(nodes, infos)
     hopeful = np.zeros_like(among) if is_greedy else among.copy()
     for diagnosis in fill.diagnoses.values():
