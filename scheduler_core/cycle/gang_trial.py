@@ -19,6 +19,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt
 from scheduler_core.cycle.extended_scheduling import choose_with_extenders
 from scheduler_core.cycle.failure import Failure, no_fit
+from scheduler_core.cycle.gang_repeats import Repeats
 from scheduler_core.cycle.node_selection import find_feasible, select_node
 from scheduler_core.cycle.scheduling import failure_of, release, reserve
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -83,23 +84,53 @@ async def try_members(
 
     Awaits only where the profile has extenders; however it ends, ``trial`` tells what is held.
     """
-    where = trial.where
+    left = list(members)
+    while left:
+        refused = await _try_once(context, instance, left, needed, trial)
+        is_over = len(trial.placed) >= needed or refused.are_final
+        trial.failed += refused.attempts if is_over else ()
+        left = [] if is_over else [attempt.queued for attempt, _ in refused.attempts]
+
+
+@dataclass(slots=True)
+class _Refused:
+    """Members that found no node in one pass.
+
+    Attributes:
+        attempts: Theirs, with why.
+        are_final: Whether none was placed after any of them, so that nothing is otherwise for them now.
+    """
+
+    attempts: list[tuple[Attempt, Failure]] = field(default_factory=list)
+    are_final: bool = True
+
+
+async def _try_once(
+    context: CycleContext, instance: FrameworkInstance, members: Sequence[QueuedPod], needed: int, trial: GangTrial
+) -> _Refused:
+    """Try each member once; one that needs another beside it may find it in the next pass."""
+    where, passed = trial.where, _Refused()
+    repeats = Repeats(context, instance)
     refused: dict[object, Failure] = {}
     for position, queued in enumerate(members):
-        if len(trial.placed) + len(members) - position < needed:
+        if refused and passed.are_final and len(trial.placed) + len(members) - position < needed:
             trial.untried = list(members[position:])
             break
         attempt = begin_attempt(context, queued, instance)
         attempt.among, attempt.among_reason = where.among, where.reason
         failure = refused.get(template_of(instance, queued.info)) if refused else None
         if failure is None:
-            failure = await _place(context, attempt)
+            failure = await _place(context, attempt, repeats)
             if failure is not None and not failure.is_error:
                 refused[template_of(instance, queued.info)] = failure
-        if failure is None:
-            trial.placed.append(attempt)
-        else:
-            trial.failed.append((attempt, failure))
+        if failure is not None:
+            passed.attempts.append((attempt, failure))
+            continue
+        trial.placed.append(attempt)
+        if refused:
+            refused.clear()
+            passed.are_final = False
+    return passed
 
 
 def undo(context: CycleContext, trial: GangTrial) -> None:
@@ -120,12 +151,16 @@ def template_of(instance: FrameworkInstance, info: PodInfo) -> object:
     return tuple(signatures)
 
 
-async def _place(context: CycleContext, attempt: Attempt) -> Failure | None:
+async def _place(context: CycleContext, attempt: Attempt, repeats: Repeats) -> Failure | None:
     try:
         if attempt.instance.extenders:
             node_name, failure = await choose_with_extenders(context, attempt)
         else:
-            node_name, failure = _choose(context, attempt)
+            node_name, failure = repeats.choose(attempt), None
+            if not node_name:
+                node_name, failure = _choose(context, attempt)
+                if failure is None:
+                    repeats.decided(attempt)
         if failure is None:
             failure = reserve(context, attempt, node_name)
     except Exception as error:

@@ -48,9 +48,11 @@ class Reads(IntEnum):
     """The Node object."""
     ROW = 2
     """Also the pods on that node."""
-    DOMAIN = 3
+    NODES = 3
+    """Also the Node objects of others."""
+    DOMAIN = 4
     """Counts over topology domains."""
-    OPAQUE = 4
+    OPAQUE = 5
     """Anything; never remembered."""
 
 

@@ -29,12 +29,11 @@ _HIGHEST_SUM_PER_CONTAINER = 1000 * _MIB
 class ImageLocality(ScorePlugin):
     """Sums the sizes of a pod's images that a node holds, each scaled by the share of nodes that hold it.
 
-    A score depends on all nodes, by how many of them hold an image. No row's score can therefore be remembered when
-    another row's node changes, and the plugin says that it is OPAQUE.
+    A score depends on all nodes, by how many of them hold an image.
     """
 
     name = "ImageLocality"
-    score_reads = Reads.OPAQUE
+    score_reads = Reads.NODES
     normalization = Normalization.NONE
 
     def signature(self, pod: PodInfo) -> Hashable:

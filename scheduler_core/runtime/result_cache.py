@@ -1,9 +1,9 @@
 """What plugins answered for pods of one signature, kept and refreshed where rows have changed.
 
-Owns the second way to evaluate. A profile's plugins say what their answers depend on: those that read the Node object
-and the pods on it alone, and that give a signature of what they read of a pod, need not be asked again about rows that
-are as they were. Every other plugin is asked as ever. Whoever asks gets what the full pass would give, to the bit; a
-law in the tests holds both equal.
+Owns the second way to evaluate. A profile's plugins say what their answers depend on: those that read Node objects and
+the pods on the one in question alone, and that give a signature of what they read of a pod, need not be asked again
+about rows that are as they were. Every other plugin is asked as ever. Whoever asks gets what the full pass would give,
+to the bit; a law in the tests holds both equal.
 
 An entry is made when a signature comes for the second time, so that pods each of which is different pay nothing but a
 look into a table. Plugins' times are not noted where answers are served: cycles whose plugins are timed do not come
@@ -44,12 +44,14 @@ class _Entry:
 
     Attributes:
         position: Up to where in the change log they are up to date.
+        version: Of which version of the Node objects they are.
         verdicts: int32 per row, of the filters that are remembered.
         local: int64 per row, the weighted sum of scores that need no normalising.
         raw: int64 per row of each score that does, in the order of the plugins.
     """
 
     position: int
+    version: int
     verdicts: Verdicts | None = None
     local: Scores | None = None
     raw: list[Scores] = field(default_factory=list)
@@ -88,9 +90,24 @@ class ResultCache:
             assert isinstance(plugin, Plugin)
             signers[plugin.name] = plugin
         self._signers = tuple(signers.values())
+        self._reads_nodes = any(
+            getattr(plugin, reads, Reads.STATIC) is Reads.NODES
+            for plugin in self._signers
+            for reads in ("filter_reads", "score_reads")
+        )
         self._numbers: dict[Hashable, int] = {}
         self._seen: dict[Hashable, None] = {}
         self._entries: dict[Hashable, _Entry] = {}
+
+    def is_local(self, state: CycleState) -> bool:
+        """Whether all that was asked about an attempt is remembered: its answers depend on rows and signature alone.
+
+        Args:
+            state: Of an attempt that has come to its scores.
+        """
+        return all(plugin.name in state.skip_filter for _, plugin in self._wide_filters) and all(
+            plugin.name in state.skip_score for plugin, _ in self._wide_scores
+        )
 
     # -- serving ------------------------------------------------------------------------------------------------
 
@@ -115,7 +132,7 @@ class ResultCache:
         elif len(stale):
             entry.verdicts = _grown(entry.verdicts, nodes.size)
             entry.verdicts[stale] = run_filters(self._instance, state, pod, nodes, stale, among=self._kept_filters)
-        entry.position = nodes.changes.position
+        entry.position, entry.version = nodes.changes.position, nodes.version
         kept = entry.verdicts[: nodes.size]
         kept = kept.copy() if isinstance(rows, slice) else kept[rows]
         if all(plugin.name in skipped for _, plugin in self._wide_filters):
@@ -159,7 +176,7 @@ class ResultCache:
             entry.raw = [_grown(known, nodes.size) for known in entry.raw]
             for known, (plugin, _) in zip(entry.raw, scaled, strict=True):
                 known[stale] = raw_scores(self._instance, there, plugin)
-        entry.position = nodes.changes.position
+        entry.position, entry.version = nodes.changes.position, nodes.version
         table = ScoreTable(entry.local[: nodes.size][rows].copy())
         known_raw = {
             plugin.name: known[: nodes.size][rows] for known, (plugin, _) in zip(entry.raw, scaled, strict=True)
@@ -184,7 +201,7 @@ class ResultCache:
                 if len(self._seen) > _MAX_SEEN:
                     del self._seen[next(iter(self._seen))]
                 return None
-            entry = _Entry(nodes.changes.position)
+            entry = _Entry(nodes.changes.position, nodes.version)
             self._make_room(nodes.size)
         self._entries[key] = entry
         return entry
@@ -219,7 +236,7 @@ class ResultCache:
 
     def _stale(self, entry: _Entry, nodes: NodeColumns) -> NDArray[np.intp] | None:
         """Rows to ask about again, ascending; None for all."""
-        if not entry.size:
+        if not entry.size or (self._reads_nodes and entry.version != nodes.version):
             return None
         if entry.position == nodes.changes.position:
             return _NO_ROWS
@@ -239,7 +256,7 @@ def _is_kept(plugin: object, reads: str) -> bool:
     if getattr(plugin, "normalization", None) is Normalization.OWN:
         return False
     is_signed = type(plugin).signature is not Plugin.signature
-    return is_signed and getattr(plugin, reads) <= Reads.ROW
+    return is_signed and getattr(plugin, reads) <= Reads.NODES
 
 
 _A = TypeVar("_A", bound=np.generic)

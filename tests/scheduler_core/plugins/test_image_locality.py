@@ -122,7 +122,7 @@ def test_signature_names_all_images() -> None:
 
 def test_scores_are_not_to_be_remembered() -> None:
     """Another node's images change how much an image counts here."""
-    assert ImageLocality.score_reads is Reads.OPAQUE
+    assert ImageLocality.score_reads is Reads.NODES
 
 
 @given(

@@ -1,0 +1,103 @@
+"""Members of a gang that are alike, one after the other: what the plugins prepared for the first serves the next.
+
+Owns when that is exact: the members read alike in everything but their names, and every plugin that judged the first
+says that its answers follow from rows and signature alone. PreFilter and PreScore would then prepare the same again,
+and which nodes fit and how they score is known but for the rows that have changed. Where anything else could matter
+(promised nodes, reservations, a percentage of nodes, a cycle whose plugins are timed) the whole way is taken.
+
+Must not decide otherwise than the whole way does; a law in the tests holds both equal.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.node_selection import best_row
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.object_reads import annotations_of
+from scheduler_core.model.pod import Pod
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.result_cache import ResultCache
+from scheduler_core.runtime.scoring import Scoring
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class Repeats:
+    """The last member that went the whole way, as far as it serves others.
+
+    Args:
+        context: The shared parts.
+        instance: The profile's revision that decides.
+    """
+
+    def __init__(self, context: CycleContext, instance: FrameworkInstance) -> None:
+        self._context = context
+        percentage = instance.config.percentage_of_nodes_to_score
+        if percentage is None:
+            percentage = context.percentage_of_nodes_to_score
+        self._may = percentage is None or percentage >= 100
+        self._state: CycleState | None = None
+        self._info: PodInfo | None = None
+
+    def decided(self, attempt: Attempt) -> None:
+        """A member has found its node on the whole way, and its scores were asked for."""
+        results = self._context.results_of(attempt)
+        if results is None:
+            # Its plugins were timed, or nothing is remembered at all: it says nothing new of the others.
+            return
+        self._state = self._info = None
+        if self._may and attempt.feasible_count > 1 and results.is_local(attempt.state):
+            self._state, self._info = attempt.state.clone(), attempt.info
+
+    def choose(self, attempt: Attempt) -> str:
+        """The node of a member that is like the last one; "" if it is to go the whole way.
+
+        Raises:
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        context, info = self._context, attempt.info
+        results = context.results_of(attempt)
+        if self._state is None or self._info is None or results is None or context.reservations:
+            return ""
+        if len(context.queue.nominator) or not _read_alike(self._info.pod, info.pod):
+            return ""
+        times = attempt.state.times
+        attempt.state = self._state.clone()
+        attempt.state.times = times
+        info.signature = self._info.signature
+        node_name = self._choose(attempt, results)
+        if not node_name:
+            # None or one is left, which is for the whole way to say, and to tell why.
+            attempt.state = CycleState()
+            attempt.state.times = times
+        return node_name
+
+    def _choose(self, attempt: Attempt, results: ResultCache) -> str:
+        context, nodes = self._context, self._context.cache.columns
+        allowed = nodes.alive if attempt.among is None else attempt.among & nodes.alive
+        verdicts = results.filter(attempt.state, attempt.info, nodes, ALL_ROWS)
+        if verdicts is None:
+            return ""
+        fitting = np.flatnonzero((verdicts == 0) & allowed)
+        if len(fitting) < 2:
+            return ""
+        table = results.score(Scoring(attempt.state, attempt.info, nodes, fitting))
+        if table is None:
+            return ""
+        attempt.feasible_count = len(fitting)
+        return nodes.node_name(best_row(context, attempt, fitting, table.totals))
+
+
+def _read_alike(first: Pod, second: Pod) -> bool:
+    """Whether two pods differ in nothing that a plugin could read but who they are."""
+    one, other = first.metadata, second.metadata
+    return (
+        first.spec == second.spec
+        and one.labels == other.labels
+        and one.namespace == other.namespace
+        and one.owner_references == other.owner_references
+        and first.status.nominated_node_name == second.status.nominated_node_name
+        and annotations_of(first) == annotations_of(second)
+    )

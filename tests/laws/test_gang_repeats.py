@@ -1,0 +1,65 @@
+"""The law of alike members: a gang is placed as if each member had gone the whole way by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+
+import msgspec
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.gangs import LABEL, group
+from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.scheduling import rig
+
+TEMPLATES = st.lists(pods("template"), min_size=1, max_size=2)
+COUNTS = st.integers(2, 9)
+
+
+def member(template: PlainPod, number: int) -> Pod:
+    """A pod like the template that belongs to the gang."""
+    pod = dataclasses.replace(template, name=f"p{number}").real()
+    metadata = msgspec.structs.replace(pod.metadata, labels={**pod.metadata.labels, LABEL: "train"})
+    return msgspec.structs.replace(pod, metadata=metadata)
+
+
+async def decided(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, remembers: bool
+) -> object:
+    """Where members go, or why none does."""
+    count, needed, in_zone = counts
+    made = rig(defaults=default_plugins())
+    made.context.remembers = remembers
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    topology = GroupTopology("zone") if in_zone else None
+    made.scheduler.group_feed.group_changed(group(min_member=min(needed, count), topology=topology))
+    made.add(*(member(templates[number * len(templates) // count], number) for number in range(count)))
+    entry = made.pop()
+    assert isinstance(entry, QueuedGang)
+    attempts = await schedule_gang(made.context, entry)
+    made.queue.close()
+    columns = made.context.cache.columns
+    return (
+        {attempt.info.key: attempt.node_name for attempt in attempts},
+        columns.requested.sum(axis=1).tolist(),
+        [event.note for event in made.writer.events],
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(cluster=CLUSTERS, templates=TEMPLATES, counts=st.tuples(COUNTS, COUNTS, st.booleans()))
+def test_alike_members_are_placed_as_each_alone(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
+) -> None:
+    """The same nodes, the same words, the same columns."""
+    assert asyncio.run(decided(cluster, templates, counts, remembers=True)) == asyncio.run(
+        decided(cluster, templates, counts, remembers=False)
+    )
