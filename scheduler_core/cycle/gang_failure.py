@@ -85,6 +85,19 @@ def not_enough_free(nodes: NodeColumns, group: PodGroup) -> GangFailure | None:
     return GangFailure(message, rejected_by=frozenset((_FREED_BY, GANG_SCHEDULING)), needed=group.min_member)
 
 
+def of_strangers(profile: str, strangers: Sequence[str], needed: int) -> GangFailure:
+    """The failure of a group whose members name several schedulers, so that none of these has the quorum.
+
+    Args:
+        profile: The scheduler name for which it was tried.
+        strangers: The others that members name.
+        needed: Members that had to be placed.
+    """
+    others = ", ".join(sorted(set(strangers)))
+    message = f"members name other schedulers than {profile} ({others}); give all members of a group one schedulerName"
+    return GangFailure(message, rejected_by=frozenset((GANG_SCHEDULING,)), needed=needed)
+
+
 def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
     """The failure of tries none of which placed the quorum: what the best of them lacked, and who may be helped how."""
     if not trials:

@@ -21,7 +21,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import scheduling_ended
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_domains import Domain, candidate_domains
-from scheduler_core.cycle.gang_failure import gang_failed, not_enough_free, of_trials
+from scheduler_core.cycle.gang_failure import GangFailure, gang_failed, not_enough_free, of_strangers, of_trials
 from scheduler_core.cycle.gang_plan import Wish
 from scheduler_core.cycle.gang_preemption import evict, gang_preemption
 from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
@@ -55,9 +55,9 @@ async def schedule_gang(context: CycleContext, entry: QueuedGang) -> list[Attemp
     instance.begin()
     try:
         if not instance.extenders:
-            return await _attempt(context, _Cycle(entry, gang, instance))
+            return await _attempt(context, GroupCycle(entry, gang, instance))
         with context.suspension.of_cycle():
-            return await _attempt(context, _Cycle(entry, gang, instance))
+            return await _attempt(context, GroupCycle(entry, gang, instance))
     except BaseException:
         if context.queue.find(entry.uid) is entry:
             context.queue.failed(entry)
@@ -66,8 +66,16 @@ async def schedule_gang(context: CycleContext, entry: QueuedGang) -> list[Attemp
         instance.end()
 
 
-class _Cycle:
-    """One group cycle's constants."""
+class GroupCycle:
+    """One group cycle's constants.
+
+    Attributes:
+        entry: What stands for the gang in the queue.
+        gang: The gang.
+        instance: The profile's revision that decides.
+        needed: How many members must be placed together.
+        members: Its waiting members of that profile, in the order in which they are placed.
+    """
 
     def __init__(self, entry: QueuedGang, gang: Gang, instance: FrameworkInstance) -> None:
         self.entry = entry
@@ -83,17 +91,24 @@ class _Cycle:
         known = (context.cache.get(uid) for uid in sorted(self.gang.placed))
         return [placed.info for placed in known if placed is not None]
 
+    def divided(self) -> GangFailure | None:
+        """The failure of a gang whose members name several schedulers; None if this one has a quorum."""
+        if len(self.members) >= self.needed:
+            return None
+        others = [pod.profile for pod in self.gang.waiting.values() if pod.profile != self.entry.profile]
+        return of_strangers(self.entry.profile, others, self.needed)
+
     def wish(self, context: CycleContext) -> Wish:
         """What a reservation is to be made for."""
         return Wish(self.gang, self.instance, self.members, self.needed, self.placed(context))
 
 
-async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
+async def _attempt(context: CycleContext, cycle: GroupCycle) -> list[Attempt]:
     gang, now, begun = cycle.gang, context.clock.wall(), context.clock.now()
     gang.last_attempt = now
     gang.first_attempt = gang.first_attempt or now
     assert gang.group is not None
-    lack = not_enough_free(context.cache.columns, gang.group) if not gang.placed else None
+    lack = cycle.divided() or (not_enough_free(context.cache.columns, gang.group) if not gang.placed else None)
     trials: list[GangTrial] = []
     if lack is None:
         # Members come together: what one of them is promised is not kept from the others.
@@ -118,14 +133,14 @@ async def _attempt(context: CycleContext, cycle: _Cycle) -> list[Attempt]:
     return []
 
 
-def _count(context: CycleContext, cycle: _Cycle, result: str, begun: float, searched: float) -> None:
+def _count(context: CycleContext, cycle: GroupCycle, result: str, begun: float, searched: float) -> None:
     seconds = context.clock.now() - begun
     context.measures.group_attempted(cycle.entry.profile, result, searched - begun, seconds)
 
 
-async def _search(context: CycleContext, cycle: _Cycle, trials: list[GangTrial]) -> GangTrial | None:
+async def _search(context: CycleContext, cycle: GroupCycle, trials: list[GangTrial]) -> GangTrial | None:
     """Try to place the quorum; the tries that failed are undone and kept in ``trials``."""
-    for where, order in _ways(context, cycle):
+    for where, order in ways(context, cycle):
         trial = GangTrial(where)
         try:
             await try_members(context, cycle.instance, order, cycle.needed, trial)
@@ -142,7 +157,7 @@ async def _search(context: CycleContext, cycle: _Cycle, trials: list[GangTrial])
     return None
 
 
-async def _as_reserved(context: CycleContext, cycle: _Cycle) -> GangTrial | None:
+async def _as_reserved(context: CycleContext, cycle: GroupCycle) -> GangTrial | None:
     """Try to place the quorum on the capacity that is reserved for it, if any is."""
     trial = await try_reserved(context, cycle.wish(context)) if context.reservations else None
     if trial is None or _permit(context, trial, cycle.needed):
@@ -151,8 +166,16 @@ async def _as_reserved(context: CycleContext, cycle: _Cycle) -> GangTrial | None
     return None
 
 
-def _ways(context: CycleContext, cycle: _Cycle) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
-    """Where to try, in which order of members: as they came, then the largest first, which packs better."""
+def ways(context: CycleContext, cycle: GroupCycle) -> Iterator[tuple[Where, Sequence[QueuedPod]]]:
+    """Where to try, in which order of members: as they came, then the largest first, which packs better.
+
+    Args:
+        context: The shared parts.
+        cycle: Who is to be placed.
+
+    Returns:
+        The tries in their order; the first that places the quorum is taken.
+    """
     assert cycle.gang.group is not None
     topology, nodes = cycle.gang.group.topology, context.cache.columns
     largest_first = sorted(cycle.members, key=lambda pod: sorted(pod.info.fit), reverse=True)
@@ -192,7 +215,7 @@ def _permit(context: CycleContext, trial: GangTrial, needed: int) -> bool:
     return len(passed) >= needed
 
 
-def _commit(context: CycleContext, cycle: _Cycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
+def _commit(context: CycleContext, cycle: GroupCycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
     """The quorum is placed: what is held goes to the binding cycles, and those beyond it go on alone."""
     gang, needed = cycle.gang, cycle.needed
     for each in failed:

@@ -12,6 +12,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
 from scheduler_core.cycle.departure import tell_unused_promise
 from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
+from scheduler_core.cycle.gang_domains import domain_of_members
 from scheduler_core.cycle.measures import ERROR, UNSCHEDULABLE, end_broken_point
 from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
 from scheduler_core.errors import SchedulerCoreError
@@ -62,7 +63,22 @@ def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
         context.queue.done(queued.uid)
         return None
     instance.begin()
-    return begin_attempt(context, queued, instance)
+    attempt = begin_attempt(context, queued, instance)
+    if queued.group is not None:
+        _keep_to_domain(context, attempt)
+    return attempt
+
+
+def _keep_to_domain(context: CycleContext, attempt: Attempt) -> None:
+    """Let a member that joins its gang alone look where the others are, if all are to be in one domain."""
+    gang = context.queue.gangs.of_uid(attempt.info.uid)
+    topology = None if gang is None or gang.group is None else gang.group.topology
+    if gang is None or topology is None or not topology.is_required:
+        return
+    placed = [held.info for uid in gang.placed if (held := context.cache.get(uid)) is not None]
+    domain = domain_of_members(context.cache.columns, topology, placed)
+    if domain is not None:
+        attempt.among, attempt.among_reason = domain.among, f"node(s) were outside the gang's domain {domain}"
 
 
 def failure_of(attempt: Attempt, error: Exception) -> Failure:

@@ -69,6 +69,10 @@ class Gangs:
         gang = self._gang(group.key)
         if gang.group is not None and gang.group.uid != group.uid:
             gang.first_attempt = gang.last_attempt = gang.first_failure = gang.outcome = None
+        if gang.group is None and group.created is not None:
+            # Seen anew after a restart, it is as old as it was.
+            age = (self._clock.wall() - group.created).total_seconds()
+            gang.since = min(gang.since, self._clock.now() - age)
         gang.group = group
         self.changed(gang)
         return gang

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 import pytest
 
 from scheduler_core.errors import ClusterWriteError
@@ -10,7 +12,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, key, member, members, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, profile, rig
 
 
 @pytest.fixture
@@ -311,6 +313,42 @@ async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
 def test_keys_of_sources() -> None:
     """A key prints as people name it."""
     assert str(key("train", "ml")) == "ml/train"
+
+
+async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
+    """Who joins alone goes where the others are, or waits."""
+    cluster.add(*zones(a=3, b=9))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, topology=GroupTopology("zone")))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-a"}
+    cluster.add(member("train-8"))
+    await settle(cluster)
+    assert cluster.bound["train-8"] == "node-a"
+    cluster.add(member("train-9"))
+    await settle(cluster)
+    assert "train-9" not in cluster.bound
+    assert "1 node(s) were outside the gang's domain zone=a" in cluster.condition.message
+
+
+async def test_members_of_several_schedulers(cluster: Rig) -> None:
+    """Nobody has the quorum, and all are told what to do."""
+    cluster.serve(profile(), profile("other"))
+    cluster.add(node("a"))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(member("train-0"), member("train-1", scheduler_name="other"))
+    await settle(cluster)
+    assert cluster.bound == {}
+    assert "give all members of a group one schedulerName" in cluster.condition.message
+
+
+async def test_a_group_is_as_old_as_its_object(cluster: Rig) -> None:
+    """After a restart too the older group goes first, in whatever order they are listed."""
+    now = cluster.clock.wall()
+    for name, hours in (("young", 1), ("old", 2)):
+        cluster.scheduler.group_feed.group_changed(group(name, created=now - timedelta(hours=hours)))
+    cluster.add(*members(2, "young"), *members(2, "old"))
+    assert cluster.pop().uid.endswith("/old")
 
 
 def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
