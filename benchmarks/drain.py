@@ -34,7 +34,8 @@ from hack.controlplane.servers import Options
 
 _LIMIT_SECONDS = 600.0
 _POLL_SECONDS = 0.2
-_CREATORS = 24
+CREATORS = 24
+"""Requests under way at once while objects are created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,19 +79,26 @@ class Backlog:
 
 async def fill(plane: ControlPlane, backlog: Backlog) -> None:
     """Create the nodes and the pods."""
-    options = ConnectionOptions(write_connections=_CREATORS)
+    options = ConnectionOptions(write_connections=CREATORS)
     connection = await open_connection(plane.kubeconfig, None, options, SystemClock())
     async with connection:
         generator = random.Random(backlog.seed)
         nodes = [workload.encoded(workload.node(number)) for number in range(backlog.nodes)]
-        await _create_all(connection, "/api/v1/nodes", nodes)
+        await create_all(connection, "/api/v1/nodes", nodes)
         pods = [
             workload.encoded(workload.pod(number, generator, sizes=backlog.sizes)) for number in range(backlog.pods)
         ]
-        await _create_all(connection, f"/api/v1/namespaces/{workload.NAMESPACE}/pods", pods)
+        await create_all(connection, f"/api/v1/namespaces/{workload.NAMESPACE}/pods", pods)
 
 
-async def _create_all(connection: ApiConnection, path: str, bodies: Sequence[bytes]) -> None:
+async def create_all(connection: ApiConnection, path: str, bodies: Sequence[bytes]) -> None:
+    """Create objects, many at a time.
+
+    Args:
+        connection: To the API server.
+        path: Of their collection.
+        bodies: The objects, in the order of their creation.
+    """
     waiting = list(reversed(bodies))
 
     async def create() -> None:
@@ -98,15 +106,21 @@ async def _create_all(connection: ApiConnection, path: str, bodies: Sequence[byt
             await connection.request(ApiRequest("POST", path, body=waiting.pop(), timeout=60.0))
 
     async with asyncio.TaskGroup() as group:
-        for _ in range(_CREATORS):
+        for _ in range(CREATORS):
             group.create_task(create())
 
 
 class BindingLog:
-    """Bindings in the audit log, read as it grows: to read it whole at each look would disturb what is measured."""
+    """Bindings in the audit log, read as it grows: to read it whole at each look would disturb what is measured.
+
+    Attributes:
+        times: When each was answered, seconds since 1970.
+        names: Of the pods, in the same order.
+    """
 
     def __init__(self, path: Path) -> None:
         self.times: list[float] = []
+        self.names: list[str] = []
         self._path = path
         self._offset = 0
 
@@ -125,6 +139,7 @@ class BindingLog:
                 continue
             event = json.loads(line)
             if event["responseStatus"]["code"] == 201:
+                self.names.append(event["objectRef"]["name"])
                 self.times.append(datetime.fromisoformat(event["stageTimestamp"]).timestamp())
         return len(self.times)
 

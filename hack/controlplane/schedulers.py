@@ -11,6 +11,7 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -35,10 +36,21 @@ def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
     """
     if scheduler == BAYPLAN:
         return start_bayplan(plane, name, free_port())
+    return start_kube_scheduler(plane, name)
+
+
+def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = ()) -> Process:
+    """Start kube-scheduler with one profile of no options.
+
+    Args:
+        plane: The control plane.
+        name: The scheduler name that it serves.
+        flags: Further flags, such as feature gates.
+    """
     config = plane.state_dir / "kube-scheduler-profile.yaml"
     document = {"clientConnection": {"qps": 50_000, "burst": 100_000}, "profiles": [{"schedulerName": name}]}
     config.write_text(json.dumps(document))
-    return plane.start_kube_scheduler(config)
+    return plane.start_kube_scheduler(config, flags)
 
 
 def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | None = None) -> Process:

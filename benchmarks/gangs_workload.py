@@ -1,0 +1,124 @@
+"""The objects of scheduler_perf's gang workload, and whether gangs ended whole.
+
+Owns nodes, groups of the native API and their members as that workload has them (kubernetes/kubernetes,
+``test/integration/scheduler_perf/podgroup/gangscheduling``, pull request 138341: 5,000 nodes of 4 CPUs and 32 GiB;
+1,000, 2,000 and 3,000 gangs of 3; members ask for 100m and 100 MiB). It must not know which scheduler they are for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document
+
+API_VERSION = "scheduling.k8s.io/v1alpha2"
+"""What kube-apiserver 1.36 serves; the published workload is of 1.37 and says v1beta1, with the same fields."""
+
+GROUPS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/podgroups"
+PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+NODES_PATH = "/api/v1/nodes"
+
+
+@dataclass(frozen=True, slots=True)
+class GangBacklog:
+    """What is to be bound.
+
+    Attributes:
+        nodes: How many nodes.
+        gangs: How many gangs.
+        size: Members of each, all of which it needs.
+    """
+
+    nodes: int
+    gangs: int
+    size: int
+
+    @property
+    def pods(self) -> int:
+        """Members of all gangs."""
+        return self.gangs * self.size
+
+
+def node(number: int) -> Document:
+    """Make a node of scheduler_perf's default size."""
+    name = f"scheduler-perf-{number:05d}"
+    amounts = {"cpu": "4", "memory": "32Gi", "pods": "110"}
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
+        "status": {
+            "capacity": amounts,
+            "allocatable": amounts,
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def group(number: int, size: int) -> Document:
+    """Make a PodGroup that needs all of its members."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "PodGroup",
+        "metadata": {"name": gang_name(number), "namespace": NAMESPACE},
+        "spec": {"schedulingPolicy": {"gang": {"minCount": size}}},
+    }
+
+
+def members(backlog: GangBacklog) -> Iterator[Document]:
+    """Make the members of all gangs, gang by gang."""
+    container = {
+        "name": "pause",
+        "image": "registry.k8s.io/pause:3.10",
+        "resources": {"requests": {"cpu": "100m", "memory": "100Mi"}},
+    }
+    for number in range(backlog.pods):
+        gang = number // backlog.size
+        yield {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": f"{gang_name(gang)}-{number % backlog.size}", "namespace": NAMESPACE},
+            "spec": {
+                "schedulerName": SCHEDULER_NAME,
+                "schedulingGroup": {"podGroupName": gang_name(gang)},
+                "containers": [container],
+            },
+        }
+
+
+def gang_name(number: int) -> str:
+    """Name of a gang."""
+    return f"gang-{number}"
+
+
+def gang_of(pod_name: str) -> str:
+    """Name of the gang of one of :func:`members`."""
+    return pod_name.rpartition("-")[0]
+
+
+def partial_gangs(pods: Iterable[Mapping[str, Any]], size: int) -> list[str]:
+    """Gangs that have some of their members on nodes, but not all.
+
+    Args:
+        pods: As the API server has them.
+        size: Members of each gang.
+    """
+    bound = Counter(gang_of(pod["metadata"]["name"]) for pod in pods if pod["spec"].get("nodeName"))
+    return sorted(gang for gang, count in bound.items() if count != size)
+
+
+def longest_partial(names: Iterable[str], times: Iterable[float]) -> float:
+    """The longest time between the first and the last bind of one gang, seconds; 0 of nothing.
+
+    Args:
+        names: Of pods, each bound once.
+        times: When, seconds, in the same order.
+    """
+    spans: dict[str, tuple[float, float]] = {}
+    for name, time in zip(names, times, strict=True):
+        first, last = spans.get(gang_of(name), (time, time))
+        spans[gang_of(name)] = min(first, time), max(last, time)
+    return max((last - first for first, last in spans.values()), default=0.0)
