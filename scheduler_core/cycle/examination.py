@@ -10,6 +10,7 @@ only one fits. PostFilter is not run but asked what it would do, since it acts o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +26,36 @@ from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
 from scheduler_core.runtime.scoring import PluginScores
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
+
+_OUTSIDE = "node(s) were outside the gang's domain"
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """The gang with which a pod is placed.
+
+    Attributes:
+        uids: Its members, whose going helps nobody.
+        labels: Labels of the nodes among which it goes; empty for all nodes. Why labels and not rows: what is tried in
+            thought may bring nodes.
+    """
+
+    uids: frozenset[str] = frozenset()
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def among(self, nodes: NodeColumns) -> NDArray[np.bool_]:
+        """The nodes with those labels, bool per row."""
+        among = nodes.alive.copy()
+        for key, value in self.labels.items():
+            column = nodes.label_column(key)
+            number = column.values.find(value)
+            among &= (column.ids == number) if number is not None else False
+        return among
+
+
+ALONE = Companions()
 
 
 @dataclass(slots=True)
@@ -49,6 +79,7 @@ class Examination:
         post_filter: What PostFilter would answer; None if it was not reached, or the profile has no such plugin.
         preemption: What it would do; None if there is nothing that it could.
         error: What kept a step from being finished; "" if nothing did.
+        companions: The gang with which the pod is placed.
     """
 
     pod: PodInfo
@@ -67,6 +98,43 @@ class Examination:
     post_filter: PostFilterOutcome | None = None
     preemption: PostFilterPreview | None = None
     error: str = ""
+    companions: Companions = ALONE
+
+    def attempt(self, context: CycleContext, instance: FrameworkInstance, queued: QueuedPod) -> Attempt:
+        """An attempt for a pod among the nodes that are open to it."""
+        attempt = Attempt(queued, queued.info, instance, context.clock.now())
+        if self.companions.labels:
+            attempt.among, attempt.among_reason = self.companions.among(context.cache.columns), _OUTSIDE
+        return attempt
+
+
+def examine_member(
+    context: CycleContext, instance: FrameworkInstance, queued: QueuedPod, companions: Companions
+) -> Examination:
+    """Look for nodes for one member of a gang, others of which may be in place; no further than that.
+
+    Args:
+        context: The shared parts; nothing in them is changed.
+        instance: The profile that is asked.
+        queued: The member in the queue.
+        companions: Its gang.
+
+    Returns:
+        What was found. Nodes that are not open to the gang are left out of it.
+    """
+    found = Examination(queued.info, instance.name, companions=companions)
+    try:
+        feasible = find_feasible(context, found.attempt(context, instance, queued), everywhere=True)
+        _note_nodes(context, feasible, found)
+    except NoNodesError as error:
+        found.message = str(error)
+    except SchedulerCoreError as error:
+        found.error = found.message = str(error)
+    columns = context.cache.columns
+    if companions.labels and found.rejected:
+        among = companions.among(columns)
+        found.rejected = {name: why for name, why in found.rejected.items() if among[columns.row_of(name)]}
+    return found
 
 
 def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) -> Examination:
@@ -81,7 +149,7 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
         Every part. A plugin's fault ends the attempt and stands in ``error``.
     """
     found = Examination(pod, instance.name)
-    queued = QueuedPod(pod, context.clock.now(), 0)
+    queued = queued_to_ask(context, pod)
     rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
     found.gate = rules.gate(queued)
     if not found.gate.is_success:
@@ -100,6 +168,13 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
     except SchedulerCoreError as error:
         found.error = found.message = str(error)
     return found
+
+
+def queued_to_ask(context: CycleContext, info: PodInfo) -> QueuedPod:
+    """A pod as if it were in the queue, with the gang to which it belongs."""
+    queued, gang = QueuedPod(info, context.clock.now(), 0), context.queue.gangs.of_uid(info.uid)
+    queued.group = None if gang is None else gang.key
+    return queued
 
 
 def _note_nodes(context: CycleContext, feasible: Feasible, found: Examination) -> None:

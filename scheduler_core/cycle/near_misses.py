@@ -21,6 +21,7 @@ from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import FilterPlugin, Shortage
 from scheduler_core.framework.status import Code, Status
+from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.filtering import decode_verdict, run_filters, run_pre_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import ALL_ROWS
@@ -111,6 +112,9 @@ def near_misses(
         first = found.rejected[name]
         if not first.plugin:
             lacks.insert(0, _lack(first, ", ".join(narrowing)))
+        elif first.plugin == GANG_SCHEDULING:
+            # Kept for a gang, whatever else it lacks: no plugin says so.
+            lacks.append(_lack(first, first.plugin))
         elif not lacks:
             # Only with the pods that were promised the node does it not fit.
             lacks.append(_lack(first, first.plugin))

@@ -11,10 +11,12 @@ It must not know how an event is shown, nor make up any.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
+
+from msgspec.structs import replace
 
 from scheduler_core.cycle.candidate_events import (
     Candidate,
@@ -24,14 +26,13 @@ from scheduler_core.cycle.candidate_events import (
     pods_added,
     pods_deleted,
 )
-from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.examination import Examination
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.examination import Examination, queued_to_ask
 from scheduler_core.cycle.near_misses import NearMiss
 from scheduler_core.cycle.node_selection import find_feasible
 from scheduler_core.cycle.storage_candidates import storage_changes
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.cluster_events import ClusterEvent, Hint, Resource
-from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.queueing_rules import QueueingRules
@@ -87,13 +88,14 @@ def unblocking_events(
         return ()
     search = _Search(context, instance, found)
     columns, info = context.cache.columns, found.pod
-    running = [placed.info for placed in context.cache.placed_pods()]
+    companions = found.companions
+    running = [placed.info for placed in context.cache.placed_pods() if placed.info.uid not in companions.uids]
     candidates = chain(
         pod_changes(info, columns, misses),
         node_changes(info, columns, misses),
         pods_deleted(running, columns, misses, info),
         pods_added(info, columns, misses),
-        nodes_added(info, columns, misses),
+        (_in_domain(candidate, companions.labels) for candidate in nodes_added(info, columns, misses)),
         storage_changes(info, columns, misses),
     )
     for candidate in list(candidates):
@@ -163,12 +165,23 @@ class _Search:
 
     def _feasible_node(self, info: PodInfo) -> str:
         context = self._context
-        queued = QueuedPod(info, context.clock.now(), 0)
+        queued = queued_to_ask(context, info)
         if not self._rules.gate(queued).is_success:
             return ""
-        feasible = find_feasible(context, Attempt(queued, info, self._instance, queued.timestamp), everywhere=True)
+        attempt = self._found.attempt(context, self._instance, queued)
+        feasible = find_feasible(context, attempt, everywhere=True)
         names = [context.cache.columns.node_name(row) for row in feasible.rows.tolist()]
         return min(names, default="")
+
+
+def _in_domain(candidate: Candidate, labels: Mapping[str, str]) -> Candidate:
+    """A node that comes, with the labels of a domain."""
+    node = candidate.new
+    if not labels or not isinstance(node, Node):
+        return candidate
+    labelled = replace(node, metadata=replace(node.metadata, labels={**node.metadata.labels, **labels}))
+    words = ", ".join(f"{key}={value}" for key, value in sorted(labels.items()))
+    return Candidate(candidate.event, candidate.old, labelled, f"{candidate.what}, in {words}")
 
 
 def _best(of_kind: list[Unblocking]) -> list[Unblocking]:

@@ -1,0 +1,360 @@
+"""One group cycle that changes nothing, told place by place.
+
+Owns the what-if of a gang whose quorum waits: each try of a group cycle is made on the live columns and undone, in the
+cycle's order, and in the nearest places it is looked what the next member lacks while the others are there. It must not
+decide anything itself: the group cycle says where and in which order, and whether a member fits is asked of the very
+functions that a cycle runs. Nothing is permitted, committed or told to anybody.
+
+Why it does not run the cycle's own loop: that one keeps times and counts attempts, and awaits extenders. Extenders are
+not asked here. Other than in a cycle all nodes are looked at, whatever percentage is set, so that where the next
+partial search begins stays as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.examination import Companions, examine_member
+from scheduler_core.cycle.failure import Failure, no_fit
+from scheduler_core.cycle.gang_domains import candidate_domains
+from scheduler_core.cycle.gang_failure import not_enough_free
+from scheduler_core.cycle.gang_plan import assignment, only
+from scheduler_core.cycle.gang_preemption import GangPreview, preview_gang_preemption
+from scheduler_core.cycle.gang_trial import GangTrial, Where, template_of, undo
+from scheduler_core.cycle.group_scheduling import GroupCycle, ways
+from scheduler_core.cycle.near_misses import NearMiss, near_misses
+from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
+from scheduler_core.cycle.scheduling import release, reserve
+from scheduler_core.cycle.unblocking import Unblocking, unblocking_events
+from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing.gang import Gang
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+@dataclass(frozen=True, slots=True)
+class NextMember:
+    """The first member that found no node while the others were in place.
+
+    Attributes:
+        pod: The member.
+        message: Why, as its condition words it.
+        nearest: The nodes of the place that it misses by least.
+        unblocking: Events after which there is a node for it too; for those that are still missing after it, it may
+            take more.
+    """
+
+    pod: PodInfo
+    message: str
+    nearest: tuple[NearMiss, ...] = ()
+    unblocking: tuple[Unblocking, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ExaminedPlace:
+    """What came of a gang in one place.
+
+    Attributes:
+        name: The domain, such as ``zone=a``; "" for anywhere.
+        nodes: The node of each member that has one, by ``namespace/name`` of the member, in the order of placing them.
+        needed: How many members must have one.
+        next_member: Who comes next; None if nobody was turned away.
+        is_error: Whether that was an error rather than a rejection.
+        is_tried: Whether a cycle would try this place; if not, too few members have room there.
+    """
+
+    name: str
+    nodes: dict[str, str]
+    needed: int
+    next_member: NextMember | None = None
+    is_error: bool = False
+    is_tried: bool = True
+
+    @property
+    def fits(self) -> bool:
+        """Whether the quorum fits."""
+        return self.is_tried and len(self.nodes) >= self.needed
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOff:
+    """Nodes that members must leave to another gang."""
+
+    key: GroupKey
+    node_names: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class GangExamination:
+    """What a group cycle would find.
+
+    Attributes:
+        profile: The scheduler name that was asked.
+        needed: How many members must be placed together.
+        waiting: How many wait.
+        not_free: What is said of ``minResources`` that are not free; "" if they are, and only then places are tried.
+        chosen: Where the quorum fits; None for nowhere.
+        is_reserved: Whether that is the capacity that was kept for the gang.
+        places: Where it does not fit, the nearest first; at most as many as were asked for.
+        tried: How many places were tried in all.
+        preemption: What preemption would do; None where the quorum fits or an error ended the tries.
+        kept_off: Nodes that are kept for other gangs.
+    """
+
+    profile: str
+    needed: int
+    waiting: int
+    not_free: str = ""
+    chosen: ExaminedPlace | None = None
+    is_reserved: bool = False
+    places: tuple[ExaminedPlace, ...] = ()
+    tried: int = 0
+    preemption: GangPreview | None = None
+    kept_off: tuple[KeptOff, ...] = ()
+
+    @property
+    def error(self) -> str:
+        """The error that ended the tries; "" for none."""
+        broken = (place.next_member for place in self.places if place.is_error)
+        return next((f"{each.pod.key}: {each.message}" for each in broken if each is not None), "")
+
+
+@dataclass(slots=True)
+class _Try:
+    """A place, an order of members, and how far it went.
+
+    Attributes:
+        where: The place.
+        order: The members in the order of placing them.
+        reached: How many found a node.
+        is_error: Whether a member met an error.
+        is_tried: Whether a cycle would try it.
+    """
+
+    where: Where
+    order: Sequence[QueuedPod]
+    reached: int = 0
+    is_error: bool = False
+    is_tried: bool = True
+
+
+@dataclass(slots=True)
+class _Tries:
+    """All of them, those of equal places folded into the better one."""
+
+    best: dict[str, _Try] = field(default_factory=dict)
+
+    def add(self, each: _Try) -> None:
+        known = self.best.get(each.where.name)
+        if known is None or each.reached > known.reached:
+            self.best[each.where.name] = each
+
+    def nearest(self) -> list[_Try]:
+        """Errors first, since they ended the tries; then those that reached most, in the order of trying."""
+        return sorted(self.best.values(), key=lambda each: (not each.is_error, -each.reached))
+
+
+def examine_gang(
+    context: CycleContext, gang: Gang, entry: QueuedGang, instance: FrameworkInstance, limit: int
+) -> GangExamination:
+    """Try to place a gang whose quorum waits.
+
+    Args:
+        context: The shared parts, between two cycles; everything is as it was when this returns.
+        gang: The gang; it has its quorum and its PodGroup.
+        entry: What stands for it in the queue.
+        instance: The profile that is asked.
+        limit: In how many places it is told what is lacking, and of how many nodes there.
+
+    Returns:
+        What was found. A plugin's fault ends the tries and is told in it.
+    """
+    cycle = GroupCycle(entry, gang, instance)
+    found = GangExamination(instance.name, cycle.needed, len(cycle.members))
+    found.kept_off = _kept_off(context, cycle)
+    assert gang.group is not None
+    lack = None if gang.placed else not_enough_free(context.cache.columns, gang.group)
+    if lack is not None:
+        found.not_free = lack.message
+    else:
+        _search(context, cycle, found, limit)
+    if found.chosen is None and not found.error:
+        found.preemption = preview_gang_preemption(context, gang, instance)
+    return found
+
+
+def _kept_off(context: CycleContext, cycle: GroupCycle) -> tuple[KeptOff, ...]:
+    nodes = context.cache.columns
+    kept = context.reservations.kept_from(cycle.gang.key, cycle.members[0].info) if cycle.members else []
+    return tuple(KeptOff(each.key, tuple(sorted(map(nodes.node_name, rows.tolist())))) for each, rows in kept)
+
+
+# -- the tries ------------------------------------------------------------------------------------------------------
+
+
+def _search(context: CycleContext, cycle: GroupCycle, found: GangExamination, limit: int) -> None:
+    tries = _Tries()
+    for where, order in ways(context, cycle):
+        each = _Try(where, order)
+        found.chosen = _tried(context, cycle, each)
+        tries.add(each)
+        if found.chosen is not None or each.is_error:
+            break
+    if found.chosen is None:
+        found.chosen = _as_reserved(context, cycle)
+        found.is_reserved = found.chosen is not None
+    found.tried = len(tries.best)
+    if found.chosen is not None:
+        tries.best.pop(found.chosen.name, None)
+    elif not any(each.is_error for each in tries.best.values()):
+        _look_further(context, cycle, tries, limit)
+    details = enumerate(tries.nearest()[:limit])
+    found.places = tuple(_detailed(context, cycle, each, (limit, number == 0)) for number, each in details)
+
+
+def _look_further(context: CycleContext, cycle: GroupCycle, tries: _Tries, limit: int) -> None:
+    """Look also into domains that a cycle does not try, since too few members have room there."""
+    assert cycle.gang.group is not None
+    topology = cycle.gang.group.topology
+    if topology is None:
+        return
+    infos = [queued.info for queued in cycle.members]
+    nodes, placed = context.cache.columns, cycle.placed(context)
+    for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed):
+        if len(tries.best) >= limit:
+            return
+        if str(domain) not in tries.best:
+            where = Where(domain.among, f"node(s) were outside the gang's domain {domain}", str(domain))
+            each = _Try(where, cycle.members, is_tried=False)
+            _tried(context, cycle, each)
+            tries.add(each)
+
+
+def _tried(context: CycleContext, cycle: GroupCycle, each: _Try) -> ExaminedPlace | None:
+    """Make one try and undo it; the place if the quorum fits."""
+    trial = GangTrial(each.where)
+    try:
+        _fill(context, cycle, each.order, trial)
+        each.reached, each.is_error = len(trial.placed), trial.is_error
+        return _place(cycle, trial, each) if each.reached >= cycle.needed else None
+    finally:
+        undo(context, trial)
+
+
+def _as_reserved(context: CycleContext, cycle: GroupCycle) -> ExaminedPlace | None:
+    """The place that is kept for the gang, if there is room by now."""
+    reservation = context.reservations.of(cycle.gang.key)
+    pairs = None if reservation is None else assignment(context, reservation, cycle.wish(context))
+    if reservation is None or pairs is None or not reservation.fits_now():
+        return None
+    trial = GangTrial(Where(name=reservation.plan.domain))
+    try:
+        for queued, name in pairs:
+            where = Where(only(context.cache.columns, name), "node(s) were not planned for this member")
+            if _try_member(context, cycle, queued, where, trial) is not None:
+                return None
+        return _place(cycle, trial, _Try(trial.where, cycle.members))
+    finally:
+        undo(context, trial)
+
+
+def _place(cycle: GroupCycle, trial: GangTrial, each: _Try, lacking: NextMember | None = None) -> ExaminedPlace:
+    nodes = {attempt.info.key: attempt.node_name for attempt in trial.placed}
+    return ExaminedPlace(trial.where.name, nodes, cycle.needed, lacking, trial.is_error, each.is_tried)
+
+
+def _fill(context: CycleContext, cycle: GroupCycle, order: Sequence[QueuedPod], trial: GangTrial) -> None:
+    """Place members as :func:`scheduler_core.cycle.gang_trial.try_members` does."""
+    refused: set[object] = set()
+    for position, queued in enumerate(order):
+        if len(trial.placed) + len(order) - position < cycle.needed:
+            return
+        kind = template_of(cycle.instance, queued.info) if refused else None
+        if kind is not None and kind in refused:
+            continue
+        failure = _try_member(context, cycle, queued, trial.where, trial)
+        if failure is not None and failure.is_error:
+            return
+        if failure is not None:
+            refused.add(template_of(cycle.instance, queued.info))
+
+
+def _try_member(
+    context: CycleContext, cycle: GroupCycle, queued: QueuedPod, where: Where, trial: GangTrial
+) -> Failure | None:
+    """Assume and reserve one member; why not, None if it was done."""
+    attempt = Attempt(queued, queued.info, cycle.instance, context.clock.now())
+    attempt.among, attempt.among_reason = where.among, where.reason
+    failure: Failure | None
+    try:
+        feasible = find_feasible(context, attempt, everywhere=True)
+        if len(feasible.rows):
+            failure = reserve(context, attempt, select_node(context, attempt, feasible))
+        else:
+            failure = no_fit(feasible.diagnosis, None)
+    except NoNodesError as error:
+        failure = Failure(str(error))
+    except SchedulerCoreError as error:
+        failure = Failure(str(error), is_error=True)
+    except BaseException:
+        release(context, attempt)
+        raise
+    if failure is None:
+        trial.placed.append(attempt)
+    else:
+        release(context, attempt)
+        trial.failed.append((attempt, failure))
+    return failure
+
+
+# -- what is lacking ------------------------------------------------------------------------------------------------
+
+
+def _detailed(context: CycleContext, cycle: GroupCycle, each: _Try, told: tuple[int, bool]) -> ExaminedPlace:
+    """Make a try again, and look at the next member before it is undone; events are tried if that is wanted."""
+    trial = GangTrial(each.where)
+    try:
+        _fill(context, cycle, each.order, trial)
+        return _place(cycle, trial, each, _next_member(context, cycle, trial, told))
+    finally:
+        undo(context, trial)
+
+
+def _next_member(
+    context: CycleContext, cycle: GroupCycle, trial: GangTrial, told: tuple[int, bool]
+) -> NextMember | None:
+    if not trial.failed:
+        return None
+    attempt, failure = trial.failed[0]
+    limit, with_events = told
+    if failure.is_error:
+        return NextMember(attempt.info, failure.message)
+    companions = Companions(frozenset(cycle.gang.pods), _labels_of(context, cycle, trial.where))
+    again = examine_member(context, cycle.instance, attempt.queued, companions)
+    if again.feasible or again.error:
+        # It was turned away after its node was chosen: that no node lacks anything.
+        return NextMember(attempt.info, failure.message)
+    try:
+        misses = near_misses(context, cycle.instance, again, limit)
+        events = unblocking_events(context, cycle.instance, again, misses) if with_events else ()
+    except SchedulerCoreError:
+        return NextMember(attempt.info, failure.message)
+    return NextMember(attempt.info, failure.message, misses, events)
+
+
+def _labels_of(context: CycleContext, cycle: GroupCycle, where: Where) -> dict[str, str]:
+    """The labels that make a domain."""
+    assert cycle.gang.group is not None
+    topology = cycle.gang.group.topology
+    if topology is None or where.among is None or not where.among.any():
+        return {}
+    node = context.cache.columns.nodes[int(np.flatnonzero(where.among)[0])]
+    labels = {} if node is None else node.metadata.labels
+    level = where.name.partition("=")[0]
+    return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}
