@@ -98,7 +98,7 @@ class GangExamination:
         profile: The scheduler name that was asked.
         needed: How many members must be placed together.
         waiting: How many wait.
-        not_free: What is said of ``minResources`` that are not free; "" if they are, and only then places are tried.
+        refusal: Why no place is tried, such as ``minResources`` that are not free; "" if places are.
         chosen: Where the quorum fits; None for nowhere.
         is_reserved: Whether that is the capacity that was kept for the gang.
         places: Where it does not fit, the nearest first; at most as many as were asked for.
@@ -110,7 +110,7 @@ class GangExamination:
     profile: str
     needed: int
     waiting: int
-    not_free: str = ""
+    refusal: str = ""
     chosen: ExaminedPlace | None = None
     is_reserved: bool = False
     places: tuple[ExaminedPlace, ...] = ()
@@ -179,11 +179,12 @@ def examine_gang(
     found = GangExamination(instance.name, cycle.needed, len(cycle.members))
     found.kept_off = _kept_off(context, cycle)
     assert gang.group is not None
-    lack = None if gang.placed else not_enough_free(context.cache.columns, gang.group)
-    if lack is not None:
-        found.not_free = lack.message
+    refusal = cycle.divided() or (None if gang.placed else not_enough_free(context.cache.columns, gang.group))
+    if refusal is not None:
+        found.refusal = refusal.message
     else:
-        _search(context, cycle, found, limit)
+        with context.queue.nominator.without(gang.waiting):
+            _search(context, cycle, found, limit)
     if found.chosen is None and not found.error:
         found.preemption = preview_gang_preemption(context, gang, instance)
     return found
