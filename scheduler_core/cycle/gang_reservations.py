@@ -198,6 +198,9 @@ class GangReservations:
         self._queue.activate(ended.turned_away)
 
     def _gang_changed(self, gang: Gang) -> None:
+        if gang.group is None:
+            self._hopeless.pop(gang.key, None)
+            self._in_turn.discard(gang.key)
         held = self._held.get(gang.key)
         if held is None:
             return

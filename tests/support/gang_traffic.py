@@ -91,6 +91,10 @@ class Traffic:
             self.ends_at.pop(each.metadata.name, None)
             self.rig.scheduler.feed.pod_deleted(each)
 
+    def end_now(self, *names: str) -> None:
+        """Pods that run are gone, though nothing was tried since."""
+        self.ends(*[self._pods[name] for name in names])
+
     async def settle(self) -> None:
         """Let the scheduler do what it can; what it binds begins to run."""
         known = len(self.rig.writer.bindings)

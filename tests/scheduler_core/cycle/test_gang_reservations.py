@@ -10,16 +10,20 @@ import pytest
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import TopologySpreadConstraint
 from scheduler_core.model.pod_group import GroupTopology
 from tests.support.builders import node
 from tests.support.gang_traffic import PATIENCE, Traffic
-from tests.support.gangs import group, key
+from tests.support.gangs import group, key, member
 
 RESERVED = "node(s) were reserved for gang default/big"
 APART = Affinity(
     pod_anti_affinity=PodAffinity(
         required=(PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": "noisy"}), topology_key="zone"),)
     )
+)
+SPREAD = TopologySpreadConstraint(
+    1, "zone", "DoNotSchedule", label_selector=LabelSelector(match_labels={"app": "noisy"})
 )
 SHY = Affinity(
     pod_anti_affinity=PodAffinity(
@@ -50,14 +54,14 @@ async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool
     assert traffic.is_placed("big") == expected
 
 
-async def full(*, zones: dict[str, str] | None = None, member: dict[str, Any] | None = None, **gang: Any) -> Traffic:
+async def full(*, options: dict[str, float] | None = None, **gang: Any) -> Traffic:
     """Nodes a and b of 4 CPUs, full of two pods each, and a gang that waits with a reservation on them."""
-    traffic = Traffic()
+    traffic = Traffic(**(options or {}))
     for name in ("a", "b"):
-        traffic.nodes({name: 4}, labels={"zone": (zones or {}).get(name, name)})
+        traffic.nodes({name: 4}, labels={"zone": name})
         traffic.runs(name, 2, 100.0)
         traffic.runs(name, 2, 200.0)
-    traffic.gang("big", 3, 2, member=member or {}, **gang)
+    traffic.gang("big", 3, 2, **gang)
     await traffic.reserve("big")
     return traffic
 
@@ -90,6 +94,8 @@ async def test_pods_that_come_later(comes: dict[str, Any], expected: bool) -> No
     [
         pytest.param({"affinity": APART}, {"labels": {"app": "noisy"}}, False, id="a label that members keep off"),
         pytest.param({"affinity": APART}, {"labels": {"app": "quiet"}}, True, id="another label"),
+        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "noisy"}}, False, id="a label that they are spread by"),
+        pytest.param({"spread": [SPREAD]}, {"labels": {"app": "quiet"}}, True, id="no label that they are spread by"),
         pytest.param({"ports": [80]}, {"ports": [80]}, False, id="a port of theirs"),
         pytest.param({"ports": [80]}, {"ports": [81]}, True, id="another port"),
     ],
@@ -345,6 +351,34 @@ async def test_it_ends_when_the_gang_is_placed() -> None:
     assert traffic.is_placed("big")
     assert not traffic.rig.context.reservations
     assert traffic.of("big").reservation == ""
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [pytest.param(200.0, "active", id="the last one needed"), pytest.param(100.0, "backoff", id="one of several")],
+)
+async def test_a_pod_in_the_way_goes(seconds: float, expected: str) -> None:
+    """The gang is tried next as soon as there is room for all of it, however long it would have to back off."""
+    traffic = await full(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
+    member = next(iter(traffic.of("big").pods.values()))
+    traffic.rig.clock.advance(seconds - 30.0)
+    over = [each for each, due in traffic.ends_at.items() if due <= 1000.0 + seconds]
+    traffic.end_now(*over)
+    assert traffic.rig.place(member) == expected
+
+
+async def test_the_plan_is_carried_out() -> None:
+    """What fits only as planned, and not where each member alone would rather be, is placed as planned."""
+    traffic = Traffic()
+    traffic.nodes({"a": 6, "b": 6})
+    traffic.runs("a", 6, 100.0)
+    traffic.runs("b", 6, 100.0)
+    traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=5, is_strict=True))
+    for number, cpu in enumerate((2, 2, 2, 3, 3)):
+        traffic.adopt(member(f"big-{number}", "big", requests={"cpu": str(cpu)}))
+    await traffic.reserve("big")
+    await traffic.step(100.0)
+    assert traffic.is_placed("big")
 
 
 async def test_members_that_were_replaced() -> None:
