@@ -205,6 +205,7 @@ def _permit(context: CycleContext, trial: GangTrial, needed: int) -> bool:
     """Ask Permit about all that were placed; whether the quorum passes or waits there."""
     passed: list[Attempt] = []
     for attempt in trial.placed:
+        attempt.state.times.resume()
         failure = permit(context, attempt)
         if failure is None:
             passed.append(attempt)

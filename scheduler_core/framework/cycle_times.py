@@ -126,6 +126,13 @@ class CycleTimes:
         """A cycle begins."""
         self.readings.append(self.now())
 
+    def resume(self) -> None:
+        """The cycle goes on after it stood still for others, which is no part of it: what was read moves up to now."""
+        paused = self.now() - self.readings[-1]
+        self.readings[:] = [reading + paused for reading in self.readings]
+        if self.laps:
+            self.laps[:] = [lap if isinstance(lap, Point) else lap + paused for lap in self.laps]
+
     def clear(self) -> None:
         """Forget a cycle, for the next one."""
         self.laps.clear()

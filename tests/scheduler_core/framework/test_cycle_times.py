@@ -47,6 +47,25 @@ def test_a_plugin_lasts_from_the_reading_before_it() -> None:
     ]
 
 
+def test_a_pause_belongs_to_nobody() -> None:
+    """A cycle that stood still goes on as if it had not; the clock's time is that of its end."""
+    clock, times = begun()
+    times.lap(Point.RESERVE)
+    lap(clock, times, 1)
+    end(clock, times, 2, Point.RESERVE)
+    clock.advance(512)
+    times.resume()
+    times.lap(Point.PERMIT)
+    lap(clock, times, 4)
+    end(clock, times, 8, Point.PERMIT)
+    assert [(point, seconds) for point, *_, seconds in durations(times, a_and_b)] == [
+        (Point.RESERVE, 1),
+        (Point.PERMIT, 4),
+    ]
+    assert times.readings[-1] == clock.now()
+    assert times.readings[-1] - times.readings[0] == 15
+
+
 def test_a_point_that_was_broken_off() -> None:
     """Its plugins count from the end of the point before, also if others ran after it."""
     clock, times = begun()

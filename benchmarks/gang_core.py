@@ -1,0 +1,216 @@
+"""One gang decided by the core alone, in memory: how long everything else stands still.
+
+    python -m benchmarks.gang_core                       # 1,000 members on 5,000 nodes
+    python -m benchmarks.gang_core --only alike --repetitions 20
+    python -m benchmarks.gang_core --only alike --profile gang.prof
+
+Timed is the group cycle, from the popped gang to its members' attempts that hold a node, or to all having been told why
+not. Nothing is bound and nothing is sent. Each repetition has a scheduler of its own with default plugins, which has
+decided nothing yet. CPU time is what can be compared between runs on a machine that does other things too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import cProfile
+import gc
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import msgspec
+from bayplan.kube.system_clock import SystemClock
+from bayplan.simulation.memory_cluster import MemoryCluster
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, Document, encoded
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource, GroupTopology, PodGroup
+from scheduler_core.scheduler import Scheduler
+
+NODE_CPUS = 8
+ZONES = 10
+ZONE_LABEL = "topology.kubernetes.io/zone"
+GANG = "gang"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """A gang and the nodes that it comes to.
+
+    Attributes:
+        name: Short, for the command line.
+        says: For people.
+        cpu_milli: What a member asks for, by its number.
+        topology: The domain that members share; None for none.
+        free_nodes: Nodes on which nothing runs yet, given how many members there are; None for all.
+    """
+
+    name: str
+    says: str
+    cpu_milli: Callable[[int], int] = lambda _: 1000
+    topology: GroupTopology | None = None
+    free_nodes: Callable[[int], int] | None = None
+
+    @property
+    def fits(self) -> bool:
+        """Whether the gang is placed."""
+        return self.free_nodes is None
+
+
+CASES = (
+    Case("alike", "all members alike"),
+    Case("different", "no two members of one size", lambda number: 500 + number % 3500),
+    Case("zone", f"one of {ZONES} zones required", topology=GroupTopology(ZONE_LABEL)),
+    Case("misfit", "all but one fit: undone", lambda _: NODE_CPUS * 1000, free_nodes=lambda members: members - 1),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """One gang decided.
+
+    Attributes:
+        case: Which case.
+        nodes: How many nodes there are.
+        members: How many members, all of them needed.
+        cpu_seconds: CPU time of the group cycle.
+        wall_seconds: Its time.
+    """
+
+    case: str
+    nodes: int
+    members: int
+    cpu_seconds: float
+    wall_seconds: float
+
+
+def _node(number: int) -> Node:
+    name = f"node-{number:05d}"
+    amounts = {"cpu": str(NODE_CPUS), "memory": "64Gi", "pods": "110"}
+    document = {
+        "metadata": {
+            "name": name,
+            "uid": f"uid-of-{name}",
+            "labels": {"kubernetes.io/hostname": name, ZONE_LABEL: f"zone-{number % ZONES}"},
+        },
+        "status": {"capacity": amounts, "allocatable": amounts},
+    }
+    return msgspec.json.decode(encoded(document), type=Node)
+
+
+def _pod(name: str, cpu_milli: int, *, node_name: str = "") -> Pod:
+    requests = {"cpu": f"{cpu_milli}m", "memory": "1Gi"}
+    metadata: Document = {"name": name, "namespace": NAMESPACE, "uid": f"uid-of-{name}"}
+    spec: Document = {
+        "schedulerName": SCHEDULER_NAME,
+        "containers": [{"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}],
+    }
+    if node_name:
+        spec["nodeName"] = node_name
+    else:
+        metadata["labels"] = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: GANG}
+    return msgspec.json.decode(encoded({"metadata": metadata, "spec": spec}), type=Pod)
+
+
+def scheduler_with(case: Case, nodes: int, members: int) -> Scheduler:
+    """Make a scheduler to which a case has been told, and which has not decided anything yet."""
+    scheduler = Scheduler(SystemClock(), MemoryCluster())
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
+    scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    free = nodes if case.free_nodes is None else case.free_nodes(members)
+    for number in range(nodes):
+        node = _node(number)
+        scheduler.feed.node_added(node)
+        if number >= free:
+            name = node.metadata.name
+            scheduler.feed.pod_added(_pod(f"runs-on-{name}", NODE_CPUS * 1000, node_name=name))
+    key = GroupKey(GroupSource.BAYPLAN, NAMESPACE, GANG)
+    scheduler.group_feed.group_changed(PodGroup(key, "uid-of-group", members, topology=case.topology))
+    for number in range(members):
+        scheduler.feed.pod_added(_pod(f"{GANG}-{number}", case.cpu_milli(number)))
+    return scheduler
+
+
+async def decide(case: Case, nodes: int, members: int, profiler: cProfile.Profile | None = None) -> Decision:
+    """Decide a case once.
+
+    Raises:
+        RuntimeError: The gang did not end as the case says.
+    """
+    scheduler = scheduler_with(case, nodes, members)
+    entry = scheduler.context.queue.pop()
+    assert isinstance(entry, QueuedGang), "nothing else waits"
+    gc.collect()
+    with profiler or nullcontext():
+        cpu, wall = time.process_time(), time.perf_counter()
+        attempts = await schedule_gang(scheduler.context, entry)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+    expected = members if case.fits else 0
+    held = scheduler.context.cache.assumed_count
+    if not len(attempts) == held == expected:
+        raise RuntimeError(
+            f"case {case.name}: {len(attempts)} members were placed and {held} hold a node instead of {expected}; "
+            "give it more nodes than members"
+        )
+    return Decision(case.name, nodes, members, cpu, wall)
+
+
+def show(decisions: Sequence[Decision]) -> None:
+    """Print medians and spread."""
+    first = decisions[0]
+    table = Table(title=f"A gang of {first.members} decided on {first.nodes} nodes, medians (lowest to highest)")
+    table.add_column("gang")
+    for column in ("CPU ms", "wall ms", "CPU µs/member"):
+        table.add_column(column, justify="right")
+    says = {case.name: case.says for case in CASES}
+    for case in dict.fromkeys(decision.case for decision in decisions):
+        own = [decision for decision in decisions if decision.case == case]
+        cpu = [1000 * decision.cpu_seconds for decision in own]
+        wall = [1000 * decision.wall_seconds for decision in own]
+        table.add_row(
+            f"{case}: {says[case]}",
+            f"{statistics.median(cpu):.0f} ({min(cpu):.0f} to {max(cpu):.0f})",
+            f"{statistics.median(wall):.0f} ({min(wall):.0f} to {max(wall):.0f})",
+            f"{1000 * statistics.median(cpu) / first.members:.0f}",
+        )
+    Console().print(table)
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000, help="more than members")
+    parser.add_argument("--members", type=int, default=1000)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", choices=[case.name for case in CASES])
+    parser.add_argument("--profile", type=Path, help="run under cProfile and write the group cycles' profile there")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    profiler = cProfile.Profile() if arguments.profile is not None else None
+    decisions = [
+        asyncio.run(decide(case, arguments.nodes, arguments.members, profiler))
+        for case in CASES
+        if arguments.only in (None, case.name)
+        for _ in range(arguments.repetitions)
+    ]
+    if profiler is not None:
+        profiler.dump_stats(arguments.profile)
+    if arguments.output == "json":
+        print(json.dumps([asdict(decision) for decision in decisions], indent=2))
+    else:
+        show(decisions)
+
+
+if __name__ == "__main__":
+    main()
