@@ -113,6 +113,9 @@ def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
             pending |= failure.pending_on
             if len(kinds) < _MOST_ASKING:
                 kinds.setdefault(template_of(attempt.instance, attempt.info), attempt.info)
+    if best.where.name:
+        # Domains that have too little room are not tried, but for the nearest: room in any of them may help.
+        rejected.add(_FREED_BY)
     broken = next((each for trial in trials for each in trial.failed if each[1].is_error), None)
     if broken is not None:
         message = f"{broken[0].info.key}: {broken[1].message}"

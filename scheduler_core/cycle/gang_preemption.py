@@ -128,7 +128,10 @@ def gang_preemption(
         return failure, None
     names = tuple((info.pod.metadata.namespace, info.pod.metadata.name) for info in plan.victims)
     told = f"{_sentence(plan)}; {failure.message}"
-    failure = replace(failure, reason=PREEMPTING, message=told, nominations=plan.nodes, victims=names)
+    rejected_by = failure.rejected_by | plan.rejected_by
+    failure = replace(
+        failure, reason=PREEMPTING, message=told, rejected_by=rejected_by, nominations=plan.nodes, victims=names
+    )
     if not plan.victims:
         return failure, None
     node_names = tuple(dict.fromkeys(plan.nodes.values()))

@@ -71,6 +71,7 @@ class GangPlan:
         victims: Pods that would be evicted, most important first; none if those that end anyway leave room enough.
         awaited: Pods that end anyway and run where members are to go.
         pdb_violations: How many victims a PodDisruptionBudget protects.
+        rejected_by: Plugins in whose way victims are: their events tell when there is room.
     """
 
     where: Where
@@ -78,6 +79,7 @@ class GangPlan:
     victims: tuple[PodInfo, ...]
     awaited: tuple[PodInfo, ...]
     pdb_violations: int = 0
+    rejected_by: frozenset[str] = frozenset()
 
     @property
     def victim_nodes(self) -> tuple[str, ...]:
@@ -133,11 +135,14 @@ class _Search:
     chosen: list[DisruptionUnit] = field(default_factory=list)
     pools: dict[object, _Pool] = field(default_factory=dict)
     is_row_local: bool = True
+    rejected_by: set[str] = field(default_factory=set)
 
     # -- members ------------------------------------------------------------------------------------------------
 
     def plan(self, members: Sequence[QueuedPod]) -> GangPlan | None:
         going_rows = {info.uid: info.row for info in self.request.going}
+        if self.request.going:
+            self._note_rejections(members)
         self.overlay.take(self.request.going)
         refused: set[object] = set()
         for position, queued in enumerate(members):
@@ -152,6 +157,13 @@ class _Search:
         self._reprieve()
         return self._planned(going_rows) if len(self.overlay.held) >= self.request.needed else None
 
+    def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
+        """Note what turns members away while those who end are still there."""
+        kinds = {template_of(self.request.instance, queued.info): queued for queued in members}
+        for queued in kinds.values():
+            feasible = find_feasible(self.context, self._attempt(queued), everywhere=True)
+            self.rejected_by |= feasible.diagnosis.rejected_by
+
     def _planned(self, going_rows: dict[str, int]) -> GangPlan | None:
         nodes = {uid: attempt.node_name for uid, attempt in self.overlay.held.items()}
         rows = {self.context.cache.columns.row_of(name) for name in nodes.values()}
@@ -160,7 +172,7 @@ class _Search:
             return None
         pods = [info for unit in sorted(self.chosen, key=self._importance) for info in unit.pods]
         violating, _ = split_by_budgets(pods, self.context.cache.columns.disruption_budgets)
-        return GangPlan(self.where, nodes, tuple(pods), awaited, len(violating))
+        return GangPlan(self.where, nodes, tuple(pods), awaited, len(violating), frozenset(self.rejected_by))
 
     def _attempt(self, queued: QueuedPod, row: int | None = None) -> Attempt:
         info = queued.info
@@ -179,6 +191,7 @@ class _Search:
         feasible = find_feasible(self.context, attempt, everywhere=True)
         if len(feasible.rows):
             return self._hold(attempt, feasible)
+        self.rejected_by |= feasible.diagnosis.rejected_by
         for candidate in self._candidates(attempt, feasible.diagnosis, kind):
             if self._place_instead(queued, candidate):
                 return True

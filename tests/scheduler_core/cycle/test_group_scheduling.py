@@ -291,6 +291,22 @@ async def test_the_nearest_domain_is_told(cluster: Rig) -> None:
     assert "zone=b" in outcome.message
 
 
+async def test_a_node_that_changes_its_domain(cluster: Rig) -> None:
+    """It wakes a gang that waits for a domain: no plugin's hint does, since the domains are the group's."""
+    cluster.add(*zones(a=2, b=2))  # type: ignore[arg-type]  # nodes
+    cluster.scheduler.group_feed.group_changed(group(min_member=4, topology=GroupTopology("zone")))
+    cluster.add(*members(4))
+    await settle(cluster)
+    assert cluster.bound == {}
+    before, after = (
+        node("node-b", labels={"zone": zone}, allocatable={"cpu": "2", "pods": "99"}) for zone in ("b", "a")
+    )
+    cluster.scheduler.feed.node_updated(before, after)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-a", "node-b"}
+
+
 async def test_the_narrowest_level_that_fits(cluster: Rig) -> None:
     """With levels, members share a rack if one has room, and the zone in any case."""
     cluster.add(
