@@ -62,6 +62,8 @@ class ClusterFeed:
         gang = self._context.queue.gangs.lost(pod.metadata.uid)
         self._pod_deleted(pod)
         if gang is not None:
+            if gang.member_left is not None:
+                gang.member_left()
             self._context.queue.gang_changed(gang)
 
     def _pod_deleted(self, pod: Pod) -> None:
@@ -83,6 +85,8 @@ class ClusterFeed:
         except SchedulerCoreError as error:
             log.error("pod %s is left out: %s; correct the pod", pod.key, error)  # noqa: TRY400 - the text says it all
         if gang is not None:
+            if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
+                gang.member_left()
             queue.gang_changed(gang)
             if before is not gang and not pod.spec.node_name:
                 # A sibling may be what a Permit plugin's group waits for.
@@ -189,6 +193,7 @@ class ClusterFeed:
             return
         for event in _node_events(old, node):
             self._context.queue.on_event(event, old, node)
+        self._context.queue.domains_changed(dict(old.metadata.labels.items() ^ node.metadata.labels.items()).keys())
         self._context.reservations.node_changed(node.metadata.name)
 
     def node_deleted(self, node: Node) -> None:

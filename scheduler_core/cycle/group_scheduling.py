@@ -30,6 +30,7 @@ from scheduler_core.cycle.reserved_scheduling import keep_room, try_reserved
 from scheduler_core.cycle.scheduling import conclude, permit, release, spend_promise
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.queueing.gang import Gang, GangOutcome
+from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.cluster_cache import Placement
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -225,7 +226,13 @@ def _commit(context: CycleContext, cycle: GroupCycle, trial: GangTrial, failed: 
     alone = [attempt.queued for attempt, _ in trial.failed]
     context.queue.gang_placed(cycle.entry, [*(attempt.queued for attempt in trial.placed), *alone])
     quorum = [attempt.info.uid for attempt in trial.placed[:needed]]
-    together = GangBinding(gang, quorum, lambda uid: _holds(context, uid), context.queue.gang_changed)
+    together = GangBinding(
+        gang,
+        quorum,
+        lambda uid: _holds(context, uid),
+        lambda uid, why: _refuse(context, uid, why),
+        context.queue.gang_changed,
+    )
     for attempt in trial.placed:
         cycle.instance.begin()
         attempt.gang = together
@@ -256,3 +263,9 @@ def _told(trial: GangTrial, failed: Sequence[GangTrial]) -> str:
 def _holds(context: CycleContext, uid: str) -> bool:
     placed = context.cache.get(uid)
     return placed is not None and placed.placement in (Placement.ASSUMED, Placement.BOUND, Placement.ADDED)
+
+
+def _refuse(context: CycleContext, uid: str, why: str) -> None:
+    waiting = context.waiting.get(uid)
+    if waiting is not None:
+        waiting.reject(GANG_SCHEDULING, why)

@@ -7,6 +7,7 @@ that succeeded still count for the quorum, or a Job whose first pods are done co
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -53,6 +54,7 @@ class Gang:
         succeeded: UIDs of members that ended well.
         waiting: Members whose gates are open and that wait for their gang, by UID.
         binding: Members whose binding has begun together and is not over.
+        member_left: To be called when a member goes while they are bound; None while none is.
         entry: What stands for the gang in the queue; None while there is no quorum.
         since: When its first member, or its PodGroup, was seen, in the clock's seconds; its place among equals.
         first_attempt: When it was first tried since a quorum was last missing, UTC; None if it was not.
@@ -72,6 +74,7 @@ class Gang:
         "group",
         "key",
         "last_attempt",
+        "member_left",
         "outcome",
         "placed",
         "pods",
@@ -91,6 +94,7 @@ class Gang:
         self.succeeded: set[str] = set()
         self.waiting: dict[str, QueuedPod] = {}
         self.binding = 0
+        self.member_left: Callable[[], None] | None = None
         self.entry: QueuedGang | None = None
         self.since = now
         self.first_attempt: datetime | None = None

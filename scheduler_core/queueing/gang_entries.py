@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
-from scheduler_core.framework.cluster_events import PROFILE_SWAPPED
+from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
 from scheduler_core.queueing.gang import Gang
 from scheduler_core.queueing.gangs import Gangs
@@ -31,6 +31,7 @@ QUORUM_EXISTS = "GangQuorum"
 """The event by which a gang comes into the queue, for the counts."""
 
 GROUP_CHANGED = "PodGroupUpdate"
+DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
@@ -106,7 +107,8 @@ class GangEntries:
             self._places.blame(entry, entry.rejected_by)
         pod.rejected_by = pod.pending_on = frozenset()
         self._places.hold(pod, _GROUPED)
-        gang.waiting[pod.uid] = pod
+        if pod.info.pod.metadata.deletion_timestamp is None:
+            gang.waiting[pod.uid] = pod
         self.review(gang, ATTEMPT_FAILED)
         return True
 
@@ -151,6 +153,21 @@ class GangEntries:
         entry = gang.entry
         if entry is not None and entry.place in _ASIDE:
             self._moves.requeue(entry, Requeue.AFTER_BACKOFF, GROUP_CHANGED)
+
+    def domains_changed(self, labels: Collection[str]) -> None:
+        """Nodes have other values of some labels: gangs that look for a domain by one of them may find one now.
+
+        No plugin's hint tells: those ask about one pod, and the domains are the group's.
+        """
+        if not labels:
+            return
+        for gang in self._gangs:
+            topology = None if gang.group is None else gang.group.topology
+            entry = gang.entry
+            if topology is None or entry is None or entry.place not in _ASIDE:
+                continue
+            if not {topology.key, *topology.levels}.isdisjoint(labels):
+                self._moves.requeue(entry, Requeue.AFTER_BACKOFF, DOMAINS_CHANGED)
 
     def review(self, gang: Gang, label: str = QUORUM_EXISTS) -> None:
         """A gang has changed: let its entry come or go, and members that nothing is waited for with go on alone."""

@@ -20,7 +20,7 @@ tried early rather than leave the scheduler idle. Where it differs on purpose is
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from scheduler_core.framework.cluster_events import (
     FORCE_ACTIVATE,
@@ -259,6 +259,10 @@ class SchedulingQueue(QueueReadings):
     def gang_stands_back(self, gang: Gang) -> None:
         """A gang has had its time: it waits behind its peers from now on."""
         self._gang_entries.stand_back(gang, self._clock.now())
+
+    def domains_changed(self, labels: Collection[str]) -> None:
+        """Nodes have other values of some labels: gangs that look for a domain by one of them may find one now."""
+        self._gang_entries.domains_changed(labels)
 
     def regroup(self) -> None:
         """Another source of groups is served: pods that wait may have a gang now."""

@@ -1,0 +1,63 @@
+"""Gangs whose members stand at Permit, or at the barrier before their binds, when one of them leaves."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.approval_plugin import Approval
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, member
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+FREE, HELD = "train-0", "train-1"
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A gang of three on a node; two of its members need an approval at Permit that nobody gives."""
+    made = rig([Approval], defaults=default_plugins(), serve=False)
+    made.serve(profile(plugins=Plugins(permit=plugin_set("Approval"))))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("a"))
+    made.scheduler.group_feed.group_changed(group(min_member=3))
+    return made
+
+
+def gang() -> list[Pod]:
+    """One member that Permit lets pass, and two that wait there for a minute."""
+    return [member(FREE), *(member(name, labels={"approval": "needed"}) for name in (HELD, "train-2"))]
+
+
+@pytest.mark.parametrize(
+    ("leaves", "is_told_first"),
+    [
+        pytest.param(FREE, False, id="gone, from the barrier"),
+        pytest.param(FREE, True, id="being deleted, at the barrier"),
+        pytest.param(HELD, False, id="gone, from Permit"),
+        pytest.param(HELD, True, id="being deleted, at Permit"),
+    ],
+)
+async def test_a_member_that_leaves(cluster: Rig, leaves: str, is_told_first: bool) -> None:
+    """All give back their room at once, also those whose time at Permit is not over, and nobody is bound."""
+    pods = gang()
+    cluster.add(*pods)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        before = next(each for each in pods if each.metadata.name == leaves)
+        if is_told_first:
+            ending = member(leaves, labels=before.metadata.labels, deleted=NOW)
+            cluster.scheduler.feed.pod_updated(before, ending)
+        else:
+            cluster.scheduler.feed.pod_deleted(before)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert cluster.context.cache.assumed_count == 0
+        assert len(cluster.context.waiting) == 0
+    assert cluster.writer.attempted == []
+    assert not gang_of(cluster).has_quorum
