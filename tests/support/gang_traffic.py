@@ -133,3 +133,15 @@ class Traffic:
         gang = self.of(name)
         assert gang.reservation, gang.outcome
         return gang
+
+
+async def full_traffic(*, options: dict[str, float] | None = None, **gang: Any) -> Traffic:
+    """Nodes a and b of 4 CPUs, full of two pods each, and a gang that waits with a reservation on them."""
+    traffic = Traffic(**(options or {}))
+    for name in ("a", "b"):
+        traffic.nodes({name: 4}, labels={"zone": name})
+        traffic.runs(name, 2, 100.0)
+        traffic.runs(name, 2, 200.0)
+    traffic.gang("big", 3, 2, **gang)
+    await traffic.reserve("big")
+    return traffic

@@ -5,16 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import msgspec
 import pytest
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
-from scheduler_core.model.meta import OwnerReference
 from scheduler_core.model.pod import TopologySpreadConstraint
-from scheduler_core.model.pod_group import GroupTopology
-from tests.support.builders import node
-from tests.support.gang_traffic import PATIENCE, Traffic
-from tests.support.gangs import group, key, member
+from tests.support.gang_traffic import PATIENCE, Traffic, full_traffic
+from tests.support.gangs import group, key
 
 RESERVED = "node(s) were reserved for gang default/big"
 APART = Affinity(
@@ -54,18 +50,6 @@ async def test_small_pods_that_never_end_to_come(is_strict: bool, expected: bool
     assert traffic.is_placed("big") == expected
 
 
-async def full(*, options: dict[str, float] | None = None, **gang: Any) -> Traffic:
-    """Nodes a and b of 4 CPUs, full of two pods each, and a gang that waits with a reservation on them."""
-    traffic = Traffic(**(options or {}))
-    for name in ("a", "b"):
-        traffic.nodes({name: 4}, labels={"zone": name})
-        traffic.runs(name, 2, 100.0)
-        traffic.runs(name, 2, 200.0)
-    traffic.gang("big", 3, 2, **gang)
-    await traffic.reserve("big")
-    return traffic
-
-
 @pytest.mark.parametrize(
     ("comes", "expected"),
     [
@@ -79,7 +63,7 @@ async def full(*, options: dict[str, float] | None = None, **gang: Any) -> Traff
 )
 async def test_pods_that_come_later(comes: dict[str, Any], expected: bool) -> None:
     """What fits beside the gang, once the pods in the way are gone, is let in; all else of no higher priority waits."""
-    traffic = await full()
+    traffic = await full_traffic()
     await traffic.step(100.0)
     later = traffic.comes(**comes)
     await traffic.settle()
@@ -115,7 +99,7 @@ async def test_pods_that_would_keep_members_off(member: dict[str, Any], comes: d
 
 async def test_who_is_kept_off_is_told() -> None:
     """A pod learns for which gang the nodes are reserved, and preemption is no way around it."""
-    traffic = await full()
+    traffic = await full_traffic()
     await traffic.step(100.0)
     traffic.comes(3)
     await traffic.settle()
@@ -138,7 +122,7 @@ async def test_preemption_does_not_take_reserved_room() -> None:
 
 async def test_who_was_kept_off_comes_when_it_is_over() -> None:
     """The end of a reservation wakes those that it kept off, at once."""
-    traffic = await full()
+    traffic = await full_traffic()
     await traffic.step(100.0)
     later = traffic.comes(3)
     await traffic.settle()
@@ -150,7 +134,7 @@ async def test_who_was_kept_off_comes_when_it_is_over() -> None:
 
 async def test_room_that_backfill_leaves_is_backfilled_again() -> None:
     """A pod that is kept off only because another was let in comes when that one goes."""
-    traffic = await full()
+    traffic = await full_traffic()
     await traffic.step(100.0)
     first = traffic.comes(2, 10.0)
     await traffic.settle()
@@ -175,111 +159,6 @@ async def test_it_begins_by_time_alone() -> None:
     outcome = traffic.of("big").outcome
     assert outcome is not None
     assert outcome.message.endswith("capacity is reserved for it, on a, until the pods that run there have ended")
-
-
-@pytest.mark.parametrize(
-    ("count", "topology", "expected"),
-    [
-        pytest.param(2, None, "n1, n2", id="two nodes"),
-        pytest.param(5, None, "n1, n2, n3 and 2 more", id="five nodes"),
-        pytest.param(3, GroupTopology("zone"), "zone=z", id="a domain"),
-    ],
-)
-async def test_the_words(count: int, topology: GroupTopology | None, expected: str) -> None:
-    """The status names the domain, or the first nodes and how many more."""
-    traffic = Traffic()
-    for number in range(1, count + 1):
-        traffic.nodes({f"n{number}": 2}, labels={"zone": "z"})
-        traffic.runs(f"n{number}", 2)
-    traffic.gang("big", count, 2, topology=topology)
-    assert (await traffic.reserve("big")).reservation == expected
-
-
-@pytest.mark.parametrize(
-    ("pods", "expected"),
-    [
-        pytest.param({"a": [{"cpu": 1}] * 4, "b": [{"cpu": 4}]}, "b", id="fewest pods"),
-        pytest.param({"a": [{"cpu": 2}], "b": [{"cpu": 4}]}, "a", id="room that is free already"),
-        pytest.param(
-            {"a": [{"cpu": 4, "restart_policy": "Always"}], "b": [{"cpu": 2}] * 2},
-            "b",
-            id="pods that end by themselves",
-        ),
-        pytest.param(
-            {"a": [{"cpu": 4, "owners": [OwnerReference("DaemonSet", "d")]}], "b": [{"cpu": 1}] * 4},
-            "b",
-            id="pods of DaemonSets never end",
-        ),
-    ],
-)
-async def test_the_least_work_to_wait_for(pods: dict[str, list[dict[str, Any]]], expected: str) -> None:
-    """Of the nodes that would do, those are reserved where least has to end."""
-    traffic = Traffic()
-    for name, running in pods.items():
-        traffic.nodes({name: 4})
-        for fields in running:
-            traffic.runs(name, **fields)
-    traffic.gang("big", 2, 2)
-    gang = await traffic.reserve("big")
-    assert gang.reservation == expected
-
-
-def cordoned(traffic: Traffic) -> None:
-    """The node takes no more pods."""
-    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
-    new = msgspec.structs.replace(old, spec=msgspec.structs.replace(old.spec, unschedulable=True))
-    traffic.rig.scheduler.feed.node_updated(old, new)
-
-
-def shrunk(traffic: Traffic) -> None:
-    """The node has less than the gang needs."""
-    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
-    new = node("a", allocatable={"cpu": "3", "pods": "20"}, labels={"zone": "a"})
-    traffic.rig.scheduler.feed.node_updated(old, new)
-
-
-def relabelled(traffic: Traffic) -> None:
-    """The node has another label."""
-    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
-    new = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"size": "s"})
-    traffic.rig.scheduler.feed.node_updated(old, new)
-
-
-def gone(traffic: Traffic) -> None:
-    """There is no such node."""
-    traffic.rig.scheduler.feed.node_deleted(node("a"))
-
-
-def grown(traffic: Traffic) -> None:
-    """The node has more."""
-    old = node("a", allocatable={"cpu": "4", "pods": "20"}, labels={"zone": "a"})
-    new = node("a", allocatable={"cpu": "4", "pods": "30"}, labels={"zone": "a"})
-    traffic.rig.scheduler.feed.node_updated(old, new)
-
-
-@pytest.mark.parametrize(
-    ("change", "expected"),
-    [
-        pytest.param(cordoned, "b", id="cordoned"),
-        pytest.param(shrunk, "b", id="shrunk"),
-        pytest.param(relabelled, "b", id="relabelled"),
-        pytest.param(gone, "b", id="gone"),
-        pytest.param(grown, "a", id="what does not matter"),
-    ],
-)
-async def test_a_plan_that_became_impossible(change: Callable[[Traffic], None], expected: str) -> None:
-    """The plan is made anew at once where it cannot hold any more, and kept where it can."""
-    traffic = Traffic()
-    traffic.nodes({"a": 4}, labels={"zone": "a"})
-    traffic.nodes({"b": 4}, labels={"zone": "b"})
-    traffic.runs("a", 4)
-    traffic.runs("b", 2)
-    traffic.runs("b", 2)
-    traffic.gang("big", 2, 2, topology=GroupTopology("zone"))
-    assert (await traffic.reserve("big")).reservation == "zone=a"
-    change(traffic)
-    await traffic.settle()
-    assert traffic.of("big").reservation == f"zone={expected}"
 
 
 async def test_one_reservation_for_the_same_nodes() -> None:
@@ -314,7 +193,7 @@ async def test_reservations_beside_each_other() -> None:
 
 async def test_a_gang_of_higher_priority_takes_over() -> None:
     """What is reserved for a gang is reserved for the more important one instead, if that has no other way."""
-    traffic = await full()
+    traffic = await full_traffic()
     traffic.gang("vital", 4, 2, priority=9, member={"preemption_policy": "Never"})
     await traffic.reserve("vital")
     await traffic.step(20.0)
@@ -338,7 +217,7 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
 )
 async def test_ends(end: Callable[[Traffic], None]) -> None:
     """Nothing is kept for a gang that cannot or need not have it."""
-    traffic = await full()
+    traffic = await full_traffic()
     end(traffic)
     assert not traffic.rig.context.reservations
     assert traffic.of("big").reservation == ""
@@ -346,7 +225,7 @@ async def test_ends(end: Callable[[Traffic], None]) -> None:
 
 async def test_it_ends_when_the_gang_is_placed() -> None:
     """The reservation is used up."""
-    traffic = await full()
+    traffic = await full_traffic()
     await traffic.step(200.0)
     assert traffic.is_placed("big")
     assert not traffic.rig.context.reservations
@@ -359,125 +238,9 @@ async def test_it_ends_when_the_gang_is_placed() -> None:
 )
 async def test_a_pod_in_the_way_goes(seconds: float, expected: str) -> None:
     """The gang is tried next as soon as there is room for all of it, however long it would have to back off."""
-    traffic = await full(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
+    traffic = await full_traffic(options={"initial_backoff_seconds": 300.0, "max_backoff_seconds": 300.0})
     member = next(iter(traffic.of("big").pods.values()))
     traffic.rig.clock.advance(seconds - 30.0)
     over = [each for each, due in traffic.ends_at.items() if due <= 1000.0 + seconds]
     traffic.end_now(*over)
     assert traffic.rig.place(member) == expected
-
-
-async def test_the_plan_is_carried_out() -> None:
-    """What fits only as planned, and not where each member alone would rather be, is placed as planned."""
-    traffic = Traffic()
-    traffic.nodes({"a": 6, "b": 6})
-    traffic.runs("a", 6, 100.0)
-    traffic.runs("b", 6, 100.0)
-    traffic.rig.scheduler.group_feed.group_changed(group("big", min_member=5, is_strict=True))
-    for number, cpu in enumerate((2, 2, 2, 3, 3)):
-        traffic.adopt(member(f"big-{number}", "big", requests={"cpu": str(cpu)}))
-    await traffic.reserve("big")
-    await traffic.step(100.0)
-    assert traffic.is_placed("big")
-
-
-async def test_members_that_were_replaced() -> None:
-    """A newcomer takes the place of a member like it."""
-    traffic = await full()
-    members = list(traffic.of("big").pods.values())
-    fresh = msgspec.structs.replace(
-        members[0], metadata=msgspec.structs.replace(members[0].metadata, name="big-9", uid="fresh")
-    )
-    traffic.adopt(fresh)
-    traffic.rig.scheduler.feed.pod_deleted(members[0])
-    assert traffic.of("big").reservation == "a, b"
-    await traffic.step(200.0)
-    assert traffic.is_placed("big")
-    assert "big-9" in traffic.rig.bound
-
-
-async def test_planning_leaves_no_trace() -> None:
-    """Nodes are emptied and filled only in thought."""
-    traffic = Traffic()
-    traffic.nodes({"a": 4, "b": 4})
-    for name in ("a", "b"):
-        for _ in range(3):
-            traffic.runs(name, 1)
-    traffic.gang("big", 4, 2)
-    await traffic.settle()
-    columns = traffic.rig.context.cache.columns
-    before = (columns.requested.copy(), columns.pod_count.copy(), [list(pods) for pods in columns.pods])
-    await traffic.step(PATIENCE)
-    assert traffic.of("big").reservation == "a, b"
-    assert (columns.requested == before[0]).all()
-    assert (columns.pod_count == before[1]).all()
-    assert [list(pods) for pods in columns.pods] == before[2]
-    assert traffic.of("big").placed == set()
-
-
-async def test_a_gang_that_never_fits() -> None:
-    """No capacity is kept for what would not fit in an empty cluster."""
-    traffic = Traffic()
-    traffic.nodes({"a": 4})
-    traffic.runs("a", 4)
-    traffic.gang("big", 3, 2)
-    await traffic.settle()
-    await traffic.step(PATIENCE)
-    outcome = traffic.of("big").outcome
-    assert outcome is not None
-    assert outcome.message.endswith("it would not fit even where all pods had ended")
-    assert not traffic.rig.context.reservations
-
-
-# -- scheduleTimeoutSeconds ----------------------------------------------------------------------------------------
-
-
-async def test_the_timeout() -> None:
-    """After it the group is told, in words that say what was lacking, and its reservation is given up."""
-    traffic = await full(schedule_timeout_seconds=50.0)
-    gang, since = traffic.of("big"), traffic.of("big").since
-    traffic.rig.clock.advance(50.0 - PATIENCE - 1.0)
-    assert gang.outcome is not None
-    assert (gang.outcome.reason, gang.reservation, bool(traffic.rig.context.reservations)) == ("TimedOut", "", False)
-    assert "within its scheduleTimeoutSeconds of 50;" in gang.outcome.message
-    assert "0 of the 3 members that must be placed together fit" in gang.outcome.message
-    assert gang.since > since
-
-
-async def test_behind_its_peers() -> None:
-    """A gang whose time is over is tried after one that came later."""
-    traffic = Traffic()
-    traffic.nodes({"a": 4})
-    filler = traffic.runs("a", 4)
-    traffic.gang("old", 2, 2, is_strict=False, schedule_timeout_seconds=30.0)
-    await traffic.settle()
-    traffic.rig.clock.advance(5.0)
-    traffic.gang("young", 2, 2, is_strict=False)
-    await traffic.settle()
-    traffic.rig.clock.advance(30.0)
-    traffic.ends(filler)
-    await traffic.settle()
-    assert (traffic.is_placed("old"), traffic.is_placed("young")) == (False, True)
-
-
-async def test_it_tries_on() -> None:
-    """A gang whose time is over is placed when there is room, and has its whole time again before that."""
-    traffic = Traffic()
-    traffic.nodes({"a": 4})
-    filler = traffic.runs("a", 4)
-    traffic.gang("big", 2, 2, schedule_timeout_seconds=30.0)
-    await traffic.settle()
-    traffic.rig.clock.advance(31.0)
-    traffic.ends(filler)
-    await traffic.settle()
-    assert traffic.is_placed("big")
-
-
-async def test_no_timeout_without_a_quorum() -> None:
-    """A gang that cannot be tried does not lose its turn by it."""
-    traffic = await full(schedule_timeout_seconds=50.0)
-    gang = traffic.of("big")
-    traffic.rig.scheduler.feed.pod_deleted(next(iter(gang.pods.values())))
-    traffic.rig.clock.advance(100.0)
-    assert gang.outcome is not None
-    assert gang.outcome.reason == "Unschedulable"
