@@ -2,15 +2,17 @@
 
     python -m benchmarks.gangs                                      # 1,000, 2,000 and 3,000 gangs of 3 on 5,000 nodes
     python -m benchmarks.gangs --gangs 300 --nodes 20               # too few nodes: gangs are left, but none in part
+    python -m benchmarks.gangs --live --gangs 1000                  # pods are created while the scheduler runs
     python -m benchmarks.gangs --quick
 
 The workload is scheduler_perf's (``gangs_workload``), with PodGroups of the native API, the same for both. Each drain
-has a fresh control plane that serves that API, with nodes, groups and pods created before the scheduler starts;
-kube-scheduler has the gates GenericWorkload and GangScheduling on. Rates are counted from the API server's audit log,
-from the first binding to the last; CPU and memory are the scheduler process's own, its start included; the time of an
-attempt is what either tells in the metric by which scheduler_perf judges this workload. After each drain no gang may
-have some of its members on nodes and not all. Clients are not limited in either; everything else is at its defaults.
-What can be compared is the ratio within one run: an absolute time says more about the machine.
+has a fresh control plane that serves that API, with nodes, groups and pods created before the scheduler starts, or with
+`--live` the pods after it, as scheduler_perf does; kube-scheduler has the gates GenericWorkload and GangScheduling on.
+Rates are counted from the API server's audit log, from the first binding to the last; CPU and memory are the scheduler
+process's own, its start included; the time of an attempt is what either tells in the metric by which scheduler_perf
+judges this workload. After each drain no gang may have some of its members on nodes and not all. Clients are not
+limited in either; everything else is at its defaults. What can be compared is the ratio within one run: an absolute
+time says more about the machine.
 """
 
 from __future__ import annotations
@@ -46,6 +48,8 @@ PUBLISHED_GANGS, PUBLISHED_SIZE, PUBLISHED_NODES = (1000, 2000, 3000), 3, 5000
 GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 
 _LIMIT_SECONDS = 600.0
+_READY_SECONDS = 600.0
+"""A backlog is taken in before a scheduler is ready; kube-scheduler needs minutes for 3,000 groups with 9,000 pods."""
 _QUIET_SECONDS = 10.0
 """So long after the last bind, what is left does not fit."""
 _POLL_SECONDS = 0.2
@@ -93,13 +97,19 @@ class GangDrain:
 
 
 async def fill(plane: ControlPlane, backlog: GangBacklog) -> None:
-    """Create the nodes, the groups and the pods."""
+    """Create the nodes and the groups."""
     options = ConnectionOptions(write_connections=CREATORS)
     async with await open_connection(plane.kubeconfig, None, options, SystemClock()) as connection:
         nodes = [encoded(gangs_workload.node(number)) for number in range(backlog.nodes)]
         await create_all(connection, gangs_workload.NODES_PATH, nodes)
         groups = [encoded(gangs_workload.group(number, backlog.size)) for number in range(backlog.gangs)]
         await create_all(connection, gangs_workload.GROUPS_PATH, groups)
+
+
+async def arrive(plane: ControlPlane, backlog: GangBacklog) -> None:
+    """Create the pods."""
+    options = ConnectionOptions(write_connections=CREATORS)
+    async with await open_connection(plane.kubeconfig, None, options, SystemClock()) as connection:
         pods = [encoded(member) for member in gangs_workload.members(backlog)]
         await create_all(connection, gangs_workload.PODS_PATH, pods)
 
@@ -117,8 +127,14 @@ def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple
     return process, lambda: scrape_kube_scheduler(process)
 
 
-def drain(scheduler: str, backlog: GangBacklog, profile_to: Path | None = None) -> GangDrain:
+def drain(scheduler: str, backlog: GangBacklog, *, live: bool = False, profile_to: Path | None = None) -> GangDrain:
     """Bind one backlog on a fresh control plane.
+
+    Args:
+        scheduler: Which scheduler.
+        backlog: What is to be bound.
+        live: Whether pods are created while the scheduler runs, not before.
+        profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
 
     Raises:
         TimeoutError: Nothing was bound, or binding had no end.
@@ -127,10 +143,15 @@ def drain(scheduler: str, backlog: GangBacklog, profile_to: Path | None = None) 
         feature_gates={"GenericWorkload": True},
         runtime_config={gangs_workload.API_VERSION: "true"},
         audit=True,
+        ready_seconds=_READY_SECONDS,
     )
     with ControlPlane(options) as plane:
         asyncio.run(fill(plane, backlog))
+        if not live:
+            asyncio.run(arrive(plane, backlog))
         process, scrape = start(plane, scheduler, profile_to)
+        if live:
+            asyncio.run(arrive(plane, backlog))
         log = BindingLog(plane.audit_log)
         _await_end(scheduler, log, backlog)
         cpu, peak = process.cpu_seconds(), process.peak_rss()
@@ -230,6 +251,7 @@ def arguments_of(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--nodes", type=int)
     parser.add_argument("--repetitions", type=int, default=1)
     parser.add_argument("--only", choices=(BAYPLAN, KUBE_SCHEDULER))
+    parser.add_argument("--live", action="store_true", help="create the pods while the scheduler runs")
     parser.add_argument("--quick", action="store_true", help="100 gangs on 100 nodes, to see whether it works")
     parser.add_argument("--profile", type=Path, help="run Bayplan once under cProfile and write the profile there")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
@@ -249,7 +271,7 @@ def main() -> None:
         for gangs in arguments.gangs:
             backlog = GangBacklog(arguments.nodes, gangs, arguments.size)
             for scheduler in [arguments.only] if arguments.only else [BAYPLAN, KUBE_SCHEDULER]:
-                result = drain(scheduler, backlog, arguments.profile)
+                result = drain(scheduler, backlog, live=arguments.live, profile_to=arguments.profile)
                 drains.append(result)
                 sys.stderr.write(f"{repetition + 1}: {gangs} gangs, {scheduler} {result.rate:.0f} pods/s\n")
     if arguments.output == "json":
