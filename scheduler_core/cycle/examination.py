@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.node_selection import Feasible, NoNodesError, find_feasible, score_feasible
+from scheduler_core.cycle.scheduling import keep_to_domain
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -156,6 +157,7 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
         found.rejected_by = frozenset((found.gate.plugin,))
         return found
     attempt = Attempt(queued, pod, instance, context.clock.now())
+    keep_to_domain(context, attempt)
     try:
         feasible = find_feasible(context, attempt, everywhere=True)
         _note_nodes(context, feasible, found)

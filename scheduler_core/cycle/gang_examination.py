@@ -21,7 +21,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.examination import Companions, examine_member
 from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.gang_domains import candidate_domains
-from scheduler_core.cycle.gang_failure import not_enough_free
+from scheduler_core.cycle.gang_failure import not_enough_free, of_trials
 from scheduler_core.cycle.gang_plan import assignment, only
 from scheduler_core.cycle.gang_preemption import GangPreview, preview_gang_preemption
 from scheduler_core.cycle.gang_trial import GangTrial, Where, template_of, undo
@@ -211,6 +211,8 @@ def _search(context: CycleContext, cycle: GroupCycle, found: GangExamination, li
         found.chosen = _as_reserved(context, cycle)
         found.is_reserved = found.chosen is not None
     found.tried = len(tries.best)
+    if not found.tried:
+        found.refusal = of_trials(cycle.needed, ()).message
     if found.chosen is not None:
         tries.best.pop(found.chosen.name, None)
     elif not any(each.is_error for each in tries.best.values()):

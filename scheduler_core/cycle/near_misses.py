@@ -113,7 +113,7 @@ def near_misses(
         if not first.plugin:
             lacks.insert(0, _lack(first, ", ".join(narrowing)))
         elif first.plugin == GANG_SCHEDULING:
-            # Kept for a gang, whatever else it lacks: no plugin says so.
+            # Kept for another gang, or not where the pod's own is: no plugin says so.
             lacks.append(_lack(first, first.plugin))
         elif not lacks:
             # Only with the pods that were promised the node does it not fit.

@@ -65,11 +65,11 @@ def begin(context: CycleContext, queued: QueuedPod) -> Attempt | None:
     instance.begin()
     attempt = begin_attempt(context, queued, instance)
     if queued.group is not None:
-        _keep_to_domain(context, attempt)
+        keep_to_domain(context, attempt)
     return attempt
 
 
-def _keep_to_domain(context: CycleContext, attempt: Attempt) -> None:
+def keep_to_domain(context: CycleContext, attempt: Attempt) -> None:
     """Let a member that joins its gang alone look where the others are, if all are to be in one domain."""
     gang = context.queue.gangs.of_uid(attempt.info.uid)
     topology = None if gang is None or gang.group is None else gang.group.topology

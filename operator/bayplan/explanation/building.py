@@ -6,26 +6,23 @@ scheduler that would schedule the pod. Nothing in that scheduler is different af
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from msgspec.structs import replace
 
+from bayplan.explanation.gang_building import explain_gang, gang_of_pod
+from bayplan.explanation.member_building import with_gang
 from bayplan.explanation.model import (
-    Amount,
     Explanation,
-    Lack,
     NodeCounts,
-    NodeLacks,
     NodeScore,
     PluginRejections,
     Preemption,
     ReasonCount,
     ScorePart,
-    Unblocking,
     Verdict,
-    Victim,
 )
+from bayplan.explanation.parts import Unblocking
+from bayplan.explanation.telling import ExplanationOptions, told_events, told_misses, told_victims
 from bayplan.reconcile.extenders import not_asked_notice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.examination import Examination, examine
@@ -39,19 +36,6 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _AS_IF_NEW = "the pod has its node; what is said of nodes and scores is how it would be if it were placed anew now"
-
-
-@dataclass(frozen=True, slots=True)
-class ExplanationOptions:
-    """How much is told.
-
-    Attributes:
-        nearest: Nodes of which it is told what they lack.
-        scored: Nodes of which scores are told.
-    """
-
-    nearest: int = 5
-    scored: int = 5
 
 
 def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
@@ -69,6 +53,13 @@ def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | N
         QuantityError: A quantity of the pod cannot be read.
     """
     told = options or ExplanationOptions()
+    built = _alone(context, pod, told)
+    gang = gang_of_pod(context, pod)
+    return built if gang is None else with_gang(built, pod, explain_gang(context, gang, told))
+
+
+def _alone(context: CycleContext, pod: Pod, told: ExplanationOptions) -> Explanation:
+    """Explain a pod, whatever becomes of its gang."""
     if pod.is_terminal or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
         headline = "has ended" if pod.is_terminal else "is being deleted"
         return _bare(pod, Verdict.ENDED, f"pod {pod.key} {headline}: it is not scheduled")
@@ -145,7 +136,7 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told
         message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
         nodes=NodeCounts(context.cache.columns.count, len(found.feasible)),
         rejections=_rejections(found),
-        nearest=tuple(_node_lacks(miss) for miss in misses),
+        nearest=told_misses(misses),
         scores=_scores(found, told.scored),
         preemption=_preemption(found),
         unblocking=_unblocking(context, instance, found, misses),
@@ -219,19 +210,6 @@ def _most_first(counts: dict[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
 
 
-def _node_lacks(miss: NearMiss) -> NodeLacks:
-    lacks = tuple(
-        Lack(
-            lack.plugin,
-            lack.reasons,
-            lack.is_resolvable,
-            tuple(Amount(each.resource, each.needed, each.free) for each in lack.shortages),
-        )
-        for lack in miss.lacks
-    )
-    return NodeLacks(miss.node_name, lacks)
-
-
 def _scores(found: Examination, limit: int) -> tuple[NodeScore, ...]:
     if not len(found.totals):
         return ()
@@ -259,10 +237,7 @@ def _preemption(found: Examination) -> Preemption | None:
         message = outcome.status.message or "no plugin of the profile preempts"
         return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
-    victims = tuple(
-        Victim(info.pod.metadata.namespace, info.pod.metadata.name, info.priority)
-        for info in sorted(plan.evicted, key=lambda info: (info.priority, info.key))
-    )
+    victims = told_victims(plan.evicted)
     return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
 
 
@@ -271,7 +246,4 @@ def _unblocking(
 ) -> tuple[Unblocking, ...]:
     if found.error:
         return ()
-    return tuple(
-        Unblocking(one.what, one.event.name, one.plugins, one.fits_on or None)
-        for one in unblocking_events(context, instance, found, misses)
-    )
+    return told_events(unblocking_events(context, instance, found, misses))

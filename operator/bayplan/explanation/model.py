@@ -1,4 +1,4 @@
-"""What an explanation says.
+"""What an explanation of a pod says.
 
 Owns the document: its fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case. It
 must not know how it came about. Why structs and not mappings: the command decodes what the operator's endpoint encoded,
@@ -10,6 +10,9 @@ from __future__ import annotations
 from enum import Enum
 
 from msgspec import Struct
+
+from bayplan.explanation.gang_model import GangExplanation
+from bayplan.explanation.parts import NodeLacks, Unblocking, Victim
 
 
 class Verdict(Enum):
@@ -50,35 +53,6 @@ class PluginRejections(Struct, frozen=True, rename="camel"):
     reasons: tuple[ReasonCount, ...]
 
 
-class Amount(Struct, frozen=True, rename="camel"):
-    """A resource of which a node has too little; cpu in milli, the rest in whole units."""
-
-    resource: str
-    needed: int
-    free: int
-
-
-class Lack(Struct, frozen=True, rename="camel"):
-    """Why one plugin rejects one node.
-
-    Attributes:
-        preemption_may_help: Whether removing pods from the node might mend it.
-        amounts: Where it is a matter of amounts; otherwise empty.
-    """
-
-    plugin: str
-    reasons: tuple[str, ...]
-    preemption_may_help: bool
-    amounts: tuple[Amount, ...] = ()
-
-
-class NodeLacks(Struct, frozen=True, rename="camel"):
-    """All that one node lacks, every plugin asked."""
-
-    node: str
-    lacks: tuple[Lack, ...]
-
-
 class ScorePart(Struct, frozen=True, rename="camel"):
     """One plugin's score for one node: as answered, scaled to 0..100, times the weight."""
 
@@ -93,14 +67,6 @@ class NodeScore(Struct, frozen=True, rename="camel"):
     node: str
     total: int
     plugins: dict[str, ScorePart]
-
-
-class Victim(Struct, frozen=True, rename="camel"):
-    """A pod that preemption would evict."""
-
-    namespace: str
-    name: str
-    priority: int
 
 
 class Preemption(Struct, frozen=True, rename="camel"):
@@ -118,22 +84,6 @@ class Preemption(Struct, frozen=True, rename="camel"):
     pdb_violations: int
     candidates: int
     message: str | None
-
-
-class Unblocking(Struct, frozen=True, rename="camel"):
-    """An event upon which the pod is tried again.
-
-    Attributes:
-        what: It in words.
-        event: Its kind, as metrics name it.
-        plugins: The plugins that rejected the pod and wait for such an event.
-        fits_on: The node where the pod would then fit; None if that is not certain.
-    """
-
-    what: str
-    event: str
-    plugins: tuple[str, ...]
-    fits_on: str | None
 
 
 class NodeCounts(Struct, frozen=True, rename="camel"):
@@ -157,6 +107,7 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
         preemption: None where it is not reached.
         unblocking: Events upon which the pod is tried again.
         notices: What one should know about this answer.
+        gang: The gang to which the pod belongs; None for none.
     """
 
     namespace: str
@@ -174,3 +125,4 @@ class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
     preemption: Preemption | None = None
     unblocking: tuple[Unblocking, ...] = ()
     notices: tuple[str, ...] = ()
+    gang: GangExplanation | None = None

@@ -11,10 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.explanation.model import Explanation, Lack, NodeLacks, Preemption, Verdict
+from bayplan.explanation.gang_rendering import gang_sections
+from bayplan.explanation.model import Explanation, Preemption, Verdict
+from bayplan.explanation.tables import events_table, nearest_table
 from bayplan.text_output import plain_table, read_answer, renderers, text_of
-from scheduler_core.cycle.candidate_events import amount_text
-from scheduler_core.framework.cluster_events import NODE_ADD
 
 _STYLES = {
     Verdict.FITS: "green",
@@ -54,13 +54,15 @@ def _sections(told: Explanation) -> Iterator[RenderableType]:
     if told.rejections:
         yield Group(Text("Rejected by", style="bold"), _rejections(told))
     if told.nearest:
-        yield Group(Text("Nearest misses", style="bold"), _nearest(told.nearest))
+        yield Group(Text("Nearest misses", style="bold"), nearest_table(told.nearest))
     if told.scores:
         yield from _scores(told)
     if told.preemption is not None:
         yield Text.assemble(("Preemption  ", "bold"), _preemption(told.preemption))
     if told.unblocking:
-        yield Group(Text("What would bring it back", style="bold"), _unblocking(told))
+        yield Group(Text("What would bring it back", style="bold"), events_table(told.unblocking))
+    if told.gang is not None:
+        yield from gang_sections(told.gang)
     for notice in told.notices:
         yield Text(f"Note: {notice}", style="dim")
 
@@ -74,27 +76,6 @@ def _rejections(told: Explanation) -> Table:
         )
         table.add_row(Text(entry.plugin), str(entry.nodes) if entry.nodes else "all", Text(words))
     return table
-
-
-def _nearest(nearest: tuple[NodeLacks, ...]) -> Table:
-    table = plain_table("NODE", "PLUGIN", "LACKS")
-    for miss in nearest:
-        name = miss.node
-        for lack in miss.lacks:
-            table.add_row(Text(name), Text(lack.plugin), Text(lack_text(lack)))
-            name = ""
-    return table
-
-
-def lack_text(lack: Lack) -> str:
-    """What a node lacks in words, amounts where there are any: ``needs 500m cpu, 320m free``."""
-    if not lack.amounts:
-        return "; ".join(lack.reasons)
-    return "; ".join(
-        f"needs {amount_text(amount.resource, amount.needed)} {amount.resource}, "
-        f"{amount_text(amount.resource, max(0, amount.free))} free"
-        for amount in lack.amounts
-    )
 
 
 def _scores(told: Explanation) -> Iterator[RenderableType]:
@@ -120,12 +101,3 @@ def _preemption(plan: Preemption) -> str:
         text += f", against {plan.pdb_violations} PodDisruptionBudget protection{'s' * (plan.pdb_violations > 1)}"
     others = plan.candidates - 1
     return text + (f"; {others} other node{'s' * (others > 1)} would do, too" if others > 0 else "")
-
-
-def _unblocking(told: Explanation) -> Table:
-    table = plain_table("EVENT", "THEN", "BY THE HINT OF")
-    for entry in told.unblocking:
-        place = "it" if entry.event == NODE_ADD.name else entry.fits_on
-        then = f"fits on {place}" if entry.fits_on else "is tried again"
-        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins) or "any"))
-    return table

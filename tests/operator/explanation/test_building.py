@@ -6,18 +6,16 @@ from typing import Any
 
 import msgspec
 import pytest
-from bayplan.explanation.building import ExplanationOptions, explain_pod
+from bayplan.explanation.building import explain_pod
 from bayplan.explanation.model import (
-    Amount,
     Explanation,
-    Lack,
     NodeCounts,
-    NodeLacks,
     PluginRejections,
     ReasonCount,
     Verdict,
-    Victim,
 )
+from bayplan.explanation.parts import Amount, Lack, NodeLacks, Victim
+from bayplan.explanation.telling import ExplanationOptions
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugins_config import Plugins
@@ -240,6 +238,7 @@ def test_the_document_has_the_documented_fields() -> None:
         "preemption",
         "unblocking",
         "notices",
+        "gang",
     ]
     assert list(document["nearest"][0]["lacks"][0]) == ["plugin", "reasons", "preemptionMayHelp", "amounts"]
     assert list(document["preemption"]) == ["node", "victims", "pdbViolations", "candidates", "message"]

@@ -8,21 +8,18 @@ import msgspec
 import pytest
 import yaml
 from bayplan.explanation.model import (
-    Amount,
     Explanation,
-    Lack,
     NodeCounts,
-    NodeLacks,
     NodeScore,
     PluginRejections,
     Preemption,
     ReasonCount,
     ScorePart,
-    Unblocking,
     Verdict,
-    Victim,
 )
-from bayplan.explanation.rendering import RENDERERS, as_text, lack_text, read_explanation
+from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victim
+from bayplan.explanation.rendering import RENDERERS, as_text, read_explanation
+from bayplan.explanation.tables import lack_text
 
 from scheduler_core.cycle.candidate_events import amount_text
 from scheduler_core.errors import ServerUnavailableError

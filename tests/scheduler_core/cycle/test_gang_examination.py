@@ -158,7 +158,7 @@ def drawn(seed: int) -> tuple[list[Node], list[Mapping[str, str]], int, GroupTop
         )
         for number in range(dice.randint(1, 7))
     ]
-    requests = [
+    requests: list[Mapping[str, str]] = [
         {"cpu": str(dice.randint(1, 2)), "memory": f"{dice.randint(1, 2)}Gi"} for _ in range(dice.randint(1, 7))
     ]
     return nodes, requests, dice.randint(1, len(requests)), dice.choice([None, ZONE, WISH])

@@ -1,0 +1,46 @@
+"""Tables that explanations of pods and of gangs share.
+
+Owns their columns, and amounts as people write them. It must not know what else is told.
+"""
+
+from __future__ import annotations
+
+from rich.table import Table
+from rich.text import Text
+
+from bayplan.explanation.parts import Lack, NodeLacks, Unblocking
+from bayplan.text_output import plain_table
+from scheduler_core.cycle.candidate_events import amount_text
+from scheduler_core.framework.cluster_events import NODE_ADD
+
+
+def nearest_table(nearest: tuple[NodeLacks, ...]) -> Table:
+    """What nodes lack, one row for each plugin."""
+    table = plain_table("NODE", "PLUGIN", "LACKS")
+    for miss in nearest:
+        name = miss.node
+        for lack in miss.lacks:
+            table.add_row(Text(name), Text(lack.plugin), Text(lack_text(lack)))
+            name = ""
+    return table
+
+
+def lack_text(lack: Lack) -> str:
+    """What a node lacks in words, amounts where there are any: ``needs 500m cpu, 320m free``."""
+    if not lack.amounts:
+        return "; ".join(lack.reasons)
+    return "; ".join(
+        f"needs {amount_text(amount.resource, amount.needed)} {amount.resource}, "
+        f"{amount_text(amount.resource, max(0, amount.free))} free"
+        for amount in lack.amounts
+    )
+
+
+def events_table(events: tuple[Unblocking, ...]) -> Table:
+    """Events that would help, and what follows."""
+    table = plain_table("EVENT", "THEN", "BY THE HINT OF")
+    for entry in events:
+        place = "it" if entry.event == NODE_ADD.name else entry.fits_on
+        then = f"fits on {place}" if entry.fits_on else "is tried again"
+        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins) or "any"))
+    return table
