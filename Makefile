@@ -48,6 +48,11 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
+.PHONY: bench-gangs
+bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)
+	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick)
+	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
+
 .PHONY: simulate-faults
 simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SEED=n for one with its trace)
 	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
