@@ -19,6 +19,7 @@ harm is done.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -136,6 +137,8 @@ class _Search:
     pools: dict[object, _Pool] = field(default_factory=dict)
     is_row_local: bool = True
     rejected_by: set[str] = field(default_factory=set)
+    steps: Counter[int] = field(default_factory=Counter)
+    crowded: dict[object, set[int]] = field(default_factory=dict)
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -201,6 +204,7 @@ class _Search:
         if not self.overlay.hold(attempt, select_node(self.context, attempt, feasible)):
             return False
         self.is_row_local = self.is_row_local and self._what_if(attempt).is_row_local
+        self.steps[self.context.cache.columns.row_of(attempt.node_name)] += 1
         return True
 
     def _what_if(self, attempt: Attempt) -> NodeWhatIf:
@@ -209,11 +213,14 @@ class _Search:
 
     def _place_instead(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
         units = list({id(unit): unit for unit in map(self.request.units.of, candidate.victims)}.values())
+        row = self.context.cache.columns.row_of(candidate.node_name)
+        elsewhere = {info.row for unit in units for info in unit.pods} - {row}
         taken = self.overlay.take(info for unit in units for info in unit.pods)
-        attempt = self._attempt(queued, self.context.cache.columns.row_of(candidate.node_name))
+        attempt = self._attempt(queued, row)
         feasible = find_feasible(self.context, attempt, everywhere=True)
         if len(feasible.rows) and self._hold(attempt, feasible):
             self.chosen += units
+            self.steps.update(elsewhere)
             return True
         self.overlay.put_back(reversed(taken))
         return False
@@ -225,7 +232,9 @@ class _Search:
         pool = self.pools.get(kind)
         if pool is None or not self._refresh(pool, attempt, diagnosis):
             pool = self.pools[kind] = self._dry_run(attempt, diagnosis, None)
-        left = {name: self._whole(candidate) for name, candidate in pool.candidates.items()}
+        left = dict(pool.candidates)
+        if len(self.request.units) or len(self.context.cache.columns.disruption_budgets):
+            left = {name: self._whole(candidate) for name, candidate in left.items()}
         while left:
             best = self.request.preemptor.least_harmful(list(left.values()))
             del left[best.node_name]
@@ -258,20 +267,20 @@ class _Search:
 
     def _whole(self, candidate: PreemptionCandidate) -> PreemptionCandidate:
         """A candidate with all who leave together, its violations counted after those of the victims so far."""
-        budgets = self.context.cache.columns.disruption_budgets
         victims = self.request.units.whole(candidate.victims)
-        if len(victims) == len(candidate.victims) and not len(budgets):
-            return candidate
-        violating, _ = split_by_budgets(victims, budgets, self._leaving())
+        violating, _ = split_by_budgets(victims, self.context.cache.columns.disruption_budgets, self._leaving())
         return replace(candidate, victims=victims, pdb_violations=len(violating))
 
     # -- coming back --------------------------------------------------------------------------------------------
 
     def _reprieve(self) -> None:
         """Let victims come back whose going is not needed: those that a budget protects first, then by importance."""
+        gone: set[int] = set()
         for unit in self._in_order_of_return():
-            if self._can_return(unit, self.overlay.put_back(reversed(unit.pods))):
-                self.chosen.remove(unit)
+            rows = self.overlay.put_back(reversed(unit.pods))
+            if self._can_return(unit, rows):
+                gone.add(id(unit))
+        self.chosen = [unit for unit in self.chosen if id(unit) not in gone]
 
     def _in_order_of_return(self) -> list[DisruptionUnit]:
         ordered = sorted(self.chosen, key=self._importance)
@@ -292,19 +301,38 @@ class _Search:
                 continue
             moved.append((attempt, attempt.node_name))
             self.overlay.let_go(attempt)
-            if not self._held_again(*moved[-1]):
+            if not self._held_again(*moved[-1], is_minimal=is_local and self._is_minimal(unit, here)):
                 self._return_to(unit, moved)
                 return False
         return True
 
-    def _held_again(self, attempt: Attempt, node_name: str) -> bool:
+    def _is_minimal(self, unit: DisruptionUnit, rows: Iterable[int]) -> bool:
+        """Whether nothing has happened on a unit's row but that its going made room for one member.
+
+        The dry run of that member has then found that it does not fit there beside the unit.
+        """
+        return not unit.is_group and all(self.steps[row] == 1 for row in rows)
+
+    def _held_again(self, attempt: Attempt, node_name: str, *, is_minimal: bool) -> bool:
         """Whether a member that was let go has its node again, since it still fits there, or another."""
-        for row in (self.context.cache.columns.row_of(node_name), None):
-            anew = self._attempt(attempt.queued, row)
-            feasible = find_feasible(self.context, anew, everywhere=True)
-            if len(feasible.rows) and self._hold(anew, feasible):
-                return True
+        here = self.context.cache.columns.row_of(node_name)
+        if not is_minimal and self._held_at(attempt, here):
+            return True
+        kind = template_of(self.request.instance, attempt.queued.info)
+        crowded = self.crowded.setdefault(kind, set())
+        # Members of that kind on two rows have found no room on any other: there is none for a further one anywhere.
+        if self.is_row_local and len(crowded) > 1:
+            return False
+        if self._held_at(attempt, None):
+            self.crowded.clear()
+            return True
+        crowded.add(here)
         return False
+
+    def _held_at(self, attempt: Attempt, row: int | None) -> bool:
+        anew = self._attempt(attempt.queued, row)
+        feasible = find_feasible(self.context, anew, everywhere=True)
+        return len(feasible.rows) > 0 and self._hold(anew, feasible)
 
     def _return_to(self, unit: DisruptionUnit, moved: Sequence[tuple[Attempt, str]]) -> None:
         """Take a unit off again, and give members that were moved for its sake their nodes again."""

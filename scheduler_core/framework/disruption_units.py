@@ -62,6 +62,10 @@ class DisruptionUnits:
             unit = DisruptionUnit(pods, max([*own, *(info.priority for info in pods)]), is_group=True)
             self._by_uid.update((info.uid, unit) for info in pods)
 
+    def __len__(self) -> int:
+        """How many pods leave with others, or would if there were any."""
+        return len(self._by_uid)
+
     def of(self, info: PodInfo) -> DisruptionUnit:
         """The unit of a pod."""
         return self._by_uid.get(info.uid) or DisruptionUnit((info,), info.priority)
