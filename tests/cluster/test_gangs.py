@@ -1,0 +1,273 @@
+"""Gangs on the real API server, with the operator as a process: all members are placed or none, whatever happens."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from hack.controlplane.accounts import BindingLog, overcommitted
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.processes import Process
+from hack.controlplane.schedulers import install_crds
+from tests.support.approval_plugin import install
+from tests.support.live_gangs import GangHistory, LiveGangs, live_gangs
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+PATIENCE = "--gang-reservation-delay=1"
+PROFILE = {"plugins": {"permit": {"enabled": [{"name": "Approval"}]}}}
+
+
+@pytest.fixture(scope="module")
+def operator(
+    control_plane: ControlPlane, kwok: Process, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[OperatorProcess]:
+    """The only operator of the cluster, beside which a Permit plugin is installed."""
+    del kwok  # plays the kubelet: pods run, succeed and end
+    install_crds(control_plane)
+    installed = install(tmp_path_factory.mktemp("installed"))
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    with OperatorProcess(control_plane.kubeconfig, log, (PATIENCE,), installed) as operator:
+        operator.start()
+        yield operator
+
+
+@pytest.fixture
+def world(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[LiveGangs]:
+    """A profile with the Permit plugin, and no nodes."""
+    with live_gangs(control_plane, operator, namespace) as world:
+        world.profile(PROFILE)
+        yield world
+
+
+@pytest.fixture
+def history(control_plane: ControlPlane, namespace: str) -> Iterator[GangHistory]:
+    """All that happens to the pods of the test, in order."""
+    with GangHistory(control_plane, namespace) as history:
+        yield history
+        assert history.wrongs == []
+
+
+@pytest.mark.parametrize("parallelism", [4, 16, 64])
+def test_a_job_is_placed_whole(world: LiveGangs, control_plane: ControlPlane, parallelism: int) -> None:
+    """Each pod is bound once, no node holds too much, and the status counts what runs until all have succeeded."""
+    log = BindingLog(control_plane.audit_log)
+    world.nodes("a", "b", cpu=str(parallelism // 2))
+    world.group("train", parallelism)
+    names = world.job("train", parallelism, run_for="2s")
+    world.until(lambda: world.counts("train") == (parallelism,) * 3, "all members run by the status")
+    assert overcommitted(world.api.items("/api/v1/nodes"), world.pods().values()) == []
+    world.until(lambda: world.status("train")["phase"] == "Finished", "the group has finished")
+    status = world.status("train")
+    assert (status["succeeded"], status["failed"], world.reason("train")) == (parallelism, 0, "Finished")
+    log.read()
+    assert {name: log.counts[f"{world.namespace}/{name}"] for name in names} == dict.fromkeys(names, 1)
+    assert len(world.notes("train", "Scheduled")) == 1
+
+
+def test_of_two_gangs_that_do_not_both_fit_one_is_placed_at_a_time(world: LiveGangs, history: GangHistory) -> None:
+    """Neither holds room while the other does; when the first has ended the second is placed, whole too."""
+    world.nodes("a", cpu="2")
+    world.nodes("b", cpu="3")
+    for name in ("one", "two"):
+        world.group(name, 5)
+    world.api.create_all(
+        [world.member(f"{job}-{number}", job, run_for="2s") for number in range(5) for job in ("one", "two")]
+    )
+    world.until(lambda: {"one", "two"} <= set(history.order()), "both have been placed")
+    second = history.order()[1]
+    world.until(lambda: history.moments[-1] == {second: 5}, "the second is whole")
+    first = history.order()[0]
+    assert {first: 5} in history.moments
+    assert history.together("one", "two") == []
+    assert "placed together fit" in " ".join(world.notes(second, "FailedScheduling"))
+
+
+@pytest.mark.parametrize(
+    ("queueing", "is_passed"),
+    [pytest.param("Strict", False, id="strict"), pytest.param("BestEffort", True, id="best effort")],
+)
+def test_a_large_gang_among_small_pods(world: LiveGangs, queueing: str, is_passed: bool) -> None:
+    """Strict: it is placed while small pods still queue, which would all have passed it otherwise."""
+    world.nodes("a", "b", "c", cpu="4")
+    world.job("small", 12, group="", run_for="1s")
+    world.until_bound("small", 12)
+    world.group("large", 3, queueing=queueing)
+    world.job("large", 3, cpu="4")
+    world.until_reason("large", "Unschedulable")
+    world.job("small", 48, first=12, group="", run_for="1s")
+    world.until_bound("large", 3)
+    waiting = [name for name, pod in world.pods("small").items() if not pod["spec"].get("nodeName")]
+    assert (not waiting) == is_passed
+
+
+def test_what_is_kept_for_a_gang_is_told(world: LiveGangs) -> None:
+    """The status names the nodes, and a small pod that is kept off them says for whom."""
+    world.nodes("a", cpu="4")
+    world.job("runs", 1, group="", cpu="3")
+    world.until_bound("runs", 1)
+    world.group("large", 2, queueing="Strict")
+    world.job("large", 2, cpu="2")
+    world.until(lambda: world.status("large").get("nominatedDomain"), "capacity is kept")
+    assert f"{world.token}-a" in world.status("large")["nominatedDomain"]
+    world.job("small", 1, group="")
+    assert f"{world.namespace}/large" in world.refused("small-0")
+    world.delete("runs-0")
+    world.until_bound("large", 2)
+    world.until(lambda: not world.status("large").get("nominatedDomain"), "nothing is kept any more")
+
+
+# -- topology ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_required_domain_is_the_one_that_packs_best(world: LiveGangs) -> None:
+    """All members share a zone; when no zone has room for all, nobody is placed, and the nearest zone is named."""
+    world.nodes("a1", "a2", "a3", "a4", cpu="2", zone="a")
+    world.nodes("b1", "b2", cpu="2", zone="b")
+    required = {"key": "zone", "mode": "Required"}
+    world.group("tight", 2, topology=required)
+    world.job("tight", 2, cpu="2")
+    assert zones(world, "tight") == {"b"}
+    world.group("wide", 3, topology=required)
+    world.job("wide", 3, cpu="2")
+    assert zones(world, "wide") == {"a"}
+    world.group("waits", 2, topology=required)
+    world.job("waits", 2, cpu="2")
+    assert "1 of the 2 members that must be placed together fit in zone=a" in world.until_reason(
+        "waits", "Unschedulable"
+    )
+    assert world.bound("waits") == {}
+    world.nodes("a5", cpu="2", zone="a")
+    assert zones(world, "waits") == {"a"}
+
+
+def test_a_preferred_domain_is_left_when_it_must_be(world: LiveGangs) -> None:
+    """The group is placed over several zones, and told so."""
+    world.nodes("a1", "a2", cpu="2", zone="a")
+    world.nodes("b1", cpu="2", zone="b")
+    world.group("wide", 3, topology={"key": "zone", "mode": "Preferred"})
+    world.job("wide", 3, cpu="2")
+    assert zones(world, "wide") == {"a", "b"}
+    assert "over several domains" in world.until_reason("wide", "Scheduled")
+
+
+def zones(world: LiveGangs, job: str) -> set[str]:
+    """Wait until a Job is placed whole; the zones of its nodes."""
+    nodes = world.until_bound(job, len(world.pods(job))).values()
+    return {str(world.api.get(f"/api/v1/nodes/{name}")["metadata"]["labels"]["zone"]) for name in nodes}
+
+
+# -- members that go ---------------------------------------------------------------------------------------------------
+
+
+def test_a_member_that_goes_before_the_quorum_is_not_counted(world: LiveGangs, history: GangHistory) -> None:
+    """Three were made in all, two exist, and three are needed."""
+    world.nodes("a", cpu="4")
+    world.group("train", 3)
+    world.job("train", 2)
+    world.delete("train-0")
+    world.job("train", 1, first=2)
+    world.until(lambda: world.counts("train") == (2, 0, 0), "two members are told")
+    assert "2 of 3 members exist; 1 more is needed." in world.until_reason("train", "MembersMissing")
+    assert world.operator.metric("scheduler_cache_size", type="assumed_pods") == 0
+    assert history.order() == []
+    world.job("train", 1, first=3)
+    world.until_bound("train", 3)
+
+
+def test_a_member_that_goes_while_the_gang_waits_breaks_the_quorum(world: LiveGangs, history: GangHistory) -> None:
+    """The room that comes then is not taken by the others; who comes in its place completes the gang at once."""
+    world.nodes("a", cpu="2")
+    world.group("train", 3)
+    world.job("train", 3)
+    assert "2 of the 3 members" in world.until_reason("train", "Unschedulable")
+    world.delete("train-1")
+    world.until_reason("train", "MembersMissing")
+    world.nodes("b", cpu="4")
+    world.pod("other", cpu="100m")
+    world.placed("other")
+    assert history.order() == [""]
+    world.job("train", 1, first=3)
+    world.until_bound("train", 3)
+
+
+def test_a_member_that_goes_while_the_gang_is_bound_undoes_it(world: LiveGangs, history: GangHistory) -> None:
+    """The others had nodes and waited for one at Permit: all give them back, and nobody was bound."""
+    world.nodes("a", cpu="4")
+    world.group("train", 3)
+    world.job("train", 2)
+    world.job("train", 1, first=2, labels={"approval": "needed"})
+    world.until(lambda: assumed(world) == 3, "all have a node, one waits")
+    world.delete("train-0")
+    world.until(lambda: assumed(world) == 0, "nobody holds room")
+    world.until_reason("train", "MembersMissing")
+    world.job("other", 4, group="")
+    world.until_bound("other", 4)
+    assert history.order() == ["other"]
+    world.delete(*world.pods("other"), "train-2")
+    world.job("train", 2, first=3)
+    world.until_bound("train", 3)
+
+
+def assumed(world: LiveGangs) -> float:
+    """How many pods hold room that are not bound."""
+    return world.operator.metric("scheduler_cache_size", type="assumed_pods")
+
+
+def test_a_member_of_a_running_gang_is_replaced_alone(world: LiveGangs) -> None:
+    """The others stay where they run; the status tells the hole while it lasts, and no more when it is filled."""
+    world.nodes("a", cpu="3")
+    world.group("train", 3)
+    world.job("train", 3)
+    world.until(lambda: world.counts("train") == (3, 3, 3), "the gang runs")
+    before = world.bound("train")
+    world.delete("train-1")
+    world.until_reason("train", "Partial")
+    assert world.status("train")["phase"] == "Pending"
+    world.job("train", 1, first=3)
+    after = world.until_bound("train", 3)
+    assert {name: after[name] for name in ("train-0", "train-2")} == {
+        name: before[name] for name in ("train-0", "train-2")
+    }
+    world.until(lambda: world.status("train")["phase"] == "Running", "it runs again")
+    assert world.counts("train") == (3, 3, 3)
+
+
+def test_who_exceeds_the_quorum_waits_alone(world: LiveGangs) -> None:
+    """Five pods of a group of three on room for four: the gang runs, and is told so while the fifth waits."""
+    world.nodes("a", cpu="4")
+    world.group("train", 3)
+    world.job("train", 5)
+    world.until(lambda: world.counts("train") == (5, 4, 4), "four run")
+    assert (world.status("train")["phase"], world.reason("train")) == ("Running", "Scheduled")
+    (waits,) = set(world.pods("train")) - set(world.bound("train"))
+    assert "1 Insufficient cpu" in world.refused(waits)
+    world.delete(next(iter(world.bound("train"))))
+    world.placed(waits)
+    world.until(lambda: world.counts("train") == (4, 4, 4), "four run, of four")
+
+
+# -- the operator goes -------------------------------------------------------------------------------------------------
+
+
+def test_an_operator_that_is_killed_between_the_binds_of_a_gang(
+    world: LiveGangs, control_plane: ControlPlane, history: GangHistory
+) -> None:
+    """The next one completes the gang: of 64 members each is bound once, and the status is whole."""
+    log = BindingLog(control_plane.audit_log)
+    world.nodes("a", "b", cpu="32")
+    world.operator.kill()
+    world.operator.start("--bind-concurrency=1", "--client-qps=50", "--client-burst=1")
+    world.group("train", 64)
+    world.job("train", 64)
+    world.until(lambda: history.moments and history.moments[-1].get("train", 0) >= 8, "some members are bound")
+    world.operator.kill()
+    bound = len(world.bound("train"))
+    assert 8 <= bound < 64
+    world.operator.start()
+    world.until(lambda: world.counts("train") == (64, 64, 64), "all run by the status")
+    log.read()
+    assert {f"{world.namespace}/{name}": 1 for name in world.pods("train")}.items() <= log.counts.items()
+    assert world.reason("train") == "Scheduled"
