@@ -130,7 +130,9 @@ class Search:
             self.diagnosis.pre_filter = outcome.status
             _note_rejection(self.diagnosis, outcome.status)
         else:
-            self._promised = judge_with_nominated_pods(attempt.instance, state, info, nodes, context.queue.nominator)
+            self._promised = judge_with_nominated_pods(
+                attempt.instance, state, info, nodes, context.queue.nominator, find_placed=context.cache.get
+            )
 
     def _decode(self, verdict: int) -> Status:
         if verdict == NARROWED:

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3 (``RunFilterPluginsWithNominatedPods``).
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Callable, Container
 
 import numpy as np
 
@@ -31,6 +31,7 @@ def judge_with_nominated_pods(
     nominator: NominatedPods,
     *,
     among: Container[int] | None = None,
+    find_placed: Callable[[str], object | None] | None = None,
 ) -> dict[int, int]:
     """Judge the rows that are promised to pods of no lower priority, as if those ran there.
 
@@ -41,6 +42,8 @@ def judge_with_nominated_pods(
         nodes: The columns; they are as before when this returns.
         nominator: The promises.
         among: The only rows to judge; None for all.
+        find_placed: Gives the placed pod of a UID, None for none. Who is placed keeps no promise beside its place: a
+            gang's members are tried while they are promised nodes, at times as copies of another priority.
 
     Returns:
         The verdict by row; a row that is not named is promised to nobody who counts.
@@ -59,6 +62,7 @@ def judge_with_nominated_pods(
             other
             for other in nominator.nominated_pods(node_name)
             if other.priority >= pod.priority and other.uid != pod.uid and other.row == NO_ROW
+            if find_placed is None or find_placed(other.uid) is None
         ]
         if promised:
             verdicts[row] = int(_judge_row(instance, state, pod, nodes, (row, promised))[0])

@@ -99,7 +99,11 @@ class Moves:
         pod.rejected_by = pod.pending_on = frozenset()
         pod.gated_by, pod.gate_reasons = "", ()
         self.nominator.withdraw(pod.uid)
-        self.places.hold(pod, Place.PARKED)
+        if type(pod) is QueuedGang:
+            # Its members are parked themselves, and bring it back when they come back.
+            self.places.drop(pod)
+        else:
+            self.places.hold(pod, Place.PARKED)
 
     def reorder(self, pod: QueuedPod) -> None:
         """Give a pod its new place in the order of the queue in which it is."""

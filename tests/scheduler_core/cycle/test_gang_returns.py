@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import pytest
 
 from scheduler_core.cycle.context import Attempt
@@ -11,7 +13,7 @@ from scheduler_core.cycle.scheduling import release
 from scheduler_core.framework.queued_pod import Place, QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
-from tests.support.builders import node
+from tests.support.builders import node, pod
 from tests.support.gangs import gang_of, group, members
 from tests.support.scheduling import Rig, rig
 
@@ -49,6 +51,18 @@ async def test_the_first_to_fail_of_more_than_the_quorum(cluster: Rig) -> None:
     assert len(gang_of(cluster).waiting) == 3
 
 
+async def test_a_gang_in_flight_whose_profile_goes(cluster: Rig) -> None:
+    """Its entry is not kept for a profile that is not there: the members, which are, bring it back."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(2))
+    entry = cluster.queue.pop()
+    assert isinstance(entry, QueuedGang)
+    cluster.scheduler.withdraw(entry.profile)
+    cluster.queue.failed(entry)
+    assert cluster.queue.find(entry.uid) is None
+    assert cluster.queue.parked_count == 2
+
+
 async def test_a_member_that_is_promised_a_node(cluster: Rig) -> None:
     """Its promise counts no more once it is placed, not even that of the gang's entry, which shows a copy of it."""
     cluster.scheduler.group_feed.group_changed(group(min_member=3))
@@ -58,3 +72,14 @@ async def test_a_member_that_is_promised_a_node(cluster: Rig) -> None:
     assert len(attempts) == 3
     row = cluster.context.cache.columns.row_of("a")
     assert sorted(cluster.context.cache.columns.pods[row]) == sorted(each.metadata.uid for each in pods)
+
+
+async def test_who_is_placed_keeps_no_promise(cluster: Rig) -> None:
+    """Whoever is tried with another priority than its own is a copy, and still counts once on its node."""
+    member = cluster.context.cache.columns.compile_pod(pod("a-member", priority=5))
+    cluster.queue.nominator.nominate(member, "a")
+    cluster.context.cache.assume(copy.copy(member), "a")
+    cluster.add(pod("another"))
+    assert cluster.decide() is not None
+    columns = cluster.context.cache.columns
+    assert member.uid in columns.pods[columns.row_of("a")]
