@@ -256,7 +256,7 @@ class _Search:
         return bool(pool.candidates)
 
     def _dry_run(self, attempt: Attempt, diagnosis: Diagnosis, rows: Sequence[int] | None) -> _Pool:
-        leaving = tuple(self._leaving())
+        leaving = tuple(self._leaving()) if len(self.context.cache.columns.disruption_budgets) else ()
         terms = VictimTerms(self.request.spared, leaving, rows)
         found = self.request.preemptor.candidates_for_member(attempt.state, attempt.info, diagnosis, terms)
         by_node = {candidate.node_name: candidate for candidate in found.candidates}

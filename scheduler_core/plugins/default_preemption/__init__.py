@@ -18,6 +18,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 
+import numpy as np
+
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.errors import ExtenderError, PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
@@ -136,10 +138,11 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRun:
         nodes = self.handle.nodes
         trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()), terms)
-        walk = self._walk(pod, nodes, diagnosis)
-        if terms.rows is not None:
-            asked = frozenset(terms.rows)
-            walk = Walk([row for row in walk.rows if row in asked], len(asked))
+        if terms.rows is None:
+            walk = self._walk(pod, nodes, diagnosis)
+        else:
+            rows = np.intersect1d(rows_to_try(diagnosis, nodes), terms.rows)
+            walk = Walk(rows[nodes.priorities.below(pod.priority, rows)].tolist(), len(rows))
         return dry_run(self.handle, state, trial, walk, diagnosis)
 
     def _chosen(self, found: Sequence[PreemptionCandidate], units: DisruptionUnits) -> _Plan:

@@ -9,6 +9,7 @@ from scheduler_core.config.plugins_config import Plugins, PluginSet
 from scheduler_core.cycle.gang_preemption import preview_gang_preemption
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.ports import ObjectReference
 from tests.support.binding_gate import Gate
 from tests.support.builders import pod
@@ -202,6 +203,19 @@ async def test_a_victim_that_does_not_run_yet() -> None:
     assert [event.note for event in made.writer.events if event.reason == "Preempted"] == [
         "Preempted by podgroup uid-of-group-default-train on node a (in kube-scheduler memory)."
     ]
+
+
+async def test_room_in_a_domain_that_was_not_tried(cluster: Rig) -> None:
+    """It wakes a gang that waits, whatever turned it away in the nearest domain."""
+    in_the_way = runs("other", "b", 50, cpus=2)
+    cluster.add(small("a", zone="a"), small("b", zone="b"), runs("port", "a", 50, cpus=0, ports=[80]), in_the_way)
+    pods = [member("train-0", priority=10, ports=[80]), member("train-1", priority=10)]
+    ask(cluster, *pods, of=group(topology=GroupTopology("zone")))
+    await settle(cluster)
+    cluster.scheduler.feed.pod_deleted(in_the_way)
+    cluster.clock.advance(20.0)
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b"}
 
 
 # -- who may -----------------------------------------------------------------------------------------------------
