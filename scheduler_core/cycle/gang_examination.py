@@ -13,7 +13,7 @@ partial search begins stays as it is.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -321,12 +321,21 @@ def _try_member(
 
 def _detailed(context: CycleContext, cycle: GroupCycle, each: _Try, told: tuple[int, bool]) -> ExaminedPlace:
     """Make a try again, and look at the next member before it is undone; events are tried if that is wanted."""
-    trial = GangTrial(each.where)
+    trial = GangTrial(_as_long_as(each.where, context.cache.columns.size))
     try:
         _fill(context, cycle, each.order, trial)
         return _place(cycle, trial, each, _next_member(context, cycle, trial, told))
     finally:
         undo(context, trial)
+
+
+def _as_long_as(where: Where, size: int) -> Where:
+    """The place, for columns to which a node that was tried in thought has left a free row."""
+    if where.among is None or len(where.among) == size:
+        return where
+    among = np.zeros(size, dtype=np.bool_)
+    among[: len(where.among)] = where.among
+    return replace(where, among=among)
 
 
 def _next_member(

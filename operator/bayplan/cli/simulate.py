@@ -44,9 +44,9 @@ def simulate(
     """Place the pods of FILEs on the nodes of FILEs, with the scheduler that runs in a cluster and without a cluster.
 
     Files hold YAML or JSON: nodes, pods, volumes, claims and storage classes, services, owners of pods, namespaces,
-    disruption budgets, PriorityClasses, SchedulerProfiles, PluginConfigs, kube-scheduler configurations, and lists of
-    them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile the default profile serves
-    the pods of default-scheduler.
+    disruption budgets, PriorityClasses, PodGroups of all three APIs, SchedulerProfiles, PluginConfigs, kube-scheduler
+    configurations, and lists of them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile
+    the default profile serves the pods of default-scheduler.
 
     Claims are bound as a volume controller and provisioners would: at once, and with room for everybody. A budget
     allows the disruptions that its status says, none without a status.

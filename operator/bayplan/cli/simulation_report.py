@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
 
 _PIPED_WIDTH = 4096
@@ -57,6 +58,20 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
             }
             for node in result.nodes
         ],
+        "gangs": [
+            {
+                "namespace": gang.namespace,
+                "name": gang.name,
+                "api": gang.api,
+                "minMember": gang.min_member,
+                "members": gang.members,
+                "placed": gang.placed,
+                "domain": gang.domain or None,
+                "phase": gang.phase,
+                "reason": gang.reason or None,
+            }
+            for gang in result.gangs
+        ],
         "summary": {
             "placed": result.count(Verdict.PLACED),
             "unschedulable": result.count(Verdict.UNSCHEDULABLE),
@@ -80,7 +95,7 @@ def as_yaml(result: SimulationResult) -> str:
 
 
 def as_table(result: SimulationResult) -> str:
-    """Give a result as tables of pods and nodes and one line that sums it up.
+    """Give a result as tables of pods, gangs and nodes and one line that sums it up.
 
     Returns:
         Text as wide as the terminal and coloured where it is one, else one line for each pod and plain.
@@ -90,6 +105,8 @@ def as_table(result: SimulationResult) -> str:
     parts: list[RenderableType] = []
     if result.pods:
         parts += [_pod_table(result.pods), Text()]
+    if result.gangs:
+        parts += [_gang_table(result.gangs), Text()]
     if result.nodes:
         parts += [_node_table(result.nodes), Text()]
     parts.append(Text(summary(result)))
@@ -107,6 +124,20 @@ def _pod_table(pods: Sequence[PodPlacement]) -> Table:
     for pod in pods:
         node = Text(pod.node or "-", style=_STYLES[pod.verdict])
         table.add_row(Text(f"{pod.namespace}/{pod.name}"), Text(pod.profile), node, Text(pod.reason))
+    return table
+
+
+def _gang_table(gangs: Sequence[GangPlacement]) -> Table:
+    table = _table()
+    table.add_column("GANG", overflow="fold")
+    for heading in ("NEEDED", "MEMBERS", "PLACED"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("DOMAIN", overflow="fold")
+    table.add_column("WHY NOT", overflow="fold", ratio=1)
+    for gang in gangs:
+        placed = Text(str(gang.placed), style="yellow" if gang.reason else "green")
+        counts = (str(gang.min_member), str(gang.members))
+        table.add_row(Text(f"{gang.namespace}/{gang.name}"), *counts, placed, Text(gang.domain or "-"), gang.reason)
     return table
 
 
@@ -149,6 +180,9 @@ def summary(result: SimulationResult) -> str:
     text = f"{placed} of {len(result.pods)} pods placed on {used} of {len(result.nodes)} nodes"
     if not result.pods:
         text = "no pod waits for a node"
+    whole = sum(not gang.reason for gang in result.gangs)
+    if result.gangs:
+        text += f"; {whole} of {len(result.gangs)} gangs whole"
     rest = [
         f"{count} {words}"
         for verdict, words in (

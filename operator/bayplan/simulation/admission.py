@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from bayplan.simulation.cluster_files import ClusterFiles, Place, Placed
+from bayplan.simulation.group_admission import admitted_groups
 from bayplan.simulation.label_keys import merge_label_keys
 from bayplan.simulation.storage_admission import (
     DEFAULT_NAMESPACE,
@@ -32,6 +33,7 @@ from scheduler_core.errors import ConfigError, Problem, QuantityError
 from scheduler_core.model.namespace import Namespace
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Container, ContainerPort, Pod, PodSpec, Quantities, ResourceRequirements
+from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.pod_requests import CPU, MEMORY, pod_requests
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.model.quantity import nano
@@ -63,6 +65,7 @@ class AdmittedCluster:
         profiles: SchedulerProfile objects as written, with their places.
         plugin_configs: PluginConfig objects likewise.
         configurations: KubeSchedulerConfiguration documents likewise.
+        groups: PodGroups of all APIs, by namespace and name.
         notices: Sentences about what was passed over.
     """
 
@@ -73,6 +76,7 @@ class AdmittedCluster:
     profiles: tuple[Placed[dict[str, Any]], ...] = ()
     plugin_configs: tuple[Placed[dict[str, Any]], ...] = ()
     configurations: tuple[Placed[dict[str, Any]], ...] = ()
+    groups: tuple[PodGroup, ...] = ()
     notices: tuple[str, ...] = ()
 
 
@@ -97,9 +101,10 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     for kind, objects in (
         ("SchedulerProfile", files.profiles),
         ("PluginConfig", files.plugin_configs),
-        ("PodGroup", files.pod_groups),
     ):
         problems += _repetitions([(f"{kind} {_raw_key(each.object)}", each.place) for each in objects])
+    notices = list(files.notices)
+    groups = admitted_groups(files.pod_groups, classes.value_of, problems, notices)
     if problems:
         raise ConfigError(problems)
     return AdmittedCluster(
@@ -110,7 +115,8 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
         profiles=tuple(files.profiles),
         plugin_configs=tuple(files.plugin_configs),
         configurations=tuple(files.configurations),
-        notices=tuple(files.notices),
+        groups=groups,
+        notices=tuple(notices),
     )
 
 
@@ -222,6 +228,11 @@ class _PriorityClasses:
     def __init__(self, classes: Mapping[str, PriorityClass], default: PriorityClass | None) -> None:
         self._classes = classes
         self._default = default
+
+    def value_of(self, name: str) -> int | None:
+        """The value of a class; None if there is none of that name."""
+        found = self._classes.get(name)
+        return SYSTEM_PRIORITIES.get(name) if found is None else found.value
 
     def resolve(self, spec: PodSpec) -> PodSpec:
         """Give a pod its priority, as the admission plugin does.

@@ -76,7 +76,7 @@ class ClusterFiles:
         profiles: SchedulerProfile objects as written.
         plugin_configs: PluginConfig objects as written.
         configurations: KubeSchedulerConfiguration documents as written.
-        pod_groups: PodGroup objects as written.
+        pod_groups: PodGroup objects of all three APIs as written.
         notices: Sentences about what was passed over.
         decoded: What nodes and pods were read as.
     """
@@ -117,6 +117,7 @@ _RAW: Mapping[tuple[str, str], str] = {
     (BAYPLAN_API, "PluginConfig"): "plugin_configs",
     (BAYPLAN_API, "PodGroup"): "pod_groups",
     ("scheduling.x-k8s.io/v1alpha1", "PodGroup"): "pod_groups",
+    ("scheduling.k8s.io/v1alpha2", "PodGroup"): "pod_groups",
     (KUBE_SCHEDULER_API, "KubeSchedulerConfiguration"): "configurations",
 }
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})
@@ -162,9 +163,6 @@ def read_cluster_files(sources: Sequence[str], decoded: DecodedTypes | None = No
     for kind, count in sorted(podless.items()):
         told = "read for what selects its pods" if count == 1 else "read for what selects their pods"
         files.notices.append(f"{_counted(count, kind)} {told}; write the pods themselves into the files too")
-    if files.pod_groups:
-        counted = _counted(len(files.pod_groups), "PodGroup")
-        files.notices.append(f"{counted} read, but gangs are not simulated yet: their pods are placed one by one")
     return files
 
 

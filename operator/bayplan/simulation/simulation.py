@@ -5,8 +5,8 @@ placed. It must not know files or output.
 
 Claims are bound by a volume controller and provisioners that are part of the simulated cluster (``memory_storage``); a
 budget allows as many disruptions as its status says, none where it has no status. What a pod is decided by is fed
-first, nodes then, and pods after them in the order in which an API server lists them, so that the same objects give
-the same placements in a cluster whose nodes were there before the pods, for the same seed.
+first, PodGroups among it, nodes then, and pods after them in the order in which an API server lists them, so that the
+same objects give the same placements in a cluster whose nodes were there before the pods, for the same seed.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from enum import Enum
 
 from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.simulation.admission import AdmittedCluster
+from bayplan.simulation.gang_placements import GangPlacement, gang_placements
+from bayplan.simulation.group_admission import served_sources
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.profiles import activate_profiles
@@ -99,12 +101,14 @@ class SimulationResult:
         nodes: By name.
         running: Pods that had a node from the beginning.
         notices: Sentences about what was passed over.
+        gangs: By namespace and name.
     """
 
     pods: tuple[PodPlacement, ...]
     nodes: tuple[NodeUsage, ...]
     running: int
     notices: tuple[str, ...]
+    gangs: tuple[GangPlacement, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
         """How many pods ended so."""
@@ -149,6 +153,10 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
         ConfigError: A profile is not valid.
     """
     activate_profiles(scheduler, cluster)
+    for source in served_sources(cluster.groups, cluster.pods):
+        scheduler.group_feed.serve(source)
+    for group in cluster.groups:
+        scheduler.group_feed.group_changed(group)
     world.watch(scheduler.feed)
     for surrounding in cluster.surroundings:
         scheduler.workload_feed.added(surrounding)
@@ -170,6 +178,7 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
     await _run_until_idle(scheduler, clock, world, options.patience_seconds)
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
     placements = [_placement(scheduler, world, pod, queued[pod.metadata.uid]) for pod in waiting]
+    gangs = gang_placements(scheduler.context.queue.gangs)
     await scheduler.stop(0)
     notices = (
         *cluster.notices,
@@ -177,7 +186,7 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
         *_homeless(cluster, running),
         *_preempted(world, running),
     )
-    return SimulationResult(tuple(placements), _usage(scheduler), len(running), notices)
+    return SimulationResult(tuple(placements), _usage(scheduler), len(running), notices, gangs)
 
 
 async def _run_until_idle(

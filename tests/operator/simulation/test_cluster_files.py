@@ -112,11 +112,6 @@ def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
             ],
             id="another version",
         ),
-        pytest.param(
-            "apiVersion: bayplan.dev/v1alpha1\nkind: PodGroup\nmetadata: {name: g}\n",
-            ["1 PodGroup is read, but gangs are not simulated yet: their pods are placed one by one"],
-            id="gangs",
-        ),
     ],
 )
 def test_tells_what_it_passes_over(tmp_path: Path, text: str, notices: list[str]) -> None:

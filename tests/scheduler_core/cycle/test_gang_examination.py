@@ -27,16 +27,15 @@ def cluster() -> Rig:
 
 
 def examined(made: Rig, name: str = "train", limit: int = 5) -> GangExamination:
-    """Ask about a gang; nobody can tell that somebody asked."""
-    gang, nodes = gang_of(made, name), made.context.cache.columns
-    # A row for the node that comes in thought: that rows are there and free is no difference.
-    nodes.add_node(node("in-thought"))
-    nodes.remove_node("in-thought")
-    before = picture(made.context)
+    """Ask about a gang twice; nobody can tell that somebody asked, but for a free row where a node came in thought."""
+    gang = gang_of(made, name)
     instance = made.context.profiles.get("default-scheduler")
     assert gang.entry is not None
     assert instance is not None
     found = examine_gang(made.context, gang, gang.entry, instance, limit)
+    before = picture(made.context)
+    again = examine_gang(made.context, gang, gang.entry, instance, limit)
+    assert (again.chosen, reached(again.places)) == (found.chosen, reached(found.places))
     assert picture(made.context) == before
     return found
 

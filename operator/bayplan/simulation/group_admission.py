@@ -1,0 +1,124 @@
+"""What the API server would have done to hand-written PodGroups, and what the operator makes of them.
+
+Owns their namespaces, UIDs and priorities, and which APIs count. It must not know what the fields mean: whoever
+translates PodGroups in a cluster does it here too.
+
+A class that does not exist is refused for Kubernetes' own PodGroups, as its admission does; a Bayplan PodGroup that
+names one stands by the highest of its members, as in a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
+from bayplan.gangs.group_translation import from_bayplan, from_native, from_scheduler_plugins
+from bayplan.resources.pod_group import PodGroup as BayplanGroup
+from bayplan.simulation.cluster_files import Placed
+from bayplan.simulation.decoding import decoding_problem
+from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
+from scheduler_core.errors import ConfigError, Problem
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup, group_key_of
+
+PriorityOf = Callable[[str], int | None]
+"""Value of a PriorityClass; None where there is none of that name."""
+
+
+def admitted_groups(
+    placed: Sequence[Placed[dict[str, Any]]], priority_of: PriorityOf, problems: list[Problem], notices: list[str]
+) -> tuple[PodGroup, ...]:
+    """Complete and translate PodGroups of all three APIs.
+
+    Args:
+        placed: The objects as written.
+        priority_of: Finds the value of a PriorityClass.
+        problems: What is wrong is added here.
+        notices: What one should know is added here.
+
+    Returns:
+        Those that are valid, in the order of their namespaces and names.
+    """
+    groups: dict[GroupKey, PodGroup] = {}
+    first: dict[GroupKey, Placed[dict[str, Any]]] = {}
+    for each in placed:
+        body = _completed(each.object)
+        meta = body["metadata"]
+        key = GroupKey(GroupSource(str(body["apiVersion"]).partition("/")[0]), meta["namespace"], meta["name"])
+        where = f"{each.place} (PodGroup {key})"
+        other = first.setdefault(key, each)
+        if other is not each:
+            message = f"stands in {other.place} already; remove one or give it another name"
+            problems.append(Problem(where, message))
+            continue
+        try:
+            groups[key] = _TRANSLATED[key.source](body, priority_of)
+            if key.source is GroupSource.BAYPLAN and groups[key].priority is None:
+                notices += _missing_class(key, body)
+        except ConfigError as error:
+            problems += [Problem(f"{where}: {problem.path}", problem.message) for problem in error.problems]
+        except msgspec.ValidationError as error:
+            problem = decoding_problem(error, body)
+            problems.append(Problem(f"{where}: {problem.path}", problem.message))
+    return tuple(group for _, group in sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name)))
+
+
+def served_sources(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> tuple[GroupSource, ...]:
+    """The APIs that the cluster of files serves.
+
+    Bayplan's own is served always; that of scheduler-plugins where the files hold any of its PodGroups, since its
+    label is a label like any other elsewhere; Kubernetes' own also where a pod names a group, as no other API server
+    would have taken the pod.
+    """
+    served = {GroupSource.BAYPLAN, *(group.key.source for group in groups)}
+    named = (group_key_of(pod) for pod in pods)
+    if any(key is not None and key.source is GroupSource.NATIVE for key in named):
+        served.add(GroupSource.NATIVE)
+    return tuple(source for source in GroupSource if source in served)
+
+
+def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
+    metadata = dict(body["metadata"])
+    namespace = metadata.setdefault("namespace", DEFAULT_NAMESPACE)
+    metadata.setdefault("uid", uid_of(f"PodGroup.{body['apiVersion']}", namespace, metadata["name"]))
+    return {**body, "metadata": metadata}
+
+
+def _missing_class(key: GroupKey, body: Mapping[str, Any]) -> list[str]:
+    name = body["spec"].get("priorityClassName")
+    told = f'PodGroup {key} names PriorityClass "{name}", which no file holds: its highest member\'s priority counts'
+    return [told] if name else []
+
+
+def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    shown = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
+    name = shown.spec.priority_class_name
+    return from_bayplan(shown, priority_of(name) if name else None)
+
+
+def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    del priority_of
+    return from_scheduler_plugins(msgspec.convert(body, SchedulerPluginsGroup))
+
+
+def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
+    """Resolve the class as admission does, unless an API server has done it already."""
+    spec = body.get("spec")
+    name = spec.get("priorityClassName") if isinstance(spec, Mapping) else None
+    if isinstance(spec, Mapping) and name and spec.get("priority") is None:
+        value = priority_of(str(name))
+        if value is None:
+            message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
+            raise ConfigError([Problem("spec.priorityClassName", message)])
+        body = {**body, "spec": {**spec, "priority": value}}
+    return from_native(msgspec.convert(body, NativeGroup))
+
+
+_TRANSLATED: Mapping[GroupSource, Callable[[Mapping[str, Any], PriorityOf], PodGroup]] = {
+    GroupSource.BAYPLAN: _bayplan,
+    GroupSource.SCHEDULER_PLUGINS: _scheduler_plugins,
+    GroupSource.NATIVE: _native,
+}
