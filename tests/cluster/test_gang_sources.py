@@ -1,0 +1,176 @@
+"""One cluster with the PodGroups of all three APIs: the others' manifests as they are, and what kubectl prints."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import Manifest
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from tests.support.live_gangs import LiveGangs, live_gangs
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.kwok, pytest.mark.timeout(120)]
+
+SCHEDULER_PLUGINS_CRD = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
+SCHEDULER_PLUGINS, NATIVE = "scheduling.x-k8s.io/v1alpha1", "scheduling.k8s.io/v1alpha2"
+NAMESPACE = "default"
+OPTIONS = Options(
+    feature_gates={"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True},
+    runtime_config={NATIVE: "true"},
+)
+NARROW = 80
+
+
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane that serves PodGroups of all three APIs."""
+    with ControlPlane(OPTIONS) as plane:
+        plane.kubectl("apply", "--server-side", f"--filename={SCHEDULER_PLUGINS_CRD}")
+        install_crds(plane)
+        plane.start_kwok()
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def operator(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    """The only operator of the cluster."""
+    with OperatorProcess(plane.kubeconfig, tmp_path_factory.mktemp("operator") / "operator.log") as operator:
+        operator.start()
+        yield operator
+
+
+@pytest.fixture
+def world(plane: ControlPlane, operator: OperatorProcess) -> Iterator[LiveGangs]:
+    """A profile, and a node with room for four."""
+    with live_gangs(plane, operator, NAMESPACE) as world:
+        world.profile({})
+        world.nodes("a", cpu="4")
+        yield world
+
+
+# -- scheduler-plugins -------------------------------------------------------------------------------------------------
+
+
+def joins(group: str) -> Manifest:
+    """The fields of a pod that joins a group of scheduler-plugins."""
+    return {"group": "", "labels": {"scheduling.x-k8s.io/pod-group": group}}
+
+
+def test_scheduler_plugins_manifests_as_they_are(world: LiveGangs) -> None:
+    """All or nothing by its API and label, and its status goes through its phases with every count."""
+    world.group("nginx", 3, SCHEDULER_PLUGINS, scheduleTimeoutSeconds=30)
+    world.job("nginx", 2, run_for="2s", **joins("nginx"))
+    world.until(lambda: world.status("nginx", SCHEDULER_PLUGINS).get("phase") == "Pending", "it is pending")
+    assert world.bound("nginx") == {}
+    world.job("nginx", 1, first=2, run_for="2s", **joins("nginx"))
+
+    def status() -> dict[str, Any]:
+        return world.status("nginx", SCHEDULER_PLUGINS)
+
+    world.until(lambda: (status()["phase"], status().get("running")) == ("Running", 3), "all run by the status")
+    assert status()["occupiedBy"] == f"{NAMESPACE}/nginx"
+    assert (status()["succeeded"], status()["failed"]) == (0, 0)
+    assert status()["scheduleStartTime"]
+    world.until(lambda: status()["phase"] == "Finished", "it has finished")
+    world.until(lambda: (status()["running"], status()["succeeded"]) == (0, 3), "all have succeeded by the status")
+
+
+def test_groups_of_the_same_name_in_two_apis(world: LiveGangs) -> None:
+    """They are two gangs: members of one do not count for the other."""
+    world.group("same", 2, SCHEDULER_PLUGINS)
+    world.group("same", 2)
+    world.job("theirs", 1, **joins("same"))
+    world.job("ours", 1, group="same")
+    assert "1 of 2 members exist" in world.until_reason("same", "MembersMissing")
+    assert world.bound() == {}
+    world.job("ours", 1, first=1, group="same")
+    world.until_bound("ours", 2)
+    assert world.bound("theirs") == {}
+    world.job("theirs", 1, first=1, **joins("same"))
+    world.until_bound("theirs", 2)
+
+
+# -- Kubernetes' own ---------------------------------------------------------------------------------------------------
+
+
+def scheduled_condition(world: LiveGangs, name: str) -> Manifest:
+    """The condition of a native group; empty while it has none."""
+    conditions: list[Manifest] = world.status(name, NATIVE).get("conditions", [])
+    return next((each for each in conditions if each["type"] == "PodGroupScheduled"), {})
+
+
+def native(group: str) -> Manifest:
+    """The fields of a pod that joins a native group."""
+    return {"group": "", "spec": {"schedulingGroup": {"podGroupName": group}}}
+
+
+def test_native_manifests_as_they_are(world: LiveGangs) -> None:
+    """All or nothing by ``spec.schedulingGroup``, and its condition tells why not and that it is."""
+    world.group("workers", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 5}})
+    world.job("workers", 5, **native("workers"))
+    world.until(lambda: scheduled_condition(world, "workers").get("status") == "False", "it is refused")
+    condition = scheduled_condition(world, "workers")
+    assert condition["reason"] == "Unschedulable"
+    assert "4 of the 5 members that must be placed together fit" in condition["message"]
+    assert world.bound("workers") == {}
+    world.nodes("b", cpu="1")
+    world.until_bound("workers", 5)
+    world.until(lambda: scheduled_condition(world, "workers")["status"] == "True", "it is scheduled by its status")
+
+
+def test_a_native_domain_is_required(world: LiveGangs) -> None:
+    """The constraint of the manifest holds: all members share a zone, though another node has room too."""
+    world.nodes("z1", "z2", cpu="2", zone="z")
+    constraint = {"topology": [{"key": "zone"}]}
+    world.group("tight", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 4}}, schedulingConstraints=constraint)
+    world.job("tight", 4, **native("tight"))
+    assert set(world.until_bound("tight", 4).values()) == {f"{world.token}-z1", f"{world.token}-z2"}
+
+
+# -- what kubectl prints -----------------------------------------------------------------------------------------------
+
+
+def test_the_table_reads_at_a_glance(world: LiveGangs, plane: ControlPlane) -> None:
+    """Whatever other PodGroups there are, each of ours has one line of at most 80 characters that says how it is."""
+    world.group("other-api", 2, SCHEDULER_PLUGINS)
+    world.group("other-api", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 2}})
+    wanted = {
+        "train-runs": ["Running", "3", "3", "3", "Scheduled"],
+        "train-waits": ["Scheduling", "2", "2", "0", "Unschedulable"],
+        "train-incomplete": ["Pending", "4", "1", "0", "MembersMissing"],
+        "train-without-pods": ["Pending", "1", "0", "0", "MembersMissing"],
+    }
+    for name, (_, needed, members, *_) in wanted.items():
+        world.group(name, int(needed))
+        world.job(name, int(members))
+        if name == "train-runs":
+            world.until_bound(name, 3)
+
+    def rows() -> dict[str, list[str]]:
+        lines = plane.kubectl("get", "bpg", f"--namespace={NAMESPACE}").splitlines()
+        return {line.split()[0]: line.split()[1:-1] for line in lines[1:]}
+
+    world.until(lambda: rows() == wanted, f"the table says {wanted}")
+    for resource in ("bpg", "podgroups.bayplan.dev"):
+        header, *lines = plane.kubectl("get", resource, f"--namespace={NAMESPACE}").splitlines()
+        assert header.split() == ["NAME", "PHASE", "MIN", "MEMBERS", "BOUND", "REASON", "AGE"]
+        assert {line.split()[0] for line in lines} == set(wanted)
+        assert [line for line in (header, *lines) if len(line.rstrip()) > NARROW] == []
+        assert all(re.fullmatch(r"\d+[smh](\d+s)?", line.split()[-1]) for line in lines)
+
+
+def test_the_wide_table_says_why(world: LiveGangs, plane: ControlPlane) -> None:
+    """One more flag, and what the gang lacks is in its line."""
+    world.group("waits", 5)
+    world.job("waits", 5)
+    world.until_reason("waits", "Unschedulable")
+    table = plane.kubectl("get", "bpg", "waits", "-o", "wide", f"--namespace={NAMESPACE}")
+    assert "4 of the 5 members that must be placed together fit" in table
+    assert "1 Insufficient cpu" in table
