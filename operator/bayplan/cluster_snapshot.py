@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+from bayplan.gangs.group_lists import list_groups
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.object_lists import list_objects
@@ -73,6 +74,7 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     for declared in scheduler.decoded.kinds:
         for shown in await _listed(connection, declared.path, declared.struct, snapshot):
             scheduler.declared_feeds[declared.path].added(shown)
+    snapshot.notices += await list_groups(connection, scheduler.group_feed)
     nodes, unreadable_nodes = await list_objects(connection, "/api/v1/nodes", scheduler.decoded.node)
     pods, unreadable_pods = await list_objects(connection, "/api/v1/pods", scheduler.decoded.pod)
     _note_unreadable(snapshot, "nodes", unreadable_nodes)

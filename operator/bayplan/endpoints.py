@@ -11,6 +11,8 @@ from aiohttp import web
 
 from bayplan.cluster_informers import ClusterInformers
 from bayplan.explanation.building import explain_pod
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.model import Explanation
 from bayplan.introspection.cache_check import check_cache
 from bayplan.introspection.status_building import StatusSources, operator_status
@@ -20,6 +22,7 @@ from bayplan.reconcile.extenders import extender_states
 from bayplan.serving.debug import DebugEndpoints, DebugSources
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.readiness import Readiness
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
@@ -43,13 +46,18 @@ class ServedParts:
     def routes(self) -> list[web.RouteDef]:
         """What to add to the server."""
         context = self.scheduler.context
-        explain = ExplainEndpoint(self._explain, self.readiness, lambda: context.suspension.is_on)
+        explain = ExplainEndpoint(self._explain, self.readiness, lambda: context.suspension.is_on, self._explain_gang)
         debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self.is_profiling_enabled))
         return [*explain.routes, *debug.routes]
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:
         pod = self.informers.pods.known.get(f"{namespace}/{name}")
         return None if pod is None else explain_pod(self.scheduler.context, pod)
+
+    def _explain_gang(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+        context = self.scheduler.context
+        gang = named_gang(context, namespace, name, source)
+        return None if gang is None else explain_gang(context, gang)
 
     def _status(self, limit: int) -> Status:
         sources = StatusSources(self.scheduler, self.readiness, self.informers.by_resource, self._extenders)

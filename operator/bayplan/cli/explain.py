@@ -1,4 +1,4 @@
-"""``bayplan explain``: why a pod goes where it goes, or nowhere.
+"""``bayplan explain``: why a pod or a gang goes where it goes, or nowhere.
 
 Owns the command's options and streams. It must not decide or word anything itself.
 """
@@ -34,9 +34,9 @@ class _Question:
     others_placed: bool
 
 
-@click.command(short_help="Show why a pod goes where it goes, or nowhere.")
-@click.argument("pod", required=False)
-@click.option("-n", "--namespace", help="Namespace of POD.  [default: default]")
+@click.command(short_help="Show why a pod or a gang goes where it goes, or nowhere.")
+@click.argument("pod", required=False, metavar="[POD | podgroup/NAME]")
+@click.option("-n", "--namespace", help="Namespace of POD or PodGroup.  [default: default]")
 @click.option("--server", metavar="URL", help="Where the operator serves.  [default: http://127.0.0.1:10259]")
 @click.option("--offline", is_flag=True, help="Read the cluster through the API server; no operator is needed.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline; as kubectl when left out.")
@@ -79,14 +79,15 @@ def explain(
     source: str | None,
     workers: int,
 ) -> None:
-    """Show why POD goes where it goes, or nowhere.
+    """Show why POD goes where it goes, or nowhere; with podgroup/NAME, the same of a gang.
 
     The running operator is asked, at 127.0.0.1:10259 unless --server says otherwise (kubectl port-forward leads there).
     With --offline the cluster is read through the API server, with -f from files; either is then decided in memory.
     Nothing in the cluster is changed.
 
     Told are: the plugins that reject nodes and why, the nodes that miss by least with what they lack, the scores of the
-    best nodes, what preemption would do, and the events that would bring the pod back.
+    best nodes, what preemption would do, and the events that would bring the pod back. Of a gang: its members, and one
+    attempt to place its quorum in thought, by domain: how many fit, what the next one lacks, who would be evicted.
 
     With --cases, one attempt is made for the pod of each case and one JSON result a line is written in the conformance
     format, in the order of the cases. A case that cannot be run is reported on standard error and left out; the exit
@@ -107,7 +108,7 @@ def explain(
 
 
 def _answer(question: _Question, output: str) -> str:
-    namespace, name = _pod_name(question)
+    namespace, name = _asked(question)
     if sum((bool(question.files), question.offline, question.server is not None)) > 1:
         raise click.UsageError("choose one of -f, --offline and --server")
     if question.others_placed and not question.files:
@@ -116,24 +117,29 @@ def _answer(question: _Question, output: str) -> str:
         raise click.UsageError("--kubeconfig and --context go with --offline")
     # Not at the top: --cases must not wait for the client libraries.
     from bayplan.cli import explain_sources as sources  # noqa: PLC0415 - as said
+    from bayplan.cli.explained_names import explained_name  # noqa: PLC0415 - as said
     from bayplan.cli.operator_requests import DEFAULT_SERVER  # noqa: PLC0415 - as said
-    from bayplan.explanation.rendering import RENDERERS  # noqa: PLC0415 - as said
+    from bayplan.explanation import gang_rendering, rendering  # noqa: PLC0415 - as said
+    from bayplan.explanation.model import Explanation  # noqa: PLC0415 - as said
 
-    pod = sources.PodName(namespace, name)
+    asked = explained_name(namespace, name)
     if question.files:
-        explanation = sources.from_files(question.files, pod, question.seed, others_placed=question.others_placed)
+        told = sources.from_files(question.files, asked, question.seed, others_placed=question.others_placed)
     elif question.offline:
         choice = sources.ClusterChoice(question.kubeconfig, question.kube_context)
-        explanation = sources.from_api_server(choice, pod, question.seed)
+        told = sources.from_api_server(choice, asked, question.seed)
     else:
-        explanation = sources.from_operator(question.server or DEFAULT_SERVER, pod)
-    return RENDERERS[output](explanation)
+        told = sources.from_operator(question.server or DEFAULT_SERVER, asked)
+    if isinstance(told, Explanation):
+        return rendering.RENDERERS[output](told)
+    return gang_rendering.RENDERERS[output](told)
 
 
-def _pod_name(question: _Question) -> tuple[str, str]:
-    """Namespace and name of the pod that is asked about."""
+def _asked(question: _Question) -> tuple[str, str]:
+    """Namespace, and name of the pod or PodGroup that is asked about."""
     if bool(question.pod) == bool(question.file_pod):
-        raise click.UsageError("name one pod: bayplan explain -n NAMESPACE POD, or --pod NAMESPACE/NAME")
+        usage = "bayplan explain -n NAMESPACE POD or podgroup/NAME, or --pod NAMESPACE/NAME"
+        raise click.UsageError(f"name one pod or PodGroup: {usage}")
     if question.pod:
         return question.namespace or _DEFAULT_NAMESPACE, question.pod
     namespace, slash, name = (question.file_pod or "").rpartition("/")

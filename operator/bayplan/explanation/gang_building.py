@@ -29,11 +29,12 @@ from scheduler_core.cycle.gang_examination import ExaminedPlace, GangExamination
 from scheduler_core.cycle.gang_preemption import GangPreview
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource, group_key_of
 from scheduler_core.queueing.gang import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 _NAMED = 5
+_SOURCES = (GroupSource.NATIVE, GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS)
 _BY_PERMIT = "Coscheduling"
 
 
@@ -45,6 +46,25 @@ def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
     if gang is not None or key is None or not gangs.is_served(key.source):
         return gang
     return gangs.get(key)
+
+
+def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSource | None = None) -> Gang | None:
+    """Find a gang by the name of its PodGroup.
+
+    Args:
+        context: The scheduler's.
+        namespace: The namespace.
+        name: The name.
+        source: The API; None for the first that has one of that name, in the order in which a pod that names several
+            belongs to them.
+
+    Returns:
+        The gang, be it only that pods name it; one whose PodGroup exists is preferred. None for none.
+    """
+    sources = _SOURCES if source is None else (source,)
+    gangs = [context.queue.gangs.get(GroupKey(each, namespace, name)) for each in sources]
+    found = [gang for gang in gangs if gang is not None]
+    return next((gang for gang in found if gang.group is not None), found[0] if found else None)
 
 
 def explain_gang(context: CycleContext, gang: Gang, options: ExplanationOptions | None = None) -> GangExplanation:
@@ -195,7 +215,7 @@ def _headline(found: GangExamination) -> str:
         kept = ", on the capacity that is kept for it" if found.is_reserved else ""
         more = len(found.chosen.nodes) - found.needed
         beyond = f", and {more} more" if more > 0 else ""
-        return f"fits: all {_counted(found.needed, 'member')} {must}{beyond}{where}{kept}"
+        return f"fits{where}{kept}: there are nodes for all {_counted(found.needed, 'member')} {must}{beyond}"
     if found.error:
         return f"cannot be decided: {found.error}"
     room = ""

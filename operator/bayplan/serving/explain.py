@@ -1,4 +1,7 @@
-"""``GET /debug/explain?namespace=NS&pod=NAME``: why a pod goes where it goes, from the scheduler that decides.
+"""``GET /debug/explain``: why a pod or a gang goes where it goes, from the scheduler that decides.
+
+``?namespace=NS&pod=NAME`` asks about a pod, ``?namespace=NS&podgroup=NAME`` about a gang; ``&api=`` may name the API of
+its PodGroup.
 
 Owns the parameters, who may ask, and the HTTP answers. It must not know how an explanation comes about: that is handed
 in. It runs in the scheduler's loop and so between two cycles; what is tried in thought is undone before it answers.
@@ -11,30 +14,49 @@ from collections.abc import Callable
 import msgspec
 from aiohttp import web
 
+from bayplan.explanation.gang_model import GangExplanation
 from bayplan.explanation.model import Explanation
 from bayplan.serving.local_callers import for_this_host, refusal
 from bayplan.serving.readiness import Readiness
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.model.pod_group import GroupSource
 
 PATH = "/debug/explain"
+
+_SOURCES = {source.value: source for source in GroupSource}
 
 Explainer = Callable[[str, str], Explanation | None]
 """Explains the pod of a namespace and name; None if there is none."""
 
 
+GangExplainer = Callable[[str, str, GroupSource | None], GangExplanation | None]
+"""Explains the gang of a namespace and name, and of an API unless that is None; None if there is none."""
+
+
+def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    del namespace, name, source
+    return None
+
+
 class ExplainEndpoint:
-    """Answers questions about pods.
+    """Answers questions about pods and gangs.
 
     Args:
         explain: Explains a pod.
         readiness: Until the process is ready, an explanation would be of half a cluster.
         is_suspended: Whether a cycle waits for an extender: what is tried in thought would disturb it.
+        explain_gang: Explains a gang.
     """
 
     def __init__(
-        self, explain: Explainer, readiness: Readiness, is_suspended: Callable[[], bool] = lambda: False
+        self,
+        explain: Explainer,
+        readiness: Readiness,
+        is_suspended: Callable[[], bool] = lambda: False,
+        explain_gang: GangExplainer = _no_gangs,
     ) -> None:
         self._explain = explain
+        self._explain_gang = explain_gang
         self._readiness = readiness
         self._is_suspended = is_suspended
 
@@ -52,12 +74,21 @@ class ExplainEndpoint:
         if self._is_suspended():
             return refusal(503, "a scheduling cycle waits for an extender; ask again")
         namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")
-        if not namespace or not name:
-            return refusal(400, "name a pod: ?namespace=NAMESPACE&pod=NAME")
+        group, api = request.query.get("podgroup", ""), request.query.get("api", "")
+        if not namespace or bool(name) == bool(group):
+            usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+            return refusal(400, f"name a pod or a PodGroup: {usage}")
+        if api and api not in _SOURCES:
+            return refusal(400, f"api {api} has no PodGroups that are read; choose one of {', '.join(_SOURCES)}")
+        what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
+        explanation: Explanation | GangExplanation | None
         try:
-            explanation = self._explain(namespace, name)
+            if group:
+                explanation = self._explain_gang(namespace, group, _SOURCES.get(api))
+            else:
+                explanation = self._explain(namespace, name)
         except SchedulerCoreError as error:
-            return refusal(422, f"pod {namespace}/{name} cannot be explained: {error}")
+            return refusal(422, f"{what} cannot be explained: {error}")
         if explanation is None:
-            return refusal(404, f"there is no pod {namespace}/{name}; correct namespace or name")
+            return refusal(404, f"there is no {what}; correct namespace or name")
         return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

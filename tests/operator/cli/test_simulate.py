@@ -81,6 +81,7 @@ EXPECTED: dict[str, Any] = {
             "allocatableMemoryBytes": 8 << 30,
         }
     ],
+    "gangs": [],
     "summary": {"placed": 1, "unschedulable": 0, "gated": 0, "noProfile": 0, "errors": 0, "running": 0},
     "notices": [],
 }

@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import QuantityError
 
+USAGE = "name a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
 KNOWN = Explanation(
     namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
@@ -71,8 +72,8 @@ async def test_answers_with_the_explanation(server: HealthServer) -> None:
 @pytest.mark.parametrize(
     ("query", "status", "text"),
     [
-        pytest.param({}, 400, "name a pod: ?namespace=NAMESPACE&pod=NAME", id="no pod named"),
-        pytest.param({"pod": "web"}, 400, "name a pod: ?namespace=NAMESPACE&pod=NAME", id="no namespace named"),
+        pytest.param({}, 400, USAGE, id="no pod named"),
+        pytest.param({"pod": "web"}, 400, USAGE, id="no namespace named"),
         pytest.param(
             {"namespace": "shop", "pod": "gone"},
             404,
