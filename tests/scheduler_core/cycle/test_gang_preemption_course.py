@@ -16,6 +16,7 @@ from tests.support.builders import pod
 from tests.support.gang_preemption import WHOLE, ask, deferring, ending, evicted, of_gang, runs, served, small
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
 
 FULL = [runs("v0", "a", 1), runs("v1", "a")]
 
@@ -233,6 +234,20 @@ async def test_a_profile_that_does_not_preempt() -> None:
         set(),
         None,
         "the profile enables no plugin that preempts for gangs",
+    )
+
+
+async def test_a_profile_with_extenders() -> None:
+    """Extenders that judge nodes would have no say in the choice: nobody is evicted, and whoever asks is told so."""
+    made = served(extended_rig((extender(), ScriptedExtender()), defaults=default_plugins()))
+    made.add(small("a"), *FULL)
+    ask(made, *members(2, priority=10), of=group())
+    await settle(made)
+    preview = preview_gang_preemption(made.context, gang_of(made))
+    assert (evicted(made), preview.plan, preview.reason) == (
+        set(),
+        None,
+        "extenders of the profile judge nodes, and would have no say in the choice of victims",
     )
 
 
