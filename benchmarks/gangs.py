@@ -30,6 +30,7 @@ from pathlib import Path
 from bayplan.kube.cluster_access import open_connection
 from bayplan.kube.connection import ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -53,6 +54,8 @@ _READY_SECONDS = 600.0
 _QUIET_SECONDS = 10.0
 """So long after the last bind, what is left does not fit."""
 _POLL_SECONDS = 0.2
+_WIDTH = 110
+"""Columns of the table where nobody says how wide it may be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,37 +201,37 @@ def show(drains: Sequence[GangDrain]) -> None:
     of its binds to the last.
     """
     first = drains[0].backlog
-    table = Table(title=f"Gangs of {first.size} on {first.nodes} nodes, medians")
+    table = Table(title=f"Gangs of {first.size} on {first.nodes} nodes, medians", box=box.SIMPLE, pad_edge=False)
     table.add_column("gangs", justify="right")
     table.add_column("scheduler", no_wrap=True)
-    for column in ("bound", "pods/s", "CPU ms/pod", "attempt ms", "search ms", "peak MiB", "in part ms"):
+    for column in ("bound", "pods/s", "CPU ms/pod", "attempts", "attempt ms", "search ms", "peak MiB", "in part ms"):
         table.add_column(column, justify="right")
     ratios = []
     for gangs in dict.fromkeys(entry.backlog.gangs for entry in drains):
         medians: dict[str, tuple[float, ...]] = {}
         for scheduler in dict.fromkeys(entry.scheduler for entry in drains):
             own = [entry for entry in drains if (entry.scheduler, entry.backlog.gangs) == (scheduler, gangs)]
-            rate, cost, attempt, search, memory, part = medians[scheduler] = _medians(own)
+            rate, cost, attempt, search, memory, part, count = medians[scheduler] = _medians(own)
             table.add_row(
                 str(gangs), scheduler, f"{min(entry.bound for entry in own)}", f"{rate:.0f}", f"{cost:.2f}",
-                f"{attempt:.2f}", f"{search:.2f}", f"{memory:.0f}", f"{part:.0f}",
+                f"{count:.0f}", f"{attempt:.2f}", f"{search:.2f}", f"{memory:.0f}", f"{part:.0f}",
             )  # fmt: skip
         if len(medians) == 2:
-            rate, cost, attempt, _, memory, _ = (
+            rate, cost, attempt, _, memory, *_ = (
                 ours / theirs for ours, theirs in zip(medians[BAYPLAN], medians[KUBE_SCHEDULER], strict=True)
             )
             ratios.append(
                 f"{gangs} gangs, {BAYPLAN} / {KUBE_SCHEDULER}: {rate:.2f} x the rate, {cost:.2f} x the CPU, "
                 f"{attempt:.2f} x the time of an attempt, {memory:.2f} x the memory"
             )
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else _WIDTH)
     console.print(table)
     for line in ratios:
         console.print(line, highlight=False, soft_wrap=True)
 
 
 def _medians(own: Sequence[GangDrain]) -> tuple[float, ...]:
-    """Pods/s, CPU ms a pod, ms an attempt, ms of its search, MiB, ms of a gang in part."""
+    """Pods/s, CPU ms a pod, ms an attempt, ms of its search, MiB, ms of a gang in part, attempts."""
     rows = [
         (
             entry.rate,
@@ -237,6 +240,7 @@ def _medians(own: Sequence[GangDrain]) -> tuple[float, ...]:
             entry.algorithm_ms or float("nan"),
             entry.peak_rss_mib,
             entry.longest_partial_ms,
+            entry.attempts,
         )
         for entry in own
     ]
