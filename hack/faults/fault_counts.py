@@ -57,6 +57,17 @@ FAULTS: dict[str, str] = {
     "extender slow": "a cycle was suspended for seconds, with all reports of that time kept",
     "extender failed": "an extender did not answer",
     "volume changed under a pod": "a volume could not be bound or made as planned",
+    "gang member deleted while it waits": "a member was deleted before it had a node",
+    "gang member deleted half-way": "a member was deleted between its gang's placement and its bind",
+    "gang member deleted while it runs": "a bound member was deleted",
+    "gang member failed": "a bound member failed, and its job replaces it",
+    "gang member succeeded": "a bound member ended well",
+    "gang member's gate lifted": "a member's scheduling gates were removed",
+    "gang gave back": "a member gave back its place since its gang could not be bound as a whole",
+    "gang bind failed": "a member's bind failed when those of its gang had been sent",
+    "minMember changed": "a PodGroup asked for more members, or for fewer",
+    "PodGroup created anew": "a PodGroup was deleted, and another one of its name was created",
+    "operator killed between binds": "the process ended when some of a gang's members were bound",
 }
 """What each kind means."""
 

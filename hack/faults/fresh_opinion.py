@@ -5,29 +5,50 @@ Owns the second opinion: its cache was filled in one go, so it has not seen any 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
 
 from bayplan.cluster_informers import STORAGE, SURROUNDINGS
 
 from hack.faults.api_server import NODES, ApiServer
 from hack.faults.extender import suits
+from hack.faults.ledger import ReservationLedger
 from hack.faults.operator_life import LifeOptions, OperatorLife, make_scheduler, plan_of
 from hack.faults.operator_supervisor import OperatorSupervisor
+from hack.faults.pod_groups import PodGroups
 from hack.faults.virtual_loop import LoopClock, VirtualLoop
-from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.examination import examine
-from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.scheduling import release
+from scheduler_core.framework.queued_pod import Place, QueuedPod
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.queueing.gang import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 _OPTIONS = LifeOptions(0, 0, 0.0, 1)
 
 
 class _NoWriter:
-    """Nothing is written."""
+    """Nothing is written: what a cycle of this scheduler would tell, it tells nobody."""
 
-    def __getattr__(self, name: str) -> Any:
-        raise AssertionError(f"an opinion writes nothing: {name}")
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        if name not in ("patch_pod_status", "record", "delete_pod"):
+            raise AssertionError(f"an opinion writes nothing: {name}")
+        return lambda *_, **__: None
+
+
+class _Unjudged(ReservationLedger):
+    """Its plugins reserve for nobody, and turn nobody away."""
+
+    def __init__(self) -> None:
+        """Nothing is looked at."""
+        self.is_closed = True
+
+    def take_turn(self, uid: str) -> bool:
+        """Nobody's label is obeyed."""
+        del uid
+        return False
 
 
 class FreshOpinion:
@@ -37,11 +58,11 @@ class FreshOpinion:
         context: The fresh scheduler's parts.
     """
 
-    def __init__(self, supervisor: OperatorSupervisor, server: ApiServer) -> None:
+    def __init__(self, supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> None:
         self._life: OperatorLife = supervisor.life
         loop = VirtualLoop()
         clock = LoopClock(loop)
-        fresh = make_scheduler(clock, _NoWriter(), self._life.ledger, _OPTIONS)
+        fresh = make_scheduler(clock, _NoWriter(), _Unjudged(), _OPTIONS)
         self.context: CycleContext = fresh.context
         for path in SURROUNDINGS:
             for each in server.objects(path):
@@ -56,6 +77,9 @@ class FreshOpinion:
             name: fresh.build_planned(plan_of(name, revision)) for name, revision in supervisor.profiles.items()
         }
         fresh.activate(self._profiles.values())
+        fresh.group_feed.serve(GroupSource.BAYPLAN)
+        for group in groups.objects.values():
+            fresh.group_feed.group_changed(group)
         for pod in server.pods():
             fresh.feed.pod_added(pod)
         self._waiting = [pod for pod in server.pods() if not pod.spec.node_name and not pod.is_terminal]
@@ -68,7 +92,7 @@ class FreshOpinion:
         queue = self._life.scheduler.context.queue
         for pod in self._waiting:
             instance = self._profiles.get(pod.spec.scheduler_name)
-            if instance is None or pod.metadata.deletion_timestamp is not None:
+            if instance is None or pod.metadata.deletion_timestamp is not None or self._waits_with_its_gang(pod):
                 continue
             found = examine(self.context, instance, self.context.cache.columns.compile_pod(pod))
             queued = queue.find(pod.metadata.uid)
@@ -80,6 +104,34 @@ class FreshOpinion:
                 yield f"{pod.metadata.uid} fits on {where} and is left waiting (rejected by {reasons})"
             elif found.error:
                 yield f"{pod.metadata.uid} cannot be judged: {found.error}"
+
+    def gangs_left_waiting(self) -> Iterator[str]:
+        """Gangs that wait although they fit as a whole; those of profiles with extenders are not judged."""
+        for gang in list(self.context.queue.gangs):
+            entry = gang.entry
+            if entry is None or entry.place is Place.NOWHERE or self._profiles[entry.profile].config.extenders:
+                continue
+            # Without extenders a group cycle awaits nothing.
+            try:
+                schedule_gang(self.context, entry).send(None)
+            except StopIteration as ended:
+                placed: list[Attempt] = ended.value
+            if placed:
+                where = ", ".join(f"{each.info.uid} on {each.node_name}" for each in placed)
+                kept = self._life.scheduler.context.queue.gangs.get(gang.key)
+                yield f"gang {gang.key} fits ({where}) and is left waiting, {_how_it_waits(kept)}"
+            for attempt in reversed(placed):
+                release(self.context, attempt)
+
+    def _waits_with_its_gang(self, pod: Pod) -> bool:
+        gang = self.context.queue.gangs.of_uid(pod.metadata.uid)
+        return gang is not None and (gang.group is None or gang.needed > 0)
+
+
+def _how_it_waits(gang: Gang | None) -> str:
+    if gang is None or gang.entry is None:
+        return "and has no entry"
+    return f"{gang.entry.place.label}, rejected by {sorted(gang.entry.rejected_by)}"
 
 
 def _is_left_by_the_reference(queued: QueuedPod) -> bool:

@@ -15,13 +15,14 @@ from hack.faults.node_rooms import NodeRooms
 from hack.faults.operator_life import SETTLE_SECONDS, OperatorLife
 from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.plain_fit import requests_of
+from hack.faults.pod_groups import PodGroups
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import Placement
 
 # The scheduler looks every 5 s, and a look takes a while where the processor is slow.
 _LOOK_SECONDS = 10.0
-_IN_FLIGHT = "inFlight"
+_IN_FLIGHT, _PARKED = "inFlight", "parked"
 
 
 def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
@@ -78,7 +79,9 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
         placed = cache.get(uid)
         if uid not in places and placed is None and _waits_on(server, pod):
             yield f"{uid} waits, and is nowhere in the queue"
-        if uid in places and placed is not None and places[uid] != [_IN_FLIGHT]:
+        is_tried = context.suspension.is_on and places.get(uid) == [_PARKED]
+        if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
+            # A gang's cycle that waits for an extender goes on when its profile goes away.
             yield f"{uid} is held on {placed.info.node_name}, and is {places[uid][0]} in the queue"
     for waiting in context.waiting:
         if waiting.pod.uid in known and waiting.pod.uid not in places and cache.get(waiting.pod.uid) is None:
@@ -109,7 +112,7 @@ def check_bind(server: ApiServer, rooms: NodeRooms, pod: Pod, ours: dict[str, st
         yield f"{name} is overcommitted by us: {len(there)} pods"
 
 
-def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator[str]:
+def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:
     """What is wrong when nothing has happened for long."""
     life = supervisor.life
     context = life.scheduler.context
@@ -131,9 +134,10 @@ def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer) -> Iterator
     if life.queued_writes:
         yield f"{life.queued_writes} writes are kept for ever"
     yield from _known_differs(life, server)
-    fresh = FreshOpinion(supervisor, server)
+    fresh = FreshOpinion(supervisor, server, groups)
     yield from cache_differences(context, fresh.context)
     yield from fresh.left_waiting()
+    yield from fresh.gangs_left_waiting()
 
 
 def _known_differs(life: OperatorLife, server: ApiServer) -> Iterator[str]:

@@ -8,13 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hack.faults.api_server import ApiServer
 from hack.faults.fault_counts import FaultCounts
 from hack.faults.plain_fit import misfit
+from hack.faults.pod_groups import PodGroups
 from hack.faults.told import ToldFeed
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
+
+if TYPE_CHECKING:
+    from hack.faults.gang_account import GangAccount
 
 _TURNS = 1
 
@@ -41,6 +46,8 @@ class Surroundings:
         now: The time.
         bound: The node of every pod that anybody has bound, by UID.
         ours: The node of each pod that the present life of the operator has bound, by UID.
+        groups: PodGroups.
+        on_placed: Told of each pod that was placed with its gang.
     """
 
     server: ApiServer
@@ -51,6 +58,8 @@ class Surroundings:
     now: Callable[[], float]
     bound: dict[str, str]
     ours: dict[str, str]
+    groups: PodGroups
+    on_placed: Callable[[str], None]
 
 
 class ReservationLedger:
@@ -60,7 +69,10 @@ class ReservationLedger:
         holds: By UID.
         is_stopping: Whether attempts are being cut short.
         is_closed: Whether the process is gone, so that nothing counts any more.
+        gangs: The account of what was placed together; None where nothing is placed.
     """
+
+    gangs: GangAccount | None = None
 
     def __init__(self, around: Surroundings) -> None:
         self._around = around
@@ -80,6 +92,8 @@ class ReservationLedger:
 
     def count(self, fault: str) -> None:
         """A fault took effect."""
+        if self.is_closed:
+            return
         self._around.counts.add(fault)
 
     def take_turn(self, uid: str) -> bool:
@@ -102,8 +116,12 @@ class ReservationLedger:
             self.complain(f"{info.uid} is tried, of which the scheduler knows that it is bound")
         elif known.spec.scheduling_gates or known.metadata.deletion_timestamp is not None:
             self.complain(f"{info.uid} is tried, which is gated or being deleted")
-        self._judge(info.pod, node_name)
+        problem = self._judge(info.pod, node_name)
         self.holds[info.uid] = Hold(info.pod, node_name)
+        if self.gangs is not None and self.gangs.reserved(info.pod, problem):
+            return
+        if problem:
+            self.complain(problem)
 
     def unreserved(self, info: PodInfo, node_name: str) -> None:
         """A reservation is given back."""
@@ -117,6 +135,13 @@ class ReservationLedger:
         held = self.holds.pop(info.uid, None)
         if held is not None and held.node_name != node_name:
             self.complain(f"{info.uid} gives back {node_name}, and had {held.node_name}")
+        if self.gangs is not None:
+            self.gangs.ended(info.pod, is_bound=False)
+
+    def prepares(self, info: PodInfo) -> None:
+        """PreBind of a pod begins."""
+        if self.gangs is not None and not self.is_closed:
+            self.gangs.prepares(info.uid)
 
     def bound(self, info: PodInfo, node_name: str) -> None:
         """A pod was bound."""
@@ -130,6 +155,8 @@ class ReservationLedger:
             self.complain(f"{info.uid} is bound to {node_name}, which was not reserved for it")
         else:
             held.bound_at = self._around.now()
+        if self.gangs is not None:
+            self.gangs.ended(info.pod, is_bound=True)
 
     def open_reservations(self) -> list[str]:
         """UIDs of pods that are reserved and not bound."""
@@ -145,17 +172,18 @@ class ReservationLedger:
                 found.append(uid)
         return found
 
-    def _judge(self, pod: Pod, node_name: str) -> None:
+    def _judge(self, pod: Pod, node_name: str) -> str:
+        """Why a pod must not be put on a node; "" if it may."""
         assert self._told is not None
         node = self._told.nodes.get(node_name)
         if node is None:
-            self.complain(f"{pod.metadata.uid} is put on {node_name}, of whose deletion the scheduler has been told")
-            return
+            return f"{pod.metadata.uid} is put on {node_name}, of whose deletion the scheduler has been told"
         there = [other for other in self._on(node_name) if other.metadata.uid != pod.metadata.uid]
         problem = misfit(pod, node, there)
-        if problem:
-            names = ", ".join(other.metadata.uid for other in there)
-            self.complain(f"{pod.metadata.uid} is put on {node_name} beside {names or 'nobody'}: {problem}")
+        if not problem:
+            return ""
+        names = ", ".join(other.metadata.uid for other in there)
+        return f"{pod.metadata.uid} is put on {node_name} beside {names or 'nobody'}: {problem}"
 
     def _on(self, node_name: str) -> Iterator[Pod]:
         """The pods that the scheduler must count on a node."""

@@ -21,15 +21,20 @@ from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.writer import KubeWriter, WriterOptions
 
 from hack.faults.extender import ModelExtender
+from hack.faults.gang_account import GangAccount
 from hack.faults.ledger import ReservationLedger, Surroundings
 from hack.faults.network import ModelConnection, Network
 from hack.faults.plugins import plugin_types
+from hack.faults.pod_groups import GroupWatch, ToldGroups
 from hack.faults.profiles import config_of, defaults
 from hack.faults.told import ToldFeed
 from hack.faults.virtual_loop import LIFE, LoopClock, VirtualLoop
 from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.context import Attempt
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.ports import Binding
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
@@ -55,13 +60,50 @@ class LifeOptions:
     bind_limit: int
 
 
+class WatchedScheduler(Scheduler):
+    """A core that says what it has placed.
+
+    Attributes:
+        ledger: Is told.
+    """
+
+    ledger: ReservationLedger
+
+    def _start_binding(self, attempt: Attempt) -> None:
+        if self.ledger.gangs is not None:
+            self.ledger.gangs.placed(attempt)
+        super()._start_binding(attempt)
+
+
+class WatchedWriter(KubeWriter):
+    """The operator's writer, which says what it binds.
+
+    Attributes:
+        ledger: Is told.
+    """
+
+    ledger: ReservationLedger
+
+    async def bind(self, binding: Binding) -> None:
+        """Bind a pod."""
+        gangs = self.ledger.gangs
+        assert gangs is not None
+        gangs.sends(binding.uid)
+        try:
+            await super().bind(binding)
+        except Exception:
+            gangs.bind_failed(binding.uid)
+            raise
+
+
 class OperatorLife:
     """One process.
 
     Attributes:
         scheduler: The core.
         ledger: The account of its reservations.
-        told: What it has been told.
+        told: What it has been told of pods and nodes.
+        told_groups: What it has been told of PodGroups.
         informers: What will tell it.
         instances: Every framework instance that was built.
         is_scheduling: Whether its first cycle may have begun.
@@ -79,12 +121,19 @@ class OperatorLife:
         around.ours.clear()
         self.ledger = ReservationLedger(around)
         self._writer = self._context.run(self._make_writer, options.bind_limit)
+        self._writer.ledger = self.ledger
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options)
         self.scheduler.write_storage_with(StorageWrites(connection, _REQUEST_SECONDS))
         self.scheduler.call_extenders_with(lambda _, __: ModelExtender(network, around.counts))
         self.told = ToldFeed(self.scheduler.context)
         self.scheduler.feed = self.told
+        self.scheduler.group_feed = self.told_groups = ToldGroups(self.scheduler.context)
+        self.told_groups.serve(GroupSource.BAYPLAN)
         self.ledger.watch(self.told)
+        self.ledger.gangs = GangAccount(
+            self.ledger, self.told, self.told_groups, self.scheduler.context, around.on_placed
+        )
+        self._groups = GroupWatch(loop, clock, around.groups, self.told_groups, f"{options.seed}/{options.number}")
         self.informers = ClusterInformers(connection, self.scheduler, clock)
         for index, (_, informer) in enumerate(self.informers):
             informer.configure(
@@ -97,9 +146,9 @@ class OperatorLife:
         self.is_over = False
         self._run: asyncio.Task[Any] | None = None
 
-    def _make_writer(self, bind_limit: int) -> KubeWriter:
+    def _make_writer(self, bind_limit: int) -> WatchedWriter:
         options = WriterOptions(bind_limit, _REQUEST_SECONDS, _DISPATCHER, pod_lookup=None)
-        return KubeWriter(self._connection, options, self._clock)
+        return WatchedWriter(self._connection, options, self._clock)
 
     def start(self, profiles: dict[str, str]) -> None:
         """Watch, and schedule as soon as everything is listed.
@@ -109,6 +158,7 @@ class OperatorLife:
         """
         for _, informer in self.informers:
             self._spawn(informer.run())
+        self._groups.start()
         self._spawn(self._start(profiles))
 
     async def _start(self, profiles: dict[str, str]) -> None:
@@ -164,12 +214,14 @@ class OperatorLife:
         return self._loop.create_task(work, context=self._context)
 
 
-def make_scheduler(clock: LoopClock, writer: Any, ledger: ReservationLedger, options: LifeOptions) -> Scheduler:
+def make_scheduler(clock: LoopClock, writer: Any, ledger: ReservationLedger, options: LifeOptions) -> WatchedScheduler:
     """A core with the simulation's plugins; nothing is ever tried again for time's sake alone."""
     core_options = SchedulerOptions(
         seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
     )
-    return Scheduler(clock, writer, core_options, registry_of(ledger), defaults())
+    made = WatchedScheduler(clock, writer, core_options, registry_of(ledger), defaults())
+    made.ledger = ledger
+    return made
 
 
 def registry_of(ledger: ReservationLedger) -> Registry:

@@ -144,6 +144,7 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin):
         """Take time, fail, turn away or raise."""
         del state, node_name
         self._holds.pop(pod.uid, None)
+        self.ledger.prepares(pod)
         if self._asks(pod, "slow pre-bind"):
             await self._handle.clock.sleep(_PAUSE_SECONDS)
         if self._asks(pod, "fail pre-bind"):

@@ -20,12 +20,14 @@ from dataclasses import dataclass, field
 from hack.faults.api_server import US, ApiServer
 from hack.faults.controllers import Controllers
 from hack.faults.fault_counts import FaultCounts
+from hack.faults.gang_invariants import check_gangs_at_rest, check_gangs_now
 from hack.faults.invariants import check_at_rest, check_bind, check_now
 from hack.faults.ledger import Surroundings
 from hack.faults.network import Network
 from hack.faults.node_rooms import NodeRooms
 from hack.faults.operator_life import OperatorLife
 from hack.faults.operator_supervisor import OperatorSupervisor
+from hack.faults.pod_groups import PodGroups
 from hack.faults.profiles import PROFILES
 from hack.faults.steps import Step, draw_steps
 from hack.faults.virtual_loop import StalledError, VirtualLoop
@@ -112,6 +114,7 @@ class Simulation:
         self._controllers = Controllers(loop, self.server, self._counts, seed)
         self.server.on_bound = self._on_bound
         self.server.on_event = self._on_event
+        self.groups = PodGroups(self.network.say)
         self._around = Surroundings(
             self.server,
             self._counts,
@@ -121,12 +124,14 @@ class Simulation:
             loop.time,
             {},
             {},
+            self.groups,
+            self._on_placed,
         )
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
         )
         scene = Scene(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
-        self.world = World(scene)
+        self.world = World(scene, self.groups)
 
     def run(self) -> Outcome:
         """Run to the end or to the first problem."""
@@ -166,12 +171,14 @@ class Simulation:
         while self._loop.virtual_now < at and not self._outcome.problems:
             await asyncio.sleep(min(_LOOK_SECONDS, at - self._loop.virtual_now))
             self._check(check_now(self.supervisor, self.network, self.server))
+            self._check(check_gangs_now(self.supervisor))
 
     async def _rest(self) -> None:
         """Let nothing more go wrong, wait until nothing happens any more, and judge."""
         self.network.say("heal")
         self.network.heal()
         self._controllers.failing = 0
+        self.world.gangs.heal()
         for name in PROFILES:
             self.supervisor.return_profile(name)
         quiet = 0.0
@@ -179,13 +186,15 @@ class Simulation:
         for _ in range(int(_LONGEST_REST_SECONDS / _REST_LOOK_SECONDS)):
             await asyncio.sleep(_REST_LOOK_SECONDS)
             self._check(check_now(self.supervisor, self.network, self.server))
+            self._check(check_gangs_now(self.supervisor))
             if self._outcome.problems:
                 return
             now = self._fingerprint()
             quiet = quiet + _REST_LOOK_SECONDS if now == before else 0.0
             before = now
             if quiet >= _REST_SECONDS and not self.supervisor.is_restarting:
-                self._check(check_at_rest(self.supervisor, self.server))
+                self._check(check_at_rest(self.supervisor, self.server, self.groups))
+                self._check(check_gangs_at_rest(self.supervisor, self.server, self.groups))
                 return
         self._complain(f"no rest after {_LONGEST_REST_SECONDS:g} s: {before}")
 
@@ -194,6 +203,7 @@ class Simulation:
         life = self.supervisor.life
         queue = life.scheduler.context.queue
         attempts = sum(pod.attempts for pod in queue)
+        attempts += sum(gang.entry.attempts for gang in queue.gangs if gang.entry is not None)
         return (self.server.version, life.number, attempts, queue.in_flight_count, life.queued_writes)
 
     def _check(self, problems: Iterable[str]) -> None:
@@ -204,6 +214,9 @@ class Simulation:
         self.network.say(f"WRONG: {problem}")
         self._outcome.problems.append(problem)
 
+    def _on_placed(self, uid: str) -> None:
+        self.world.gangs.placed(uid)
+
     def _on_bound(self, pod: Pod, who: str) -> None:
         self._around.bound[pod.metadata.uid] = pod.spec.node_name
         if who == US:
@@ -211,6 +224,7 @@ class Simulation:
             self._around.ours[pod.metadata.uid] = pod.spec.node_name
             since = self._loop.virtual_now - _LONGEST_BINDING_SECONDS
             self._check(check_bind(self.server, self._rooms, pod, self._around.ours, since))
+            self.world.gangs.bound(pod)
         self._controllers.run(pod)
 
     def _on_event(self, document: dict[str, object]) -> None:

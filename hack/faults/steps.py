@@ -52,8 +52,27 @@ _MIX: dict[str, int] = {
 }
 """Weights of the kinds of steps."""
 
+_GANG_MIX: dict[str, int] = {
+    "create a gang": 18,
+    "delete a gang": 3,
+    "resize a gang": 4,
+    "delete a waiting member": 6,
+    "delete a running member": 5,
+    "ambush a placed member": 9,
+    "break a gang's binds": 9,
+    "kill between binds": 6,
+    "members succeed": 6,
+    "members fail": 5,
+    "lift a gang's gates": 9,
+    "change minMember": 7,
+    "change a group's priority": 3,
+    "create a PodGroup anew": 6,
+}
+"""Weights of the kinds of steps that are about gangs, in the runs that have any."""
+
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
+_FIRST_GANG_STEP = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +82,7 @@ class Step:
     Attributes:
         number: Its place in the run.
         at: Seconds from the start.
-        kind: A key of the mix.
+        kind: A key of one of the mixes.
     """
 
     number: int
@@ -75,8 +94,30 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
     """The steps of a run.
 
     Returns:
-        70 to 110 steps, in bursts: between two of them pass milliseconds, or seconds.
+        70 to 110 steps, in bursts: between two of them pass milliseconds, or seconds. Runs of odd seeds have gangs: 25
+        to 40 steps more, which leave the others what they are.
     """
+    steps = _pod_steps(seed)
+    return tuple(sorted((*steps, *_gang_steps(seed)), key=lambda step: step.at)) if has_gangs(seed) else steps
+
+
+def has_gangs(seed: int) -> bool:
+    """Whether there are gangs in a run."""
+    return seed % 2 == 1
+
+
+def _gang_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/gang steps")
+    steps = [Step(_FIRST_GANG_STEP, 0.1, "create a gang"), Step(_FIRST_GANG_STEP + 1, 0.9, "create a gang")]
+    at = 1.5
+    for number in range(_FIRST_GANG_STEP + 2, _FIRST_GANG_STEP + rng.randrange(25, 41)):
+        at += rng.random() * (0.3 if rng.random() < 0.4 else 4.0)
+        [kind] = rng.choices(tuple(_GANG_MIX), tuple(_GANG_MIX.values()))
+        steps.append(Step(number, round(at, 3), kind))
+    return tuple(steps)
+
+
+def _pod_steps(seed: int) -> tuple[Step, ...]:
     rng = random.Random(f"{seed}/steps")
     steps = [Step(0, 0.0, "create pods"), Step(1, 0.3, "create pods"), Step(2, 0.6, "create pods")]
     at = 1.0

@@ -24,11 +24,13 @@ from hack.faults.api_server import (
 )
 from hack.faults.controllers import Controllers
 from hack.faults.fault_counts import FaultCounts
+from hack.faults.gang_world import GangWorld
 from hack.faults.inhabitants import APPS, HOST, TAINT, ZONE, ZONES, happens, one_of
 from hack.faults.network import Network
 from hack.faults.operator_supervisor import OperatorSupervisor
 from hack.faults.plain_fit import misfit, requests_of
 from hack.faults.plugins import DOOR
+from hack.faults.pod_groups import PodGroups
 from hack.faults.profiles import PROFILES
 from hack.faults.steps import Step
 from scheduler_core.model.node import Node
@@ -64,9 +66,13 @@ class Scene:
 
 
 class World:
-    """The actors."""
+    """The actors.
 
-    def __init__(self, scene: Scene) -> None:
+    Attributes:
+        gangs: Those who deal with gangs.
+    """
+
+    def __init__(self, scene: Scene, groups: PodGroups) -> None:
         self._scene = scene
         self._server = scene.server
         self._network = scene.network
@@ -113,6 +119,8 @@ class World:
             "disturb volumes": self._disturb_volumes,
             "disturb extenders": lambda rng, _: self._network.arm("extender", one_of(rng, ("slow", "refused")), 2),
         }
+        self.gangs = GangWorld(scene, groups)
+        self._acts |= self.gangs.acts
 
     def begin(self) -> None:
         """Make the cluster as it is before the operator starts."""

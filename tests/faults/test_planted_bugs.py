@@ -6,9 +6,11 @@ from itertools import chain
 
 import pytest
 
+from hack.faults.gang_bugs import GANG_BUGS
 from hack.faults.planted_bugs import BUGS
 from hack.faults.shrinking import kind_of, shrink
 from hack.faults.simulation import Outcome, run_seed
+from hack.faults.steps import has_gangs
 
 MOST_SEEDS = 500
 
@@ -29,16 +31,19 @@ LATE: dict[str, int] = {
 
 
 def first_failure(name: str) -> Outcome | None:
-    """The first run in which a bug shows."""
+    """The first run in which a bug shows; those of gangs are looked for where there are any."""
+    planted = (BUGS | GANG_BUGS)[name]
     for seed in chain((LATE.get(name, 0),), range(MOST_SEEDS)):
-        with BUGS[name]():
+        if name in GANG_BUGS and not has_gangs(seed):
+            continue
+        with planted():
             outcome = run_seed(seed)
         if outcome.problems:
             return outcome
     return None
 
 
-@pytest.mark.parametrize("name", BUGS)
+@pytest.mark.parametrize("name", [*BUGS, *GANG_BUGS])
 def test_it_is_found(name: str) -> None:
     """Each is found within 500 seeds."""
     assert first_failure(name) is not None
@@ -47,6 +52,7 @@ def test_it_is_found(name: str) -> None:
 def test_enough_are_planted() -> None:
     """A simulation that finds a few kinds of bugs may be blind to the rest."""
     assert len(BUGS) >= 20
+    assert len(GANG_BUGS) >= 10
 
 
 def test_a_failure_is_made_small() -> None:

@@ -1,0 +1,207 @@
+"""The account of one life's gangs: what was placed together, and whether it was bound together.
+
+Owns what is judged at the moment when a placement is handed on to its binding, when a bind is sent, and when a member
+gives back: by what the scheduler has been told and by the ledger. Must not read the core's gangs, which it judges; the
+one thing that it takes from the core is which members a placement calls its quorum, and it counts those itself.
+
+A quorum, as the core writes its rule (``scheduler_core/cycle/gang_binding.py``)::
+
+    placed ──▶ each passes Permit and PreBind ──all have──▶ begun: binds are sent, and who fails for good fails alone
+                     │ one fails, or is deleted
+                     └──▶ all give back
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from hack.faults.ledger import ReservationLedger
+from hack.faults.pod_groups import ToldGroups
+from hack.faults.told import ToldFeed
+from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.gang_binding import GangBinding
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupKey, group_key_of
+
+
+@dataclass(slots=True)
+class Quorum:
+    """Members that were placed together.
+
+    Attributes:
+        key: Whose.
+        uids: Of those that are all bound or none.
+        has_begun: Whether a bind was sent.
+    """
+
+    key: GroupKey
+    uids: tuple[str, ...]
+    has_begun: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What a cycle knew of a gang.
+
+    Attributes:
+        least: How many members its group asked for; 0 if there was no group.
+        counted: UIDs of the members that it could count, and whether that was told rather than held.
+    """
+
+    least: int
+    counted: dict[str, bool]
+
+
+@dataclass(slots=True)
+class GangAccount:
+    """The account.
+
+    Attributes:
+        ledger: Who holds what.
+        told: What the scheduler was told of pods.
+        groups: What it was told of groups.
+        context: Its parts; who waits at Permit or is in PreBind is read there.
+        on_placed: Told of each member that was placed with its gang.
+    """
+
+    ledger: ReservationLedger
+    told: ToldFeed
+    groups: ToldGroups
+    context: CycleContext
+    on_placed: Callable[[str], None]
+    _quorums: dict[str, Quorum] = field(default_factory=dict)
+    _of_binding: dict[int, tuple[GangBinding, Quorum]] = field(default_factory=dict)
+    _decided: dict[GroupKey, Decision] = field(default_factory=dict)
+    _problems: dict[str, str] = field(default_factory=dict)
+    _failed: dict[str, None] = field(default_factory=dict)
+    _placed: dict[str, None] = field(default_factory=dict)
+
+    # -- placing ------------------------------------------------------------------------------------------------
+
+    def reserved(self, pod: Pod, problem: str) -> bool:
+        """A node was reserved for a pod: what is known now is what its cycle decides by.
+
+        A cycle that waits for an extender learns of nothing, and what was kept from it is told before its pods are
+        handed on.
+
+        Args:
+            pod: The pod.
+            problem: Why it must not be there, "" if it may; a gang's cycle may only want to know what would fit if
+                victims were gone, so this counts when the pod is placed.
+
+        Returns:
+            Whether the pod is judged here, since it is a member.
+        """
+        key = group_key_of(pod)
+        if key is None:
+            return False
+        group = self.groups.groups.get(key)
+        self._decided[key] = Decision(0 if group is None else group.min_member, dict(self._counted(key)))
+        self._problems[pod.metadata.uid] = problem
+        return True
+
+    def placed(self, attempt: Attempt) -> None:
+        """A pod was placed and is to be bound: all that was placed in the same cycle is held now."""
+        pod, uid = attempt.info.pod, attempt.info.uid
+        key = group_key_of(pod)
+        if key is None:
+            return
+        if self._problems[uid]:
+            self.ledger.complain(self._problems[uid])
+        least, known = self._decided[key].least, self._decided[key].counted
+        if not least:
+            self.ledger.complain(f"{uid} is placed, whose PodGroup the scheduler does not know")
+            return
+        # Who was tried last may have been turned away.
+        counted = [each for each, is_told in known.items() if is_told or each in self.ledger.holds]
+        if len(counted) < least:
+            self.ledger.complain(
+                f"{uid} is placed for a gang that is not whole by it: {len(counted)} of {least} of {key}"
+            )
+        if attempt.gang is not None:
+            self._placed_together(attempt.gang, key, uid, counted, least)
+            self.on_placed(uid)
+        self._placed[uid] = None
+
+    def _placed_together(self, binding: GangBinding, key: GroupKey, uid: str, counted: list[str], least: int) -> None:
+        known = self._of_binding.get(id(binding))
+        if known is None or known[0] is not binding:
+            quorum = Quorum(key, tuple(sorted(binding._quorum)))
+            self._of_binding[id(binding)] = known = binding, quorum
+            before = [each for each in counted if each not in self.ledger.holds or each in self._placed]
+            together = [each for each in counted if each in quorum.uids]
+            if len({*before, *together}) < least:
+                self.ledger.complain(f"the quorum of {key} is too small: {len(together)} beside {len(before)}")
+        self._quorums[uid] = known[1]
+
+    def _counted(self, key: GroupKey) -> Iterator[tuple[str, bool]]:
+        """UIDs of members that have succeeded or have a node, and whether that was told; others are held."""
+        for pod in self.told.pods.values():
+            uid = pod.metadata.uid
+            if group_key_of(pod) != key:
+                continue
+            if pod.is_terminal:
+                if pod.status.phase == "Succeeded":
+                    yield uid, True
+            elif pod.metadata.deletion_timestamp is None and (pod.spec.node_name or uid in self.ledger.holds):
+                yield uid, bool(pod.spec.node_name)
+
+    # -- binding ------------------------------------------------------------------------------------------------
+
+    def prepares(self, uid: str) -> None:
+        """PreBind of a pod begins."""
+        quorum = self._quorums.get(uid)
+        if quorum is not None and quorum.has_begun and uid in quorum.uids:
+            self.ledger.complain(f"{uid} begins its PreBind, and others of its gang's quorum are being bound")
+
+    def sends(self, uid: str) -> None:
+        """The bind of a pod is being sent."""
+        quorum = self._quorums.get(uid)
+        self._failed.pop(uid, None)
+        if quorum is None or quorum.has_begun:
+            return
+        quorum.has_begun = True
+        for member in quorum.uids:
+            problem = self._hindrance(member)
+            if problem:
+                self.ledger.complain(f"{uid} is bound, and {member} of its gang's quorum {problem}")
+
+    def _hindrance(self, uid: str) -> str:
+        hold = self.ledger.holds.get(uid)
+        if hold is None:
+            return "has no place"
+        known = self._known(hold.pod)
+        if known is None or known.metadata.deletion_timestamp is not None:
+            return "is gone"
+        if known.spec.node_name:
+            return ""
+        if self.context.waiting.get(uid) is not None:
+            return "waits at Permit"
+        return "is in PreBind" if self.context.in_pre_bind.get(uid) is not None else ""
+
+    def bind_failed(self, uid: str) -> None:
+        """The bind of a pod failed, or it is not known what became of it."""
+        self._failed[uid] = None
+
+    def ended(self, pod: Pod, *, is_bound: bool) -> None:
+        """A pod was bound, or has given back its place."""
+        uid = pod.metadata.uid
+        quorum = self._quorums.pop(uid, None)
+        if is_bound:
+            return
+        self._placed.pop(uid, None)
+        if quorum is None or self.ledger.is_stopping:
+            return
+        if not quorum.has_begun:
+            self.ledger.count("gang gave back")
+            return
+        known = self._known(pod)
+        if uid in self._failed:
+            self.ledger.count("gang bind failed")
+        elif uid in quorum.uids and known is not None and not known.metadata.deletion_timestamp:
+            self.ledger.complain(f"{uid} gives back after its gang's binds were sent, and its own did not fail")
+
+    def _known(self, pod: Pod) -> Pod | None:
+        known = self.told.pods.get(pod.key)
+        return known if known is not None and known.metadata.uid == pod.metadata.uid else None

@@ -1,0 +1,75 @@
+"""Bugs in the handling of gangs that are planted on purpose; see :mod:`hack.faults.planted_bugs`.
+
+Owns the list. Each breaks the promise that a gang is placed together or not at all, or the count on which it rests, or
+loses a gang that waits.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hack.faults.planted_bugs import Bug, Original, _patched, _skipped
+from scheduler_core.cycle import group_scheduling
+from scheduler_core.cycle.gang_binding import GangBinding
+from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.queueing import gangs as membership
+from scheduler_core.queueing.gang import Gang
+from scheduler_core.queueing.gang_entries import GangEntries
+from scheduler_core.queueing.gangs import Gangs
+
+
+def _no_barrier(original: Original) -> Original:
+    async def ready(self: GangBinding, uid: str) -> Status:
+        del self, uid
+        return SUCCESS
+
+    del original
+    return ready
+
+
+def _alone(original: Original) -> Original:
+    del original
+    return lambda *_: False
+
+
+def _all_namespaces(original: Original) -> Original:
+    def key_of(pod: Any, *rest: Any) -> GroupKey | None:
+        key: GroupKey | None = original(pod, *rest)
+        return None if key is None else key._replace(namespace="default")
+
+    return key_of
+
+
+def _without_succeeded(original: Any) -> Any:
+    del original
+    return property(lambda self: 1 if self.group is None else max(0, self.group.min_member - len(self.placed)))
+
+
+def _ended_are_placed(original: Original) -> Original:
+    def saw(self: Gang, pod: Any) -> None:
+        was_placed = pod.metadata.uid in self.placed
+        original(self, pod)
+        if was_placed and pod.is_terminal:
+            self.placed.add(pod.metadata.uid)
+
+    return saw
+
+
+GANG_BUGS: dict[str, Bug] = {
+    "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),
+    "who fails before the barrier fails alone": _skipped(GangBinding, "failed"),
+    "the binding of a gang never ends": _skipped(GangBinding, "ended"),
+    "members are not taken back into their gang": lambda: _patched(GangEntries, "take_back", _alone),
+    "members that wait alone are not called in": _skipped(GangEntries, "_call_in"),
+    "a place that was given back still counts": _skipped(Gangs, "released"),
+    "members are counted across namespaces": lambda: _patched(membership, "group_key_of", _all_namespaces),
+    "members that succeeded do not count": lambda: _patched(Gang, "needed", _without_succeeded),
+    "members that have ended count as placed": lambda: _patched(Gang, "saw", _ended_are_placed),
+    "the entry of a gang without quorum stays": _skipped(GangEntries, "_withdraw"),
+    "members that are gone wait with their gang": _skipped(GangEntries, "forget"),
+    "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
+    "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
+    "what a failed try holds is kept": _skipped(group_scheduling, "undo"),
+}
+"""What is planted, by what is wrong then."""

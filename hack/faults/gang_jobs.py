@@ -1,0 +1,169 @@
+"""Jobs: controllers that keep a gang's members in number.
+
+Owns the making of members, the first ones and those that replace what was deleted or has failed. Must not know groups
+beyond their names, nor the scheduler. A job draws its members from its own seed, so that what else happens in a run
+does not change them. Members of an indexed job keep their names, as a StatefulSet's do; the others get new ones.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from msgspec.structs import replace
+
+from hack.faults.api_server import NAMESPACE, PODS, ApiServer, Change
+from hack.faults.inhabitants import happens, one_of
+from hack.faults.plugins import DOOR, TURN, TURNS
+from hack.faults.profiles import PROFILES
+from hack.faults.virtual_loop import VirtualLoop
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Container, Pod, PodSpec, Quantities, ResourceRequirements, SchedulingGate
+from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource
+
+GROUP_LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
+JOB = "job"
+KEYS = tuple(
+    GroupKey(GroupSource.BAYPLAN, namespace, name) for name in ("q1", "q2", "q3") for namespace in (NAMESPACE, "other")
+)
+"""Few names, in two namespaces, so that they meet."""
+
+_SYNC_SECONDS = 0.4
+
+
+@dataclass(slots=True)
+class GangJob:
+    """One job.
+
+    Attributes:
+        name: Of the job; its members' names begin with it.
+        key: The group of its members.
+        size: How many members there are to be, those that succeeded included.
+        seed: Of what its members look like.
+        is_indexed: Whether a replacement has the name of the member that it replaces.
+        created: Members made so far.
+        sizes: Milli-CPU that members ask for, one per template.
+        priority: Of its members.
+        profile: Of its members.
+        has_turns: Whether some members wait or fail at Permit and PreBind.
+        is_gated: Whether some members come with scheduling gates.
+        stands_before_a_door: Whether some members are held back by the Doorman.
+    """
+
+    name: str
+    key: GroupKey
+    size: int
+    seed: str
+    is_indexed: bool = False
+    created: int = 0
+    sizes: tuple[int, ...] = (100,)
+    priority: int = 0
+    profile: str = PROFILES[0]
+    has_turns: bool = False
+    is_gated: bool = False
+    stands_before_a_door: bool = False
+
+
+def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob:
+    """A job of one or two templates."""
+    job = GangJob(name, key, size, seed=f"{rng.random()}")
+    job.is_indexed = happens(rng, 0.4)
+    most = 900 if size <= 4 else 400
+    sizes = [each for each in (50, 100, 200, 300, 500, 900) if each <= most]
+    job.sizes = tuple(one_of(rng, sizes) for _ in range(1 + happens(rng, 0.4)))
+    job.priority = one_of(rng, (0, 0, 0, 5, 10, 100))
+    job.profile = PROFILES[happens(rng, 0.4)]
+    job.has_turns = happens(rng, 0.4)
+    job.is_gated = happens(rng, 0.25)
+    job.stands_before_a_door = happens(rng, 0.08)
+    return job
+
+
+def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
+    """A pending member."""
+    rng = random.Random(f"{job.seed}/{job.created}")
+    labels = {GROUP_LABEL: job.key.name, JOB: job.name}
+    if job.has_turns and happens(rng, 0.35):
+        labels[TURN] = one_of(rng, (*TURNS, "slow pre-bind")).replace(" ", "-")
+    if job.stands_before_a_door and happens(rng, 0.5):
+        labels[DOOR] = "closed"
+    requests: Quantities = {"cpu": f"{job.sizes[index % len(job.sizes)]}m", "memory": "64Mi"}
+    spec = PodSpec(
+        scheduler_name=job.profile,
+        priority=job.priority,
+        containers=(Container("main", resources=ResourceRequirements(requests)),),
+        scheduling_gates=(SchedulingGate("example.com/later"),) if job.is_gated and happens(rng, 0.6) else (),
+    )
+    return Pod(ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels), spec)
+
+
+def opened(pod: Pod) -> Pod:
+    """The pod without its scheduling gates."""
+    return replace(pod, spec=replace(pod.spec, scheduling_gates=()))
+
+
+class GangJobs:
+    """The controllers of all jobs.
+
+    Attributes:
+        jobs: By group.
+    """
+
+    def __init__(self, loop: VirtualLoop, server: ApiServer) -> None:
+        self._loop = loop
+        self._server = server
+        self.jobs: dict[GroupKey, GangJob] = {}
+        self._is_looking = False
+        server.collection(PODS).listeners.append(self._changed)
+
+    def members(self, job: GangJob) -> list[Pod]:
+        """The pods of a job, ended ones included, in the order of creation."""
+        return [pod for pod in self._server.pods() if pod.metadata.labels.get(JOB) == job.name]
+
+    def begin(self, job: GangJob, first: int) -> None:
+        """Start a job with the first of its members; the others come when it is looked after."""
+        self.jobs[job.key] = job
+        for index in range(first):
+            self._make(job, index)
+
+    def end(self, job: GangJob) -> None:
+        """Delete a job and its members."""
+        del self.jobs[job.key]
+        for pod in self.members(job):
+            self._server.end_pod(pod.metadata.name)
+
+    def look_after(self, job: GangJob) -> None:
+        """Make the members that a job lacks."""
+        if self.jobs.get(job.key) is not job:
+            return
+        pods = self.members(job)
+        if job.is_indexed:
+            for pod in pods:
+                if pod.status.phase == "Failed":
+                    self._server.end_pod(pod.metadata.name)
+            there = {pod.metadata.name for pod in self.members(job)}
+            for index in range(job.size):
+                if f"{job.name}-{index}" not in there:
+                    self._make(job, index)
+        else:
+            alive = [pod for pod in pods if pod.metadata.deletion_timestamp is None and pod.status.phase != "Failed"]
+            for _ in range(job.size - len(alive)):
+                self._make(job, job.created)
+
+    def _make(self, job: GangJob, index: int) -> None:
+        name = f"{job.name}-{index}"
+        if self._server.pod(name) is None:
+            pod = make_member(job, index, name, self._server.new_uid(name))
+            job.created += 1
+            self._server.put(PODS, pod)
+
+    def _changed(self, change: Change) -> None:
+        del change
+        if self.jobs and not self._is_looking:
+            self._is_looking = True
+            self._loop.call_later(_SYNC_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._is_looking = False
+        for job in list(self.jobs.values()):
+            self.look_after(job)

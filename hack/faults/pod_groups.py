@@ -1,0 +1,122 @@
+"""PodGroups of the simulated cluster, and how each life of the operator comes to know them.
+
+Owns the objects and their way to the scheduler's group feed. Must not know members. Why they do not pass through an
+informer: in the operator kopf watches custom resources, lists them anew in every process, and does not keep the first
+cycle waiting for it; so here each life is told after a while, in the order of each object's changes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+from bayplan.gangs.handed_groups import HandedGroups
+
+from hack.faults.virtual_loop import LoopClock, VirtualLoop
+from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.group_feed import GroupFeed
+from scheduler_core.model.pod_group import GroupKey, PodGroup
+
+_LONGEST_LIST_SECONDS = 1.5
+_LONGEST_NEWS_SECONDS = 0.6
+_TICK_SECONDS = 1e-6
+
+
+class PodGroups:
+    """The objects.
+
+    Attributes:
+        objects: By key.
+        listeners: Told of each change; None stands for a deletion.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.objects: dict[GroupKey, PodGroup] = {}
+        self.listeners: list[Callable[[GroupKey, PodGroup | None], None]] = []
+        self._say = say
+
+    def put(self, group: PodGroup) -> None:
+        """Create a group or replace it."""
+        self._say(f"PodGroup {group.key} asks for {group.min_member} ({group.uid}, generation {group.generation})")
+        self.objects[group.key] = group
+        self._tell(group.key, group)
+
+    def remove(self, key: GroupKey) -> PodGroup | None:
+        """Delete a group; returns its last state, None if there is none."""
+        gone = self.objects.pop(key, None)
+        if gone is not None:
+            self._say(f"PodGroup {key} is deleted")
+            self._tell(key, None)
+        return gone
+
+    def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
+        for listener in list(self.listeners):
+            listener(key, group)
+
+
+class GroupWatch:
+    """The watch of one life.
+
+    Args:
+        loop: Whose time it is.
+        clock: The life's; what a dead life was to be told, it is not told.
+        groups: The objects.
+        taker: Is told.
+        seed: Of delays.
+    """
+
+    def __init__(self, loop: VirtualLoop, clock: LoopClock, groups: PodGroups, taker: GroupFeed, seed: str) -> None:
+        self._loop = loop
+        self._clock = clock
+        self._groups = groups
+        self._handed = HandedGroups(taker)
+        self._rng = random.Random(f"{seed}/group watch")
+        self._due: dict[GroupKey, float] = {}
+
+    def start(self) -> None:
+        """List, and go on from there."""
+        for group in self._groups.objects.values():
+            self._plan(group.key, group, _LONGEST_LIST_SECONDS)
+        self._groups.listeners.append(self._changed)
+
+    def _changed(self, key: GroupKey, group: PodGroup | None) -> None:
+        self._plan(key, group, _LONGEST_NEWS_SECONDS)
+
+    def _plan(self, key: GroupKey, group: PodGroup | None, longest: float) -> None:
+        """Tell of a change later, never before an earlier one of the same object."""
+        now = self._loop.virtual_now
+        # Timers of one moment come in any order.
+        due = self._due[key] = max(self._due.get(key, 0.0) + _TICK_SECONDS, now + longest * self._rng.random())
+        self._clock.call_later(due - now, lambda: self._tell(key, group))
+
+    def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
+        if group is None:
+            self._handed.forget(key)
+        else:
+            self._handed.renew(group)
+
+
+class ToldGroups(GroupFeed):
+    """The scheduler's feed of groups, with a note of what passes and when it is taken in.
+
+    Attributes:
+        groups: By key.
+    """
+
+    def __init__(self, context: CycleContext) -> None:
+        super().__init__(context)
+        self._note = context.suspension.report
+        self.groups: dict[GroupKey, PodGroup] = {}
+
+    def group_changed(self, group: PodGroup) -> None:
+        """A group has come or has changed."""
+        self._note(self.groups.__setitem__, group.key, group)
+        super().group_changed(group)
+
+    def group_deleted(self, key: GroupKey) -> None:
+        """A group is gone."""
+        self._note(self._forget, key)
+        super().group_deleted(key)
+
+    def _forget(self, key: GroupKey) -> None:
+        self.groups.pop(key, None)
