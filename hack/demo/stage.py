@@ -1,0 +1,139 @@
+"""The stage of a demonstration: a control plane, the operator on it, and commands as a user would type them.
+
+Owns how a demonstration starts and ends, what it asks of the cluster, and its one error. It must not know a story.
+Whatever does not come out as told ends the demonstration with a non-zero status.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hack.controlplane.binaries import MissingBinary
+from hack.controlplane.commands import how_to_use
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.probes import LOOPBACK, free_port
+from hack.demo.screen import Screen
+
+ROOT = Path(__file__).resolve().parents[2]
+PROFILES = ROOT / "examples" / "profiles"
+_BAYPLAN = str(Path(sys.executable).parent / "bayplan")
+_WAIT_SECONDS = 60.0
+_POLL_SECONDS = 0.1
+
+
+class DemoFailed(Exception):  # noqa: N818 - it says what happened
+    """The demo did not come out as told."""
+
+
+class Stage:
+    """What a story is played on.
+
+    Args:
+        plane: The control plane.
+        screen: Where it is told.
+        has_kwok: Whether pods run, and not only get nodes.
+    """
+
+    def __init__(self, plane: ControlPlane, screen: Screen, *, has_kwok: bool) -> None:
+        self.plane = plane
+        self.screen = screen
+        self.has_kwok = has_kwok
+        self._port = 0
+
+    def start_operator(self, *flags: str) -> None:
+        """Install the custom resources and start the operator with some flags."""
+        self.show("apply", "-f", str(ROOT / "crds"), told="crds/")
+        port = self._port = free_port()
+        connection = ["--kubeconfig", str(self.plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
+        self.screen.command("bayplan", "run", *flags)
+        self.plane.start_program("bayplan", [_BAYPLAN, "run", *connection, *flags], lambda: _answers(port))
+        self.screen.say("ready: watching profiles, nodes and pods")
+
+    def show(self, *arguments: str, told: str = "", limit: int = 0) -> None:
+        """Run kubectl, and show the command and what it prints; ``told`` stands for the last argument."""
+        shown = [*arguments[:-1], told] if told else list(arguments)
+        self.screen.command("kubectl", *shown)
+        self.screen.output(self.plane.kubectl(*arguments), limit)
+
+    def explain(self, what: str, limit: int = 0) -> None:
+        """Run ``bayplan explain``, and show the command and what it prints."""
+        self.screen.command("bayplan", "explain", what)
+        command = [_BAYPLAN, "explain", what, "--server", f"http://{LOOPBACK}:{self._port}"]
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
+        if outcome.returncode:
+            raise DemoFailed(f"`bayplan explain {what}` failed: {outcome.stderr.strip()}")
+        self.screen.output(outcome.stdout, limit)
+
+    def create(self, documents: str) -> None:
+        """Create objects from a JSON list."""
+        self.plane.kubectl("create", "-f", "-", input=documents)
+
+    def get(self, *arguments: str) -> dict[str, Any]:
+        """Read objects."""
+        document: dict[str, Any] = json.loads(self.plane.kubectl("get", *arguments, "-o", "json"))
+        return document
+
+    def until(self, what: str, holds: Callable[[], bool]) -> None:
+        """Wait until something holds.
+
+        Raises:
+            DemoFailed: It does not, after a minute.
+        """
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not holds():
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"after {_WAIT_SECONDS:.0f} s it is still not so that {what}")
+            time.sleep(_POLL_SECONDS)
+
+
+def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:
+    """Play a story on a control plane of its own, which is cleaned up at the end.
+
+    Args:
+        name: How the demonstration is started, such as ``make demo``.
+        about: What it shows.
+        story: Plays it.
+        to_try: What to try with a cluster that is kept.
+
+    Returns:
+        Exit status.
+    """
+    parser = argparse.ArgumentParser(prog=name, description=about)
+    parser.add_argument("--keep", action="store_true", help="leave everything running and say how to use it")
+    keep = parser.parse_args().keep
+    screen = Screen()
+    screen.say("Starting etcd and kube-apiserver (the first time they are built from source: about five minutes)")
+    try:
+        with ControlPlane(detach=keep) as plane:
+            story(Stage(plane, screen, has_kwok=_start_kwok(plane, screen)))
+            if keep:
+                screen.output("\n" + how_to_use(plane))
+                screen.output("What to try:\n" + to_try)
+    except (ControlPlaneError, MissingBinary, DemoFailed) as problem:
+        sys.stderr.write(f"demo: {problem}\n")
+        return 1
+    return 0
+
+
+def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
+    try:
+        plane.start_kwok()
+    except MissingBinary as missing:
+        screen.say(f"without kwok pods are bound but do not run: {missing}")
+        return False
+    return True
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
