@@ -17,13 +17,13 @@ EXIT_DIFFERENT = 1
 
 @click.command(short_help="Show what the running operator is at.")
 @click.option("--server", metavar="URL", default=DEFAULT_SERVER, show_default=True, help="Where the operator serves.")
-@click.option("--all", "is_all", is_flag=True, help="Show every pod of the queue.")
+@click.option("--all", "is_all", is_flag=True, help="Show every pod of the queue and every gang.")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Pods of each place shown.")
 @click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
 @click.option("--check-cache", is_flag=True, help="Compare the scheduler's cache with the API server instead.")
 @click.pass_context
 def status(context: click.Context, *, server: str, is_all: bool, limit: int, output: str, check_cache: bool) -> None:
-    """Show profiles, queue, pods that wait at Permit, nominations and cache of the running operator.
+    """Show profiles, queue, gangs that wait, pods that wait at Permit, nominations and cache of the running operator.
 
     It is asked at 127.0.0.1:10259 unless --server says otherwise; kubectl port-forward leads there.
 

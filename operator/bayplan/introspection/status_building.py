@@ -12,6 +12,7 @@ from itertools import islice
 from typing import Any
 
 import bayplan
+from bayplan.introspection.gang_states import waiting_gangs
 from bayplan.introspection.status_model import (
     CacheState,
     ExtenderState,
@@ -55,7 +56,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     Args:
         sources: Its parts.
         started: The clock's time when the process started.
-        limit: Pods that are shown of each place of the queue; 0 shows all.
+        limit: Pods that are shown of each place of the queue, and gangs; 0 shows all.
     """
     context = sources.scheduler.context
     now = context.clock.now()
@@ -65,6 +66,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
     shown = [
         _queued(context, place, pod, now) for place, pods in by_place.items() for pod in islice(pods, limit or None)
     ]
+    gangs = waiting_gangs(context, now)
     return Status(
         version=bayplan.__version__,
         role=sources.readiness.role,
@@ -87,6 +89,8 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
             InformerState(resource, len(informer.known), informer.synced, informer.last_error)
             for resource, informer in sources.informers.items()
         ),
+        waiting_gangs=len(gangs),
+        gangs=tuple(gangs[: limit or None]),
     )
 
 

@@ -82,6 +82,37 @@ class QueuedPodState(Struct, frozen=True, rename="camel"):
     nominated_node: str = ""
 
 
+class GangState(Struct, frozen=True, rename="camel"):
+    """A gang of which members wait for each other.
+
+    Attributes:
+        gang: ``namespace/name`` of its PodGroup.
+        api: The API group of that.
+        place: Where in the queue it is, as of a pod; "" while its quorum is missing.
+        min_member: How many the PodGroup asks for; 0 while there is none.
+        needed: How many of those that wait must be placed together.
+        waiting: Members that wait to be placed together.
+        placed: Members that have a node.
+        seconds: Since it has been waiting for its turn.
+        reservation: Nodes or the domain that are kept for it, "" for none.
+        reason: Why it waits, in one word, as the condition of its PodGroup has it.
+        message: Why, in words.
+    """
+
+    gang: str
+    api: str
+    place: str
+    priority: int
+    min_member: int
+    needed: int
+    waiting: int
+    placed: int
+    seconds: float
+    reservation: str = ""
+    reason: str = ""
+    message: str = ""
+
+
 class WaitingPodState(Struct, frozen=True, rename="camel"):
     """A pod that waits at Permit.
 
@@ -146,6 +177,8 @@ class Status(Struct, frozen=True, rename="camel"):
         places: How many pods are in each place of the queue.
         parked: How many pods ask for a scheduler name that no live profile serves, by name.
         queue: Pods in the queue, those of one place together; at most as many of each place as were asked for.
+        waiting_gangs: How many gangs wait.
+        gangs: Of these, the first by priority and age; at most as many as were asked for.
     """
 
     version: str
@@ -162,3 +195,5 @@ class Status(Struct, frozen=True, rename="camel"):
     nominations: tuple[Nomination, ...]
     cache: CacheState
     informers: tuple[InformerState, ...]
+    waiting_gangs: int = 0
+    gangs: tuple[GangState, ...] = ()

@@ -52,6 +52,8 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         for nomination in status.nominations:
             table.add_row(Text(nomination.pod), Text(nomination.node))
         yield Group(Text("Nominated", style="bold"), table)
+    if status.gangs:
+        yield Group(Text(f"Gangs that wait ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
         yield Group(Text("Queue", style="bold"), _queue(status.queue), *_left_out(status))
     troubled = [informer for informer in status.informers if informer.last_error or not informer.synced]
@@ -108,6 +110,26 @@ def _waiting(status: Status) -> Table:
         plugins = ", ".join(f"{plugin} ({_seconds(left)})" for plugin, left in pod.plugins.items())
         table.add_row(Text(pod.pod), Text(pod.node), _seconds(pod.seconds), Text(plugins))
     return table
+
+
+def _gangs(status: Status) -> Iterator[RenderableType]:
+    table = plain_table("GANG", "PLACE", "PRIORITY", "NEEDED", "WAITING", "AGE", "RESERVED", "REASON", "BECAUSE")
+    for gang in status.gangs:
+        table.add_row(
+            Text(gang.gang),
+            gang.place or "-",
+            str(gang.priority),
+            str(gang.needed) if gang.min_member else "?",
+            str(gang.waiting),
+            _seconds(gang.seconds),
+            Text(gang.reservation or "-"),
+            gang.reason,
+            Text(gang.message),
+        )
+    yield table
+    more = status.waiting_gangs - len(status.gangs)
+    if more:
+        yield Text(f"and {more} more; --all shows them", style="dim")
 
 
 def _queue(queue: tuple[QueuedPodState, ...]) -> Table:

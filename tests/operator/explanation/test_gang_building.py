@@ -1,0 +1,347 @@
+"""Explanations of gangs and of their members, as the scheduler that decides gives them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from bayplan.explanation.building import explain_pod
+from bayplan.explanation.gang_building import explain_gang, named_gang
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
+from bayplan.explanation.model import Verdict
+from bayplan.explanation.parts import Victim
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource, GroupTopology
+from tests.support.builders import pod
+from tests.support.gang_preemption import ask, runs, served, small
+from tests.support.gangs import gang_of, group, member, members, settle
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+
+ZONE = GroupTopology("zone")
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler for gangs, without nodes."""
+    return served(rig(defaults=default_plugins()))
+
+
+def explained(made: Rig, name: str = "train") -> GangExplanation:
+    """Explain a gang."""
+    return explain_gang(made.context, gang_of(made, name))
+
+
+def fits(made: Rig) -> None:
+    made.add(small("a", 2, zone="a"))
+    ask(made, *members(2), of=group(min_member=2, topology=ZONE))
+
+
+def does_not_fit(made: Rig) -> None:
+    made.add(small("a", 2, zone="a"), small("b", 1, zone="b"), small("c", 3, zone="c"), runs("v", "c"))
+    ask(made, *members(3), of=group(min_member=3, topology=GroupTopology("zone", is_required=True)))
+
+
+def cannot_preempt_into_labels(made: Rig) -> None:
+    made.add(small("a"))
+    ask(made, *members(1), of=group(min_member=1, topology=ZONE))
+
+
+def lacks_members(made: Rig) -> None:
+    made.add(small("a"))
+    ask(made, *members(1), of=group(min_member=3))
+
+
+def is_gated(made: Rig) -> None:
+    made.add(small("a"))
+    ask(made, member("train-0"), member("train-1", gates=["example.com/quota"]), of=group(min_member=2))
+
+
+def lacks_its_group(made: Rig) -> None:
+    made.add(small("a"), *members(2))
+
+
+def lacks_a_profile(made: Rig) -> None:
+    made.add(small("a"))
+    ask(made, *members(2, scheduler_name="nightly"), of=group(min_member=2))
+
+
+def lacks_room(made: Rig) -> None:
+    made.add(small("a"))
+    ask(made, *members(2), of=group(min_member=2, min_resources={"cpu": 9000}))
+
+
+def is_placed(made: Rig) -> None:
+    ask(made, *members(2, node_name="a"), of=group(min_member=2))
+
+
+def has_finished(made: Rig) -> None:
+    ask(made, *members(2, node_name="a", phase="Succeeded"), of=group(min_member=2))
+
+
+MUST = "members that must be placed together"
+STATES = [
+    pytest.param(
+        fits, GangVerdict.FITS, f"gang default/train fits in zone=a: there are nodes for all 2 {MUST}", id="fits"
+    ),
+    pytest.param(
+        does_not_fit,
+        GangVerdict.UNSCHEDULABLE,
+        f"gang default/train does not fit: there are nodes for 2 of the 3 {MUST} in zone=a",
+        id="does not fit",
+    ),
+    pytest.param(
+        cannot_preempt_into_labels,
+        GangVerdict.UNSCHEDULABLE,
+        "gang default/train does not fit: no node has the topology's label; label the nodes or change the PodGroup's "
+        "topology",
+        id="no such topology",
+    ),
+    pytest.param(
+        lacks_members,
+        GangVerdict.INCOMPLETE,
+        "gang default/train is not tried: 1 of 3 members exist; 2 more are needed.",
+        id="members are missing",
+    ),
+    pytest.param(
+        is_gated,
+        GangVerdict.INCOMPLETE,
+        "gang default/train is not tried: 1 of 2 members is held back by scheduling gates (example.com/quota); 2 are "
+        "needed.",
+        id="gated",
+    ),
+    pytest.param(
+        lacks_its_group,
+        GangVerdict.NO_GROUP,
+        "gang default/train waits for its PodGroup: 2 pods name it, and there is no such object of bayplan.dev; create "
+        "it or correct the pods",
+        id="no PodGroup",
+    ),
+    pytest.param(
+        lacks_a_profile,
+        GangVerdict.NO_PROFILE,
+        'no profile serves schedulerName "nightly" of gang default/train; there are: default-scheduler',
+        id="no profile",
+    ),
+    pytest.param(
+        lacks_room,
+        GangVerdict.UNSCHEDULABLE,
+        "gang default/train does not fit: the group's minResources are not free in the cluster: cpu 9000m of which "
+        "2000m are free",
+        id="minResources are not free",
+    ),
+    pytest.param(
+        is_placed,
+        GangVerdict.PLACED,
+        "gang default/train is placed: All 2 members that are needed have nodes.",
+        id="placed",
+    ),
+    pytest.param(
+        has_finished,
+        GangVerdict.FINISHED,
+        "gang default/train has finished: All 2 members that are needed succeeded.",
+        id="finished",
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "verdict", "headline"), STATES)
+def test_what_becomes_of_a_gang(
+    cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str
+) -> None:
+    """The headline says it, and what to do where somebody has to do something."""
+    state(cluster)
+    told = explained(cluster)
+    assert (told.verdict, told.headline) == (verdict, headline)
+
+
+def test_members_are_counted(cluster: Rig) -> None:
+    """Each in its state, and how many of those that wait must come together."""
+    cluster.add(small("a"))
+    ask(
+        cluster,
+        member("p", node_name="a"),
+        member("s", node_name="a", phase="Succeeded"),
+        member("f", node_name="a", phase="Failed"),
+        member("w"),
+        member("g", gates=["wait"]),
+        of=group(min_member=4),
+    )
+    assert explained(cluster).members == MemberCounts(5, 1, 1, 1, 1, 1, 4, 2)
+
+
+def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
+    """In the order of how many fit; events are told of the nearest."""
+    does_not_fit(cluster)
+    told = explained(cluster)
+    assert [(place.domain, place.fitting, place.needed) for place in told.places] == [
+        ("zone=a", 2, 3),
+        ("zone=c", 2, 3),
+        ("zone=b", 1, 3),
+    ]
+    following = [place.next_member for place in told.places]
+    assert [each.name for each in following if each is not None] == [
+        "default/train-2",
+        "default/train-2",
+        "default/train-1",
+    ]
+    assert [bool(each.unblocking) for each in following if each is not None] == [True, False, False]
+    assert all(each.nearest for each in following if each is not None)
+
+
+def test_who_would_be_evicted(cluster: Rig) -> None:
+    """With the headline's word that there would be room for all; nobody is evicted by asking."""
+    cluster.add(small("a"), runs("v0", "a"), runs("v1", "a", 1))
+    ask(cluster, *members(2, priority=10), of=group(min_member=2))
+    told = explained(cluster)
+    assert told.preemption is not None
+    assert told.preemption.victims == (Victim("default", "v0", 0), Victim("default", "v1", 1))
+    assert (told.preemption.nodes, told.preemption.message) == (("a",), None)
+    assert told.headline.endswith("; preemption would make room for all")
+    assert cluster.writer.deletions == []
+
+
+async def test_what_is_kept_for_it_and_from_others(cluster: Rig) -> None:
+    """The nodes, the pods that are waited for, how the last attempt went; and who is kept off."""
+    cluster.add(small("a", 2), runs("v", "a"))
+    ask(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
+    async with cluster.running():
+        await cluster.scheduler.until_idle()
+        cluster.clock.advance(61.0)
+        await cluster.scheduler.until_idle()
+    told = explained(cluster, "big")
+    assert told.reservation is not None
+    assert (told.reservation.where, told.reservation.nodes, told.reservation.waits_for) == ("a", ("a",), ("default/v",))
+    assert told.last_attempt is not None
+    assert told.last_attempt.reason == "Unschedulable"
+    assert "capacity is reserved for it, on a" in told.last_attempt.message
+    ask(cluster, *members(1, "late"), of=group("late", 1))
+    (kept,) = explained(cluster, "late").kept_off
+    assert (kept.gang, kept.nodes) == ("default/big", ("a",))
+
+
+def test_members_that_wait_at_permit() -> None:
+    """A profile that enables Coscheduling tries them one by one, and that is said."""
+    made = served(rig(defaults=default_plugins(), serve=False))
+    enabled = default_plugins().model_copy(update={"permit": plugin_set("Coscheduling")})
+    made.serve(profile(plugins=enabled))
+    made.add(small("a"))
+    ask(made, *members(2), of=group(min_member=2))
+    told = explained(made)
+    assert (told.verdict, told.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
+    assert "profile default-scheduler enables plugin Coscheduling; ask about a pod" in told.headline
+
+
+# -- members ----------------------------------------------------------------------------------------------------------
+
+
+def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
+    """It goes where the group cycle puts it."""
+    fits(cluster)
+    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-1"])
+    assert (told.verdict, told.node) == (Verdict.FITS, "a")
+    assert told.headline.startswith("pod default/train-1 would go to node a with its gang; gang default/train fits")
+    assert told.gang == explained(cluster)
+
+
+@pytest.mark.parametrize(
+    ("state", "verdict"),
+    [
+        pytest.param(does_not_fit, Verdict.UNSCHEDULABLE, id="does not fit"),
+        pytest.param(lacks_members, Verdict.GATED, id="members are missing"),
+        pytest.param(lacks_its_group, Verdict.GATED, id="no PodGroup"),
+    ],
+)
+def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
+    """It goes nowhere though it fits alone, and what is said of nodes is said to be of it alone."""
+    state(cluster)
+    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-0"])
+    assert (told.verdict, told.node, told.preemption) == (verdict, None, None)
+    assert told.gang is not None
+    assert told.headline == f"pod default/train-0 waits for its gang; {told.gang.headline}"
+    assert told.notices[0] == "what is said of nodes and scores is of this pod alone, as if it had no gang"
+    assert told.scores
+
+
+def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
+    """The gang does not wait for it."""
+    cluster.add(small("a"))
+    ask(cluster, *members(3), of=group(min_member=2))
+    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-2"])
+    assert (told.verdict, told.node) == (Verdict.UNSCHEDULABLE, None)
+    assert told.headline.startswith("pod default/train-2 would be left over: its gang fits without it; ")
+
+
+async def test_a_member_that_joins_a_gang_that_is_placed(cluster: Rig) -> None:
+    """It is explained as a pod of its own, in the domain of the others."""
+    cluster.add(small("a", 2, zone="a"), small("b", 4, zone="b"))
+    ask(cluster, *members(2), of=group(min_member=2, topology=ZONE))
+    await settle(cluster)
+    late = member("late")
+    cluster.add(late)
+    told = explain_pod(cluster.context, late)
+    assert told.verdict is Verdict.UNSCHEDULABLE
+    assert {each.plugin for each in told.rejections} == {"GangScheduling", "NodeResourcesFit"}
+    assert told.gang is not None
+    assert told.gang.verdict is GangVerdict.PLACED
+
+
+def test_a_pod_without_a_gang(cluster: Rig) -> None:
+    """Nothing is said of gangs."""
+    cluster.add(small("a"))
+    assert explain_pod(cluster.context, pod()).gang is None
+
+
+@pytest.mark.parametrize(
+    ("source", "is_found"),
+    [
+        pytest.param(None, True, id="any API"),
+        pytest.param(GroupSource.BAYPLAN, True, id="its API"),
+        pytest.param(GroupSource.NATIVE, False, id="another API"),
+    ],
+)
+def test_gangs_by_name(cluster: Rig, source: GroupSource | None, is_found: bool) -> None:
+    """The name alone is enough, unless another API is meant."""
+    fits(cluster)
+    assert (named_gang(cluster.context, "default", "train", source) is not None) is is_found
+
+
+def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
+    """``docs/explain.md`` tells users of these names."""
+    does_not_fit(cluster)
+    document: dict[str, Any] = msgspec.to_builtins(explained(cluster))
+    assert list(document) == [
+        "namespace",
+        "name",
+        "api",
+        "schedulerName",
+        "verdict",
+        "headline",
+        "phase",
+        "members",
+        "message",
+        "domain",
+        "placement",
+        "places",
+        "preemption",
+        "reservation",
+        "keptOff",
+        "lastAttempt",
+        "notices",
+    ]
+    assert list(document["members"]) == [
+        "existing",
+        "gated",
+        "waiting",
+        "placed",
+        "succeeded",
+        "failed",
+        "minMember",
+        "needed",
+    ]
+    place = document["places"][0]
+    assert list(place) == ["domain", "fitting", "needed", "isTried", "nextMember"]
+    assert list(place["nextMember"]) == ["name", "message", "nearest", "unblocking"]
+    assert list(document["preemption"]) == ["victims", "nodes", "awaited", "pdbViolations", "domain", "message"]
