@@ -49,6 +49,7 @@ async def schedule_gang(context: CycleContext, entry: QueuedGang) -> list[Attemp
         The attempts whose pods are assumed and are to be bound; none if the gang was not placed. Awaits only where the
         profile has extenders; the cycle is suspended then. If it is cancelled, the gang holds nothing and waits again.
     """
+    entry.tried_at = context.clock.now()
     gang, instance = context.queue.gangs.get(entry.gang_key), context.profiles.get(entry.profile)
     if gang is None or gang.group is None or instance is None or not gang.has_quorum:
         context.queue.failed(entry)

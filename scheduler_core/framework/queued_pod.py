@@ -110,6 +110,11 @@ class QueuedPod:
         return (self.info,)
 
     @property
+    def least_backoff(self) -> float:
+        """Seconds that it backs off at the least after a failure, however few there were."""
+        return 0.0
+
+    @property
     def standing(self) -> QueuedPod:
         """What the QueueSort plugin orders it by."""
         return self
@@ -126,21 +131,33 @@ class QueuedGang(QueuedPod):
     Attributes:
         gang_key: Which gang.
         asking: Members that were turned away, each kind once; hints are asked for them.
+        tried_at: When its last attempt began, in the clock's seconds.
     """
 
-    __slots__ = ("_standing", "asking", "gang_key")
+    __slots__ = ("_least_backoff", "_standing", "asking", "gang_key", "tried_at")
 
     def __init__(self, key: GroupKey, info: PodInfo, now: float, sequence: int) -> None:
         super().__init__(info, now, sequence)
         self.uid = f"gang {key.source}/{key}"
         self.gang_key = key
         self.asking: tuple[PodInfo, ...] = ()
+        self.tried_at = now
+        self._least_backoff = 0.0
         self._standing = QueuedPod(info, now, sequence)
 
     @property
     def askers(self) -> Iterable[PodInfo]:
         """Members that were turned away, or one that stands for all."""
         return self.asking or (self.info,)
+
+    @property
+    def least_backoff(self) -> float:
+        """What :meth:`keep_away` said last."""
+        return self._least_backoff
+
+    def keep_away(self, seconds: float) -> None:
+        """Let it back off for so many seconds at the least."""
+        self._least_backoff = seconds
 
     @property
     def standing(self) -> QueuedPod:

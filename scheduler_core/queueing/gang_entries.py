@@ -31,6 +31,9 @@ QUORUM_EXISTS = "GangQuorum"
 """The event by which a gang comes into the queue, for the counts."""
 
 GROUP_CHANGED = "PodGroupUpdate"
+
+_TIMES_AWAY = 2.0
+"""How many times as long as all gangs that fail take one after the other each of them backs off."""
 DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
@@ -47,6 +50,7 @@ class GangEntries:
         self._places = moves.places
         self._rules = rules
         self._sequence = sequence
+        self._failing: set[str] = set()
         moves.gather = self.gather
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -219,7 +223,10 @@ class GangEntries:
     def _withdraw(self, gang: Gang) -> None:
         """The quorum is gone; how its attempts went is kept for when there is one again."""
         entry = gang.entry
-        if entry is not None and entry.place is not _NOWHERE:
+        if entry is None:
+            return
+        self._failing.discard(entry.uid)
+        if entry.place is not _NOWHERE:
             self._places.drop(entry)
 
     def _let_go(self, gang: Gang, label: str) -> None:
@@ -243,6 +250,20 @@ class GangEntries:
 
     # -- attempts -----------------------------------------------------------------------------------------------
 
+    def failed(self, entry: QueuedGang, now: float) -> None:
+        """An attempt has failed: attempts of gangs that fail are to take half of the time at the most.
+
+        Failures do not cost a gang its turn. Were there so many that the first are back before the last has failed,
+        they would be tried over and over, and what came after them would never be. While nobody else wants to be
+        tried, backing off delays nothing: who is nearest its end is tried early.
+
+        Args:
+            entry: What stands for the gang.
+            now: The clock's seconds.
+        """
+        self._failing.add(entry.uid)
+        entry.keep_away(_TIMES_AWAY * len(self._failing) * (now - entry.tried_at))
+
     def concluded(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
         """A gang's attempt has placed its quorum: its entry is no more, and those who were tried fly on their own.
 
@@ -250,6 +271,7 @@ class GangEntries:
             entry: What was popped.
             placed: The members that the attempt was about, those beyond the quorum included.
         """
+        self._failing.discard(entry.uid)
         if entry.place is not _NOWHERE:
             self._places.drop(entry)
         gang = self._gangs.get(entry.gang_key)

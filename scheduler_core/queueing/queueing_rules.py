@@ -169,7 +169,7 @@ class QueueingRules:
             return 0.0
         if not pod.backoff_until:
             # Rounded to nanoseconds, in which the reference counts: 1000.1 + 0.9 is in the window of 1001.
-            over = round(pod.timestamp + self.backoff(pod), 9)
+            over = round(pod.timestamp + max(self.backoff(pod), pod.least_backoff), 9)
             pod.backoff_until = float((math.floor(over / BACKOFF_WINDOW_SECONDS) + 1) * BACKOFF_WINDOW_SECONDS)
         return pod.backoff_until
 

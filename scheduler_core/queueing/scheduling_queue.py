@@ -231,6 +231,8 @@ class SchedulingQueue(QueueReadings):
         pod.backoff_until = 0.0
         pod.was_flushed = False
         self._places.blame(pod, pod.rejected_by)
+        if isinstance(pod, QueuedGang):
+            self._gang_entries.failed(pod, pod.timestamp)
         if (pod.group is not None or len(self.gangs)) and self._gang_entries.take_back(pod):
             return
         rules = self._rules(pod.profile)

@@ -1,0 +1,83 @@
+"""A scheduler whose attempts take time, for tests of who comes next where there is more to do than can be done.
+
+Owns the clock that a cycle moves on, and one step of the scheduler's loop. It must not know what is tested.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins, in_tree_registry
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.scheduler import Scheduler
+from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.recording_writer import RecordingWriter
+from tests.support.scheduling import Rig, plugin_set, profile
+from tests.support.virtual_clock import VirtualClock
+
+SECONDS = 0.1
+"""What an attempt takes."""
+
+
+class WorkingClock(VirtualClock):
+    """A clock that work moves on; what falls due meanwhile comes when the work is done, as with one loop."""
+
+    def spend(self, seconds: float) -> None:
+        """Time passes while nothing else can run."""
+        self._now += seconds
+
+
+class TakesTime(PreFilterPlugin):
+    """Takes :data:`SECONDS` once for each pod, or for each kind of a gang's members, that is tried."""
+
+    name = "TakesTime"
+
+    def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
+        """Let any pod pass, after a while."""
+        del state, nodes
+        clock = self.handle.clock
+        assert isinstance(clock, WorkingClock)
+        clock.spend(SECONDS)
+        return PreFilterResult()
+
+    def signature(self, pod: PodInfo) -> str:
+        """All pods are alike."""
+        del pod
+        return ""
+
+
+def busy() -> Rig:
+    """A scheduler for gangs, without nodes."""
+    registry = in_tree_registry()
+    registry.register(TakesTime)
+    slow = Plugins(multi_point=default_plugins().multi_point, pre_filter=plugin_set("TakesTime"))
+    clock, writer = WorkingClock(), RecordingWriter()
+    made = Rig(Scheduler(clock, writer, None, registry, slow), clock, writer)
+    made.serve(profile())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    return made
+
+
+async def step(made: Rig) -> str:
+    """Take who is next through all cycles, or let a moment pass; the UID of who it was, "" for nobody."""
+    queued = made.queue.pop()
+    if queued is None:
+        made.clock.advance(SECONDS)
+        return ""
+    if isinstance(queued, QueuedGang):
+        attempts = await schedule_gang(made.context, queued)
+    else:
+        one = schedule(made.context, queued)
+        attempts = [] if one is None else [one]
+    await asyncio.gather(*(bind(made.context, attempt) for attempt in attempts))
+    # What fell due while the scheduler was at work.
+    made.clock.advance(0.0)
+    return queued.uid
