@@ -23,7 +23,7 @@ LATE: dict[str, int] = {
     "a deleted pod goes on waiting": 29,
     "a try that was held back is not made up for": 79,
     "the gate of a preemption never opens": 11,
-    "a failed bind does not tell that its place is free": 77,
+    "a failed bind does not tell that its place is free": 41,
     "assumed volumes are not restored": 15,
     "bound pods that nobody confirms are not read": 140,
 }

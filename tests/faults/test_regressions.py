@@ -18,6 +18,9 @@ from hack.faults.simulation import run_seed
         pytest.param(362, id="pod-that-grew-between-decision-and-bind"),
         pytest.param(552, id="pod-that-kept-off-an-unused-promise-not-woken"),
         pytest.param(737, id="nomination-of-a-gated-pod"),
+        pytest.param(41, id="member-that-keeps-a-promise-beside-its-place"),
+        pytest.param(101, id="member-that-failed-first-and-went-on-alone"),
+        pytest.param(105, id="gang-in-flight-whose-profile-goes"),
     ],
 )
 def test_it_stays_mended(seed: int) -> None:
