@@ -104,3 +104,68 @@ async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiCon
     api.on("GET", "/api/v1/nodes", refusal(403, "no"))
     with pytest.raises(ForbiddenError):
         await take_snapshot(connection, SchedulerOptions())
+
+
+GROUPS = [
+    pytest.param("bayplan.dev/v1alpha1", {"minMember": 2, "priorityClassName": "high"}, 7, id="Bayplan's"),
+    pytest.param("scheduling.x-k8s.io/v1alpha1", {"minMember": 2}, None, id="scheduler-plugins'"),
+    pytest.param(
+        "scheduling.k8s.io/v1alpha2", {"schedulingPolicy": {"gang": {"minCount": 2}}}, None, id="Kubernetes' own"
+    ),
+]
+
+
+@pytest.mark.parametrize(("version", "spec", "priority"), GROUPS)
+async def test_groups_are_known(
+    api: FakeApi, connection: ApiConnection, version: str, spec: dict[str, Any], priority: int | None
+) -> None:
+    """Those of every API that is served."""
+    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}/podgroups", listed(named("train", meta={"namespace": "ml"}, spec=spec)))
+    api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed(named("high", value=7)))
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    (gang,) = snapshot.scheduler.context.queue.gangs
+    assert gang.group is not None
+    assert (str(gang.key), gang.group.min_member, gang.group.priority) == ("ml/train", 2, priority)
+    assert snapshot.scheduler.context.queue.gangs.is_served(gang.key.source)
+    assert snapshot.notices == []
+
+
+@pytest.mark.parametrize(
+    ("version", "answer", "notice"),
+    [
+        pytest.param(
+            "bayplan.dev/v1alpha1",
+            refusal(403, "no"),
+            "PodGroups of bayplan.dev cannot be listed, so their members are decided one by one: ",
+            id="Bayplan's may not be listed",
+        ),
+        pytest.param(
+            "scheduling.x-k8s.io/v1alpha1",
+            refusal(403, "no"),
+            "PodGroups of scheduling.x-k8s.io cannot be listed, so their members are decided one by one: ",
+            id="others may not be listed",
+        ),
+        pytest.param(
+            "bayplan.dev/v1alpha1",
+            listed(named("train", meta={"namespace": "ml"}, spec={"minMember": 0})),
+            "PodGroup ml/train of bayplan.dev is not valid and left out: spec.minMember: ",
+            id="not valid",
+        ),
+        pytest.param(
+            "scheduling.k8s.io/v1alpha2",
+            listed(named("train", meta={"namespace": "ml"}, spec={})),
+            "PodGroup ml/train of scheduling.k8s.io is not valid and left out: spec.schedulingPolicy: ",
+            id="of another's, not valid",
+        ),
+    ],
+)
+async def test_groups_that_cannot_be_read_are_told(
+    api: FakeApi, connection: ApiConnection, version: str, answer: Answer, notice: str
+) -> None:
+    """Whoever reads the explanation knows."""
+    api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
+    api.on("GET", f"/apis/{version}/podgroups", answer)
+    api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())
+    snapshot = await take_snapshot(connection, SchedulerOptions())
+    assert [told.startswith(notice) for told in snapshot.notices] == [True]

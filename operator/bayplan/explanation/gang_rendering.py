@@ -131,7 +131,7 @@ def _preemption(plan: GangPreemption) -> str:
     if plan.message is not None:
         return plan.message
     where = f" in {plan.domain}" if plan.domain else ""
-    awaited = f"for {_pods(plan.awaited)} to end, who are going already" if plan.awaited else ""
+    awaited = f"for {_pods(plan.awaited)}, which end already" if plan.awaited else ""
     if not plan.victims:
         return f"would evict nobody, but wait {awaited}"
     text = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}, after which all fit{where}"
@@ -142,7 +142,7 @@ def _preemption(plan: GangPreemption) -> str:
 
 def _reservation(kept: GangReservation) -> str:
     text = kept.where if kept.where == ", ".join(kept.nodes) else f"{kept.where} ({_listed(kept.nodes)})"
-    return f"{text} is kept for it" + (f" until {_listed(kept.waits_for)} have ended" if kept.waits_for else "")
+    return f"{text} is kept for it" + (f" until these end: {_listed(kept.waits_for)}" if kept.waits_for else "")
 
 
 def _pods(pods: Sequence[Victim]) -> str:

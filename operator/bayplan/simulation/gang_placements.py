@@ -45,13 +45,20 @@ def gang_placements(gangs: Iterable[Gang]) -> tuple[GangPlacement, ...]:
     return tuple(sorted(found, key=lambda each: (each.namespace, each.name, each.api)))
 
 
+def why_not(gang: Gang) -> str:
+    """Why the quorum of a gang is not placed; "" if it is."""
+    return _judged(gang)[1]
+
+
+def _judged(gang: Gang) -> tuple[Phase, str]:
+    if gang.group is None:
+        return Phase.PENDING, _WAITS_FOR_GROUP
+    verdict = judge(gang, Tally.of(gang), gang.group.min_member)
+    return verdict.phase, "" if verdict.is_scheduled else verdict.message
+
+
 def _placement(gang: Gang) -> GangPlacement:
-    group, phase, reason, domain = gang.group, Phase.PENDING, _WAITS_FOR_GROUP, ""
-    if group is not None:
-        verdict = judge(gang, Tally.of(gang), group.min_member)
-        phase, reason = verdict.phase, "" if verdict.is_scheduled else verdict.message
-        if gang.outcome is not None and gang.outcome.is_scheduled:
-            domain = gang.outcome.domain
+    group, outcome, (phase, reason) = gang.group, gang.outcome, _judged(gang)
     return GangPlacement(
         namespace=gang.key.namespace,
         name=gang.key.name,
@@ -59,7 +66,7 @@ def _placement(gang: Gang) -> GangPlacement:
         min_member=0 if group is None else group.min_member,
         members=gang.members,
         placed=len(gang.placed),
-        domain=domain,
+        domain=outcome.domain if outcome is not None and outcome.is_scheduled else "",
         phase=phase.value,
         reason=reason,
     )

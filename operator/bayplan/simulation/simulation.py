@@ -17,7 +17,7 @@ from enum import Enum
 
 from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.simulation.admission import AdmittedCluster
-from bayplan.simulation.gang_placements import GangPlacement, gang_placements
+from bayplan.simulation.gang_placements import GangPlacement, gang_placements, why_not
 from bayplan.simulation.group_admission import served_sources
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
@@ -249,6 +249,9 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
     if entry is not None:
         plugins = ", ".join(entry.pending_plugins())
         return Verdict.UNSCHEDULABLE, f"waits at Permit on node {entry.node_name} for {plugins}"
+    gang = scheduler.context.queue.gangs.of_uid(pod.metadata.uid)
+    if condition is None and gang is not None:
+        return Verdict.GATED, f"waits for gang {gang.key}: {why_not(gang)}"
     if condition is None:
         return Verdict.ERROR, "the pod could not be queued; see the messages on standard error"
     verdict = Verdict.ERROR if condition.reason == "SchedulerError" else Verdict.UNSCHEDULABLE

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 from bayplan.cli import bayplan
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.health import HealthServer
@@ -17,14 +18,30 @@ from bayplan.serving.readiness import Readiness
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
+from scheduler_core.model.pod_group import GroupSource
+
 KNOWN = Explanation(
     namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+)
+
+GANG = GangExplanation(
+    namespace="shop",
+    name="train",
+    api="bayplan.dev",
+    verdict=GangVerdict.PLACED,
+    headline="gang shop/train is placed",
+    members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
 )
 
 
 def known(namespace: str, name: str) -> Explanation | None:
     """One pod is known."""
     return KNOWN if (namespace, name) == ("shop", "web") else None
+
+
+def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    """One gang is known."""
+    return GANG if (namespace, name, source) == ("shop", "train", GroupSource.BAYPLAN) else None
 
 
 @contextmanager
@@ -34,7 +51,7 @@ def operator(*, ready: bool = True, explains: bool = True) -> Iterator[str]:
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
     readiness = Readiness(() if ready else ("pods are being listed",))
-    routes = ExplainEndpoint(known, readiness).routes if explains else []
+    routes = ExplainEndpoint(known, readiness, explain_gang=known_gang).routes if explains else []
 
     async def made() -> HealthServer:
         server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes)
@@ -63,10 +80,24 @@ def test_prints_what_the_operator_says() -> None:
         assert json.loads(asked(f"{url}/", "web", "-o", "json").stdout)["verdict"] == "Placed"
 
 
+def test_asks_about_a_gang() -> None:
+    """By the name of its PodGroup, with its API."""
+    with operator() as url:
+        assert asked(url, "podgroup.bayplan.dev/train").stdout.startswith("Gang shop/train is placed\n")
+        assert json.loads(asked(url, "bpg/train", "-o", "json").stdout)["verdict"] == "Placed"
+
+
 @pytest.mark.parametrize(
     ("ready", "explains", "pod", "text"),
     [
         pytest.param(True, True, "gone", "bayplan: there is no pod shop/gone; correct namespace or name", id="no pod"),
+        pytest.param(
+            True,
+            True,
+            "podgroup/gone",
+            "bayplan: there is no PodGroup shop/gone; correct namespace or name",
+            id="no PodGroup",
+        ),
         pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; ask again", id="not ready"),
         pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="something else"),
     ],

@@ -24,6 +24,8 @@ from scheduler_core.framework.status import Status as Answer
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
+from tests.support.gang_preemption import ask, runs, served, small
+from tests.support.gangs import group, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
@@ -114,6 +116,44 @@ async def test_the_table_reads_at_a_glance(world: Rig) -> None:
     assert "default/waiting a 5.0s Patient (115s)" in lines
     assert "Pods of no live profile nightly (1)" in lines
     assert "default-scheduler http://x Open refused" in lines
+
+
+async def test_gangs_that_wait_are_told() -> None:
+    """The most important first, with why; those that are placed are not."""
+    made = served(rig(defaults=default_plugins()))
+    made.add(small("a", 2), *members(2, "lost"))
+    ask(made, *members(1, "whole"), of=group("whole", 1))
+    ask(made, *members(3, "large", priority=5), of=group("large", 3))
+    ask(made, *members(1, "lacking"), of=group("lacking", 2))
+    await settle(made)
+    made.clock.advance(70)
+    told = status_of(made)
+    assert told.waiting_gangs == 3
+    assert [(gang.gang, gang.place, gang.needed, gang.waiting, gang.reason) for gang in told.gangs] == [
+        ("default/large", "unschedulable", 3, 3, "Unschedulable"),
+        ("default/lacking", "", 2, 1, "MembersMissing"),
+        ("default/lost", "", 0, 2, "NoGroup"),
+    ]
+    lines = [" ".join(line.split()) for line in RENDERERS["table"](status_of(made, limit=1)).splitlines()]
+    start = lines.index("Gangs that wait (3)")
+    assert lines[start + 1] == "GANG PLACE PRIORITY NEEDED WAITING AGE RESERVED REASON BECAUSE"
+    assert lines[start + 2].startswith(
+        "default/large unschedulable 5 3 3 70s - Unschedulable 1 of the 3 members that must be placed together fit; "
+    )
+    assert lines[start + 3] == "and 2 more; --all shows them"
+
+
+async def test_what_is_kept_for_a_gang_is_told() -> None:
+    """The nodes, in words."""
+    made = served(rig(defaults=default_plugins()))
+    made.add(small("a"), runs("v", "a"))
+    ask(made, *members(2), of=group(min_member=2, is_strict=True))
+    async with made.running():
+        await made.scheduler.until_idle()
+        made.clock.advance(61.0)
+        await made.scheduler.until_idle()
+    (gang,) = status_of(made).gangs
+    assert gang.reservation == "a"
 
 
 async def test_json_and_yaml_are_the_document(world: Rig) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 
 import aiohttp
 import pytest
+from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
+from bayplan.explanation.gang_rendering import read_gang_explanation
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.explanation.rendering import read_explanation
 from bayplan.serving.explain import PATH, ExplainEndpoint
@@ -17,11 +19,21 @@ from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
 
 from scheduler_core.errors import QuantityError
+from scheduler_core.model.pod_group import GroupSource
 
 USAGE = "name a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
 KNOWN = Explanation(
     namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+)
+
+GANG = GangExplanation(
+    namespace="ml",
+    name="train",
+    api="bayplan.dev",
+    verdict=GangVerdict.PLACED,
+    headline="gang ml/train is placed",
+    members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
 )
 
 
@@ -30,6 +42,11 @@ def explained(namespace: str, name: str) -> Explanation | None:
     if name == "odd":
         raise QuantityError("quantity 1x cannot be read")
     return KNOWN if (namespace, name) == ("shop", "web") else None
+
+
+def explained_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
+    """One gang is known, in one API."""
+    return GANG if (namespace, name) == ("ml", "train") and source in (None, GroupSource.BAYPLAN) else None
 
 
 @pytest.fixture
@@ -41,7 +58,7 @@ def readiness() -> Readiness:
 
 @pytest.fixture
 async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
-    endpoint = ExplainEndpoint(explained, readiness)
+    endpoint = ExplainEndpoint(explained, readiness, explain_gang=explained_gang)
     server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     yield server
@@ -69,6 +86,25 @@ async def test_answers_with_the_explanation(server: HealthServer) -> None:
     assert (status, read_explanation(body)) == (200, KNOWN)
 
 
+@pytest.mark.parametrize("api", [pytest.param({}, id="any API"), pytest.param({"api": "bayplan.dev"}, id="its API")])
+async def test_answers_with_the_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
+    """Whether its API is named or not."""
+    status, body = await asked(server, namespace="ml", podgroup="train", **api)
+    assert (status, read_gang_explanation(body)) == (200, GANG)
+
+
+async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
+    """What is tried in thought would disturb a cycle that waits for an extender."""
+    endpoint = ExplainEndpoint(explained, readiness, lambda: True, explained_gang)
+    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
+    await server.start()
+    try:
+        status, body = await asked(server, namespace="ml", podgroup="train")
+    finally:
+        await server.stop()
+    assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; ask again")
+
+
 @pytest.mark.parametrize(
     ("query", "status", "text"),
     [
@@ -79,6 +115,26 @@ async def test_answers_with_the_explanation(server: HealthServer) -> None:
             404,
             "there is no pod shop/gone; correct namespace or name",
             id="no such pod",
+        ),
+        pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="a pod and a gang"),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "gone"},
+            404,
+            "there is no PodGroup ml/gone; correct namespace or name",
+            id="no such gang",
+        ),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "train", "api": "scheduling.k8s.io"},
+            404,
+            "there is no PodGroup ml/train; correct namespace or name",
+            id="no such gang in that API",
+        ),
+        pytest.param(
+            {"namespace": "ml", "podgroup": "train", "api": "volcano.sh"},
+            400,
+            "api volcano.sh has no PodGroups that are read; choose one of bayplan.dev, scheduling.x-k8s.io, "
+            "scheduling.k8s.io",
+            id="an API that is not read",
         ),
         pytest.param(
             {"namespace": "shop", "pod": "odd"},

@@ -1,0 +1,128 @@
+"""``bayplan simulate`` and ``bayplan explain -f`` on gangs, as their users see them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from bayplan.cli import bayplan
+from bayplan.cli.explained_names import GroupName, PodName, explained_name
+from click import UsageError
+from click.testing import CliRunner, Result
+
+from scheduler_core.model.pod_group import GroupSource
+
+EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "gangs.yaml")
+ZONE = "topology.kubernetes.io/zone"
+LACKS = (
+    f"1 of the 3 members that must be placed together fit in {ZONE}=a, the nearest of 1 domains tried; with them in "
+    f"place, for ml/train-1: 0/3 nodes are available: 1 node(s) were outside the gang's domain {ZONE}=a, 2 "
+    "Insufficient cpu."
+)
+
+
+def ran(*arguments: str) -> Result:
+    """Run a command that ends well."""
+    result = CliRunner().invoke(bayplan, arguments)
+    assert result.exit_code == 0, result.stderr
+    return result
+
+
+def test_gangs_of_three_apis_are_simulated() -> None:
+    """The table of gangs tells how many are needed and placed, where, and why not."""
+    lines = ran("simulate", EXAMPLE).stdout.splitlines()
+    start = next(number for number, line in enumerate(lines) if line.startswith("GANG"))
+    assert lines[start : start + 4] == [
+        "GANG       NEEDED  MEMBERS  PLACED  DOMAIN  WHY NOT",
+        "ml/mpi          2        2       2  -",
+        "ml/render       2        2       2  -",
+        f"ml/train        3        3       0  -       {LACKS}",
+    ]
+    assert lines[-1] == "4 of 7 pods placed on 3 of 3 nodes; 2 of 3 gangs whole; 3 fit nowhere"
+
+
+def test_simulated_gangs_in_the_document() -> None:
+    """With the API of each."""
+    document = json.loads(ran("simulate", EXAMPLE, "-o", "json").stdout)
+    assert [(gang["name"], gang["api"], gang["phase"]) for gang in document["gangs"]] == [
+        ("mpi", "scheduling.x-k8s.io", "Scheduled"),
+        ("render", "scheduling.k8s.io", "Scheduled"),
+        ("train", "bayplan.dev", "Scheduling"),
+    ]
+    assert document["gangs"][2] == {
+        "namespace": "ml",
+        "name": "train",
+        "api": "bayplan.dev",
+        "minMember": 3,
+        "members": 3,
+        "placed": 0,
+        "domain": None,
+        "phase": "Scheduling",
+        "reason": LACKS,
+    }
+
+
+def test_why_a_gang_waits() -> None:
+    """Members, domains, what the next one lacks, what would help, and preemption."""
+    text = ran("explain", "-f", EXAMPLE, "--others-placed", "-n", "ml", "podgroup/train").stdout.splitlines()
+    assert text[0] == (
+        f"Gang ml/train does not fit: there are nodes for 1 of the 3 members that must be placed together in {ZONE}=a"
+    )
+    assert text[2:5] == [
+        "Members of gang ml/train",
+        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED NOW",
+        "3      0      3        0       0          0       3        3",
+    ]
+    assert "a1    NodeResourcesFit  needs 3 cpu, 2 free" in text
+    assert text[-1] == "Preemption  no pod of lower priority runs where the gang could go"
+
+
+def test_a_member_and_its_gang() -> None:
+    """The gang is left as it is while the others are placed."""
+    document = json.loads(ran("explain", "-f", EXAMPLE, "--others-placed", "--pod", "ml/train-2", "-o", "json").stdout)
+    assert (document["verdict"], document["node"]) == ("Unschedulable", None)
+    assert document["gang"]["members"]["waiting"] == 3
+    assert [place["fitting"] for place in document["gang"]["places"]] == [1, 1]
+
+
+def test_a_gang_that_is_not_there() -> None:
+    """Those that there are, are named."""
+    result = CliRunner().invoke(bayplan, ["explain", "-f", EXAMPLE, "-n", "ml", "podgroup.bayplan.dev/mpi"])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr == (
+        "bayplan: podgroup: there is no PodGroup ml/mpi in the files; there are: ml/mpi, ml/render, ml/train\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        pytest.param("web-0", PodName("ml", "web-0"), id="a pod"),
+        pytest.param("pod/web-0", PodName("ml", "web-0"), id="a pod, said"),
+        pytest.param("podgroup/train", GroupName("ml", "train"), id="a PodGroup"),
+        pytest.param("podgroups/train", GroupName("ml", "train"), id="the plural"),
+        pytest.param("bpg/train", GroupName("ml", "train", GroupSource.BAYPLAN), id="Bayplan's short name"),
+        pytest.param(
+            "podgroups.scheduling.k8s.io/train", GroupName("ml", "train", GroupSource.NATIVE), id="with its API"
+        ),
+    ],
+)
+def test_names(text: str, meant: PodName | GroupName) -> None:
+    """As kubectl reads them."""
+    assert explained_name("ml", text) == meant
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param("job/train", '"job/train" is no pod or PodGroup; write POD, pod/POD or podgroup/NAME', id="a Job"),
+        pytest.param("podgroup/", "is no pod or PodGroup", id="no name"),
+        pytest.param("podgroup.volcano.sh/train", '"volcano.sh" has no PodGroups that Bayplan reads', id="another API"),
+    ],
+)
+def test_names_of_something_else(text: str, problem: str) -> None:
+    """What to write is said."""
+    with pytest.raises(UsageError) as caught:
+        explained_name("ml", text)
+    assert problem in str(caught.value)

@@ -1,0 +1,76 @@
+"""Gangs in whole simulations."""
+
+from __future__ import annotations
+
+import pytest
+from bayplan.simulation.admission import AdmittedCluster
+from bayplan.simulation.gang_placements import GangPlacement
+from bayplan.simulation.simulation import Verdict, simulate
+
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupTopology, PodGroup
+from tests.support.gang_preemption import runs, small
+from tests.support.gangs import group, members
+
+
+def simulated(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPlacement], dict[str, str]]:
+    """What became of gangs, and of pods that waited."""
+    cluster = AdmittedCluster(
+        nodes=tuple(each for each in objects if isinstance(each, Node)),
+        pods=tuple(each for each in objects if isinstance(each, Pod)),
+        groups=tuple(each for each in objects if isinstance(each, PodGroup)),
+    )
+    result = simulate(cluster)
+    return {gang.name: gang for gang in result.gangs}, {pod.name: pod.node for pod in result.pods}
+
+
+def test_all_or_nothing() -> None:
+    """Of two gangs that do not both fit the older one is placed whole, and nothing of the other."""
+    gangs, nodes = simulated(small("n", 3), group("a", 2), group("b", 2), *members(2, "a"), *members(2, "b"))
+    assert (gangs["a"].placed, gangs["a"].phase, gangs["a"].reason) == (2, "Scheduled", "")
+    assert (gangs["b"].placed, gangs["b"].phase) == (0, "Scheduling")
+    assert gangs["b"].reason.startswith("1 of the 2 members that must be placed together fit; ")
+    assert nodes == {"a-0": "n", "a-1": "n", "b-0": "", "b-1": ""}
+
+
+def test_the_domain_is_told() -> None:
+    """The one in which all members are."""
+    topology = GroupTopology("zone")
+    gangs, _ = simulated(
+        small("a", 1, zone="a"), small("b", 2, zone="b"), group(min_member=2, topology=topology), *members(2)
+    )
+    assert (gangs["train"].domain, gangs["train"].placed) == ("zone=b", 2)
+
+
+def test_a_gang_preempts() -> None:
+    """Running pods of lower priority give way to the whole of it."""
+    gangs, nodes = simulated(small("n"), runs("v0", "n"), runs("v1", "n"), group(min_member=2), *members(2, priority=9))
+    assert gangs["train"].placed == 2
+    assert nodes == {"train-0": "n", "train-1": "n"}
+
+
+@pytest.mark.parametrize(
+    ("objects", "reason"),
+    [
+        pytest.param((group(min_member=3), *members(2)), "2 of 3 members exist; 1 more is needed.", id="too few"),
+        pytest.param(
+            members(2), "there is no such PodGroup in the files; its members wait for it", id="without its PodGroup"
+        ),
+    ],
+)
+def test_gangs_that_are_not_tried(objects: tuple[Pod | PodGroup, ...], reason: str) -> None:
+    """Their members are gated, and why is told."""
+    gangs, nodes = simulated(small("n", 9), *objects)
+    assert gangs["train"].reason == reason
+    assert set(nodes.values()) == {""}
+
+
+def test_members_of_gangs_that_are_not_tried_are_gated() -> None:
+    """Not unschedulable: no node was looked at."""
+    cluster = AdmittedCluster(nodes=(small("n"),), pods=tuple(members(1)), groups=(group(min_member=2),))
+    (pod,) = simulate(cluster).pods
+    assert (pod.verdict, pod.reason) == (
+        Verdict.GATED,
+        "waits for gang default/train: 1 of 2 members exist; 1 more is needed.",
+    )
