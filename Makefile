@@ -38,6 +38,10 @@ controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kub
 demo: install ## Show Bayplan at work on a real control plane (KEEP=1 leaves it running)
 	@$(BIN)/python -m hack.demo $(if $(KEEP),--keep)
 
+.PHONY: demo-gang
+demo-gang: install ## Show gangs: two that do not both fit, a large one that waits its turn, a preemption (KEEP=1)
+	@$(BIN)/python -m hack.demo.gangs $(if $(KEEP),--keep)
+
 .PHONY: test
 test: install ## Run all tests, those on the real control plane included
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"

@@ -1,0 +1,138 @@
+"""What the gang demo puts into the cluster: nodes with GPUs, PodGroups, and workers as Jobs' controller makes them.
+
+Owns the objects as plain documents. Must not know how they are applied. Why pods and no Jobs: no controller of Jobs
+runs in the demo's cluster; kwok lets a worker succeed when the time of its annotation is over.
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+PROFILE = "pack"
+GPU = "nvidia.com/gpu"
+GPUS_PER_NODE = 8
+CHECKPOINT = "demo.bayplan.dev/saves-a-checkpoint"
+_LABEL = "bayplan.dev/pod-group"
+_LONG = "1h"
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """Equal workers.
+
+    Attributes:
+        name: Of the Job, and of its PodGroup if it has one.
+        workers: How many.
+        gpus: What each asks for.
+        run_for: After which time a worker that runs succeeds, a Go duration.
+        priority: PriorityClass, "" for none.
+        group: Fields of the PodGroup's spec beside minMember; None for pods without a gang.
+        saves: Whether a worker that is deleted stays until its checkpoint is saved.
+        first: Number of the first worker.
+    """
+
+    name: str
+    workers: int
+    gpus: int
+    run_for: str = _LONG
+    priority: str = ""
+    group: Document | None = None
+    saves: bool = False
+    first: int = 0
+
+    @property
+    def pods(self) -> str:
+        """The workers, a JSON list for kubectl."""
+        return _list([self._worker(number) for number in range(self.first, self.first + self.workers)])
+
+    @property
+    def pod_group(self) -> str:
+        """The PodGroup, as JSON."""
+        return json.dumps(
+            {
+                "apiVersion": "bayplan.dev/v1alpha1",
+                "kind": "PodGroup",
+                "metadata": {"name": self.name, "namespace": "default"},
+                "spec": {"minMember": self.workers, **(self.group or {})},
+            }
+        )
+
+    @property
+    def spec(self) -> str:
+        """The spec of the PodGroup, as a user would write it in YAML."""
+        fields = {"minMember": self.workers, **(self.group or {})}
+        return f"{{{', '.join(f'{name}: {value}' for name, value in fields.items())}}}"
+
+    def _worker(self, number: int) -> Document:
+        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": f"uid-of-{self.name}"}
+        labels = {"job": self.name, **({} if self.group is None else {_LABEL: self.name})}
+        requests = {"cpu": "1", GPU: str(self.gpus)}
+        container = {
+            "name": "worker",
+            "image": "registry.k8s.io/pause:3.10",
+            "resources": {"requests": requests, "limits": {GPU: str(self.gpus)}},
+        }
+        return {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {
+                "name": f"{self.name}-{number}",
+                "namespace": "default",
+                "labels": labels,
+                "annotations": {"bayplan.dev/run-for": self.run_for},
+                "ownerReferences": [owner],
+                **({"finalizers": [CHECKPOINT]} if self.saves else {}),
+            },
+            "spec": {
+                "schedulerName": PROFILE,
+                "containers": [container],
+                **({"priorityClassName": self.priority} if self.priority else {}),
+            },
+        }
+
+
+def gpu_nodes(count: int) -> str:
+    """Make ready nodes of 8 GPUs.
+
+    Args:
+        count: How many.
+
+    Returns:
+        A JSON list for kubectl.
+    """
+    return _list([_node(f"gpu-{number}") for number in range(count)])
+
+
+def priority_class(name: str, value: int) -> str:
+    """Make a PriorityClass, as JSON."""
+    version = "scheduling.k8s.io/v1"
+    return json.dumps({"apiVersion": version, "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+
+
+def budget(job: str, workers: int) -> str:
+    """Make a PodDisruptionBudget that lets none of a Job's workers go, as JSON."""
+    return json.dumps(
+        {
+            "apiVersion": "policy/v1",
+            "kind": "PodDisruptionBudget",
+            "metadata": {"name": job, "namespace": "default"},
+            "spec": {"minAvailable": workers, "selector": {"matchLabels": {"job": job}}},
+        }
+    )
+
+
+def _list(items: list[Document]) -> str:
+    return json.dumps({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _node(name: str) -> Document:
+    amounts = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: str(GPUS_PER_NODE)}
+    conditions = [{"type": "Ready", "status": "True", "reason": "KubeletReady"}]
+    return {
+        "apiVersion": "v1",
+        "kind": "Node",
+        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux"}},
+        "status": {"capacity": amounts, "allocatable": amounts, "conditions": conditions},
+    }

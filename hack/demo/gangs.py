@@ -1,0 +1,227 @@
+"""`make demo-gang`: gangs on a real control plane, as their users see them.
+
+Owns the story of gangs: two that do not both fit, a large one that waits its turn, a preemption. Everything is done
+with kubectl and the installed command; `kubectl get podgroups -w` runs beside it, and what it prints is shown.
+"""
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+from hack.controlplane.processes import Process
+from hack.demo import gang_manifests as manifests
+from hack.demo.gang_manifests import Job
+from hack.demo.stage import PROFILES, DemoFailed, Stage, perform
+
+NODES = 4
+GPUS = NODES * manifests.GPUS_PER_NODE
+PATIENCE_SECONDS = 3
+_RESOURCE = "podgroups.bayplan.dev"
+
+ALPHA = Job("train-alpha", 5, 4, run_for="6s", group={})
+BETA = Job("train-beta", 5, 4, run_for="4s", group={})
+SMALL = Job("small", 12 * GPUS, 1, run_for="3s")
+LARGE = Job("train-large", 4, 8, run_for="3s", group={"queueing": "Strict", "scheduleTimeoutSeconds": 600})
+DEVELOPERS = Job("dev", 4, 4)
+NIGHTLY = Job("nightly", 2, 8, group={"disruption": "Group"}, saves=True)
+URGENT = Job("urgent", 2, 8, run_for="5s", priority="urgent", group={})
+
+
+class GangDemo:
+    """One run of the demo.
+
+    Args:
+        stage: What it is played on.
+    """
+
+    def __init__(self, stage: Stage) -> None:
+        if not stage.has_kwok:
+            raise DemoFailed("pods must run and end in this demo: install Go, so that kwok can be built")
+        self._stage = stage
+        self._screen = stage.screen
+        self._watch: Process | None = None
+        self._shown = 0
+
+    def run(self) -> None:
+        """Tell the whole story."""
+        self._prepare()
+        self._two_that_do_not_both_fit()
+        self._one_that_waits_its_turn()
+        self._a_preemption()
+        assert self._watch is not None
+        self._watch.stop()
+        self._screen.summary(
+            "Two gangs ran one after the other, a large one passed the small pods that would have starved it, and "
+            "an urgent one took room only once there was enough for all of it."
+        )
+
+    # -- the story ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("Install the custom resources and start the operator")
+        stage.start_operator(f"--gang-reservation-delay={PATIENCE_SECONDS}")
+        stage.create(manifests.gpu_nodes(NODES))
+        screen.say(f"{NODES} nodes created, {manifests.GPUS_PER_NODE} GPUs each")
+        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), told="examples/profiles/pack.yaml")
+        screen.command("kubectl", "get", _RESOURCE, "-w", "&")
+        kubectl = str(stage.plane.binary("kubectl"))
+        command = [kubectl, f"--kubeconfig={stage.plane.kubeconfig}", "get", _RESOURCE, "--watch"]
+        self._watch = stage.plane.start_program("kubectl-watch", command, lambda: True)
+
+    def _two_that_do_not_both_fit(self) -> None:
+        screen, waits = self._screen, BETA.name
+        screen.step("Two training jobs of 5 workers with 4 GPUs each: 40 GPUs where there are 32")
+        for job in (ALPHA, BETA):
+            self._submit(job)
+        self._until_phase(ALPHA, "Running")
+        self._until_reason(BETA, "Unschedulable")
+        self._tell_watch()
+        if self._bound(BETA):
+            raise DemoFailed("a gang that does not fit should hold nothing")
+        screen.say(f"{ALPHA.name} has all of its nodes, {waits} holds none: not even the 3 that are free. Why?")
+        self._stage.explain(f"podgroup/{waits}")
+        screen.say(f"{ALPHA.name} ends, and {waits} is placed as soon as there is room for all of it:")
+        self._until_phase(ALPHA, "Finished")
+        self._until_phase(BETA, "Running")
+        self._tell_watch()
+        self._until_phase(BETA, "Finished")
+        self._tell_watch()
+        self._remove(ALPHA, BETA)
+
+    def _one_that_waits_its_turn(self) -> None:
+        screen = self._screen
+        screen.step("A large job of 4 workers with 8 GPUs each, the whole cluster, among small pods that never end")
+        self._stage.create(SMALL.pods)
+        self._stage.until("small pods fill the cluster", lambda: self._bound(SMALL) >= GPUS)
+        screen.say(f"{SMALL.workers} pods of one GPU; {GPUS} of them fill all nodes, and each runs for {SMALL.run_for}")
+        screen.say("one by one the others would take every GPU that becomes free")
+        self._submit(LARGE)
+        self._until_reason(LARGE, "Unschedulable")
+        self._stage.explain(f"podgroup/{LARGE.name}", limit=9)
+        self._stage.until("capacity is kept", lambda: bool(self._status(LARGE).get("nominatedDomain")))
+        self._tell_watch()
+        kept = self._status(LARGE)["nominatedDomain"]
+        screen.say(f"after {PATIENCE_SECONDS} s without success capacity is kept for it: {kept}")
+        screen.say("from now on a small pod may go where it does not delay the gang, and nowhere else:")
+        self._stage.until("a small pod is told so", lambda: LARGE.name in self._message_of_a_small_pod())
+        screen.say(f'  PodScheduled=False: "{self._message_of_a_small_pod()}"')
+        self._until_phase(LARGE, "Running")
+        waiting = self._waiting(SMALL)
+        self._tell_watch()
+        if not waiting:
+            raise DemoFailed("the large job should have been placed before the last of the small pods")
+        screen.say(f"placed whole as soon as its nodes were free, while {waiting} small pods still wait")
+        self._until_phase(LARGE, "Finished")
+        self._tell_watch()
+        self._remove(SMALL, LARGE)
+
+    def _a_preemption(self) -> None:
+        stage, screen = self._stage, self._screen
+        screen.step("An urgent job of 2 workers with 8 GPUs each, on a full cluster")
+        stage.create(manifests.priority_class("urgent", 1000))
+        stage.create(manifests.budget(DEVELOPERS.name, DEVELOPERS.workers))
+        stage.create(DEVELOPERS.pods)
+        stage.until("the developers' pods run", lambda: self._bound(DEVELOPERS) == DEVELOPERS.workers)
+        screen.say("4 pods of developers hold two nodes; a PodDisruptionBudget lets none of them go")
+        self._submit(NIGHTLY)
+        self._until_phase(NIGHTLY, "Running")
+        self._submit(URGENT)
+        self._until_reason(URGENT, "Preempting")
+        self._tell_watch()
+        screen.say("who goes for it, and why these:")
+        stage.explain(f"podgroup/{URGENT.name}")
+        victims = [f"{each['namespace']}/{each['name']}" for each in self._status(URGENT)["victims"]]
+        screen.say(f"status.victims: {', '.join(victims)}: the gang goes whole, the budget is kept")
+        screen.say("both are being deleted and save a checkpoint (a finalizer); nothing is bound to half of the room")
+        for number, name in enumerate(f"{NIGHTLY.name}-{number}" for number in range(NIGHTLY.workers)):
+            stage.until(f"{name} is being deleted", lambda: "deletionTimestamp" in self._pod(name)["metadata"])  # noqa: B023 - called at once
+            if number and self._bound(URGENT):
+                raise DemoFailed("no worker should have been bound before all victims were gone")
+            stage.plane.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
+        self._until_phase(URGENT, "Running")
+        stage.show("get", "events", "--field-selector", "reason=Preempted", limit=4)
+        screen.say(f"the Job of {NIGHTLY.name} makes new workers, which wait for their turn together")
+        stage.create(replace(NIGHTLY, first=NIGHTLY.workers, saves=False).pods)
+        self._until_reason(NIGHTLY, "Unschedulable")
+        self._until_phase(URGENT, "Finished")
+        self._until_phase(NIGHTLY, "Running")
+        self._tell_watch()
+        stage.show("get", _RESOURCE)
+
+    # -- doing and asking ---------------------------------------------------------------------------------------------
+
+    def _submit(self, job: Job) -> None:
+        self._screen.command("kubectl", "apply", "-f", f"{job.name}.yaml", f"  # spec: {job.spec}")
+        self._stage.plane.kubectl("apply", "-f", "-", input=job.pod_group)
+        self._stage.create(job.pods)
+
+    def _remove(self, *jobs: Job) -> None:
+        for job in jobs:
+            self._stage.plane.kubectl("delete", "pods", "--selector", f"job={job.name}", "--wait=false")
+            if job.group is not None:
+                self._stage.plane.kubectl("delete", _RESOURCE, job.name)
+            self._stage.until(f"the pods of {job.name} are gone", lambda: not self._pods(job))  # noqa: B023 - called at once
+
+    def _tell_watch(self) -> None:
+        """Show what the watch has printed since it was last shown."""
+        assert self._watch is not None
+        text = Path(self._watch.log).read_text()
+        whole = text[: text.rfind("\n") + 1]
+        if whole[self._shown :].strip():
+            self._screen.output(whole[self._shown :])
+        self._shown = len(whole)
+
+    def _status(self, job: Job) -> manifests.Document:
+        status: manifests.Document = self._stage.get(_RESOURCE, job.name).get("status", {})
+        return status
+
+    def _scheduled(self, job: Job) -> dict[str, str]:
+        conditions: list[dict[str, str]] = self._status(job).get("conditions", [])
+        return next((each for each in conditions if each["type"] == "Scheduled"), {})
+
+    def _until_phase(self, job: Job, phase: str) -> None:
+        self._stage.until(f"{job.name} is {phase}", lambda: self._status(job).get("phase") == phase)
+
+    def _until_reason(self, job: Job, reason: str) -> None:
+        self._stage.until(f"{job.name} is {reason}", lambda: self._scheduled(job).get("reason") == reason)
+
+    def _pod(self, name: str) -> manifests.Document:
+        return self._stage.get("pod", name)
+
+    def _pods(self, job: Job) -> list[manifests.Document]:
+        items: list[manifests.Document] = self._stage.get("pods", "-l", f"job={job.name}")["items"]
+        return items
+
+    def _bound(self, job: Job) -> int:
+        return sum(1 for pod in self._pods(job) if pod["spec"].get("nodeName"))
+
+    def _waiting(self, job: Job) -> int:
+        return sum(1 for pod in self._pods(job) if not pod["spec"].get("nodeName"))
+
+    def _message_of_a_small_pod(self) -> str:
+        """What a small pod is told that waits; those that are kept off first."""
+        waiting = [pod for pod in self._pods(SMALL) if not pod["spec"].get("nodeName")]
+        conditions = [each for pod in waiting for each in pod["status"].get("conditions", [])]
+        messages = sorted(
+            {str(each.get("message", "")) for each in conditions}, key=lambda text: LARGE.name not in text
+        )
+        return messages[0] if messages else ""
+
+
+_TO_TRY = f"""  kubectl get {_RESOURCE} -o wide    # with the reason in words
+  kubectl describe bpg nightly              # conditions, counts and events
+  kubectl explain bpg.spec"""
+
+
+def main() -> int:
+    """Run the demo.
+
+    Returns:
+        Exit status.
+    """
+    return perform("make demo-gang", __doc__, lambda stage: GangDemo(stage).run(), _TO_TRY)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
