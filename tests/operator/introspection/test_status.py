@@ -138,7 +138,7 @@ async def test_gangs_that_wait_are_told() -> None:
     start = lines.index("Gangs that wait (3)")
     assert lines[start + 1] == "GANG PLACE PRIORITY NEEDED WAITING AGE RESERVED REASON BECAUSE"
     assert lines[start + 2].startswith(
-        "default/large unschedulable 5 3 3 70s - Unschedulable 1 of the 3 members that must be placed together fit; "
+        "default/large unschedulable 5 3 3 70s - Unschedulable 2 of the 3 members that must be placed together fit; "
     )
     assert lines[start + 3] == "and 2 more; --all shows them"
 
