@@ -50,7 +50,7 @@ GATES = "--feature-gates=GenericWorkload=true,GangScheduling=true"
 
 _LIMIT_SECONDS = 600.0
 _READY_SECONDS = 600.0
-"""A backlog is taken in before a scheduler is ready; kube-scheduler needs minutes for 3,000 groups with 9,000 pods."""
+"""A backlog is taken in before a scheduler is ready, for which kube-scheduler was seen to need more than a minute."""
 _QUIET_SECONDS = 10.0
 """So long after the last bind, what is left does not fit."""
 _POLL_SECONDS = 0.2
