@@ -2,35 +2,33 @@
 
 Owns the what-if of a gang whose quorum waits: each try of a group cycle is made on the live columns and undone, in the
 cycle's order, and in the nearest places it is looked what the next member lacks while the others are there. It must not
-decide anything itself: the group cycle says where and in which order, and whether a member fits is asked of the very
-functions that a cycle runs. Nothing is permitted, committed or told to anybody.
+decide anything itself: the group cycle says where and in which order, and each try is the very function that a cycle
+runs. Nothing is permitted, committed or told to anybody.
 
-Why it does not run the cycle's own loop: that one keeps times and counts attempts, and awaits extenders. Extenders are
-not asked here. Other than in a cycle all nodes are looked at, whatever percentage is set, so that where the next
-partial search begins stays as it is.
+Extenders are not asked: members are tried as if the profile had none, so that a try never awaits and nobody else runs
+meanwhile.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.examination import Companions, examine_member
-from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.gang_domains import candidate_domains
 from scheduler_core.cycle.gang_failure import not_enough_free, of_trials
 from scheduler_core.cycle.gang_plan import assignment, only
 from scheduler_core.cycle.gang_preemption import GangPreview, preview_gang_preemption
-from scheduler_core.cycle.gang_trial import GangTrial, Where, template_of, undo
+from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
 from scheduler_core.cycle.group_scheduling import GroupCycle, ways
 from scheduler_core.cycle.near_misses import NearMiss, near_misses
-from scheduler_core.cycle.node_selection import NoNodesError, find_feasible, select_node
-from scheduler_core.cycle.scheduling import release, reserve
 from scheduler_core.cycle.unblocking import Unblocking, unblocking_events
 from scheduler_core.errors import SchedulerCoreError
+from scheduler_core.framework.cycle_times import UNTIMED
 from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang import Gang
@@ -135,6 +133,7 @@ class _Try:
         reached: How many found a node.
         is_error: Whether a member met an error.
         is_tried: Whether a cycle would try it.
+        place: What is told of it, without events; None if it was too far off.
     """
 
     where: Where
@@ -142,13 +141,24 @@ class _Try:
     reached: int = 0
     is_error: bool = False
     is_tried: bool = True
+    place: ExaminedPlace | None = None
 
 
 @dataclass(slots=True)
 class _Tries:
-    """All of them, those of equal places folded into the better one."""
+    """All of them, those of equal places folded into the better one.
 
+    Attributes:
+        limit: In how many places it is told what is lacking.
+        best: By the place.
+    """
+
+    limit: int
     best: dict[str, _Try] = field(default_factory=dict)
+
+    def is_near(self, each: _Try) -> bool:
+        """Whether it may be one of those that are told."""
+        return sum(other.reached > each.reached for other in self.best.values()) < self.limit
 
     def add(self, each: _Try) -> None:
         known = self.best.get(each.where.name)
@@ -175,7 +185,7 @@ def examine_gang(
     Returns:
         What was found. A plugin's fault ends the tries and is told in it.
     """
-    cycle = GroupCycle(entry, gang, instance)
+    cycle = GroupCycle(entry, gang, _without_extenders(instance))
     found = GangExamination(instance.name, cycle.needed, len(cycle.members))
     found.kept_off = _kept_off(context, cycle)
     assert gang.group is not None
@@ -200,11 +210,10 @@ def _kept_off(context: CycleContext, cycle: GroupCycle) -> tuple[KeptOff, ...]:
 
 
 def _search(context: CycleContext, cycle: GroupCycle, found: GangExamination, limit: int) -> None:
-    tries = _Tries()
+    tries = _Tries(limit)
     for where, order in ways(context, cycle):
         each = _Try(where, order)
-        found.chosen = _tried(context, cycle, each)
-        tries.add(each)
+        found.chosen = _tried(context, cycle, each, tries)
         if found.chosen is not None or each.is_error:
             break
     if found.chosen is None:
@@ -216,12 +225,15 @@ def _search(context: CycleContext, cycle: GroupCycle, found: GangExamination, li
     if found.chosen is not None:
         tries.best.pop(found.chosen.name, None)
     elif not any(each.is_error for each in tries.best.values()):
-        _look_further(context, cycle, tries, limit)
-    details = enumerate(tries.nearest()[:limit])
-    found.places = tuple(_detailed(context, cycle, each, (limit, number == 0)) for number, each in details)
+        _look_further(context, cycle, tries)
+    nearest = tries.nearest()[:limit]
+    found.places = tuple(
+        each.place if number and each.place is not None else _with_events(context, cycle, each, limit)
+        for number, each in enumerate(nearest)
+    )
 
 
-def _look_further(context: CycleContext, cycle: GroupCycle, tries: _Tries, limit: int) -> None:
+def _look_further(context: CycleContext, cycle: GroupCycle, tries: _Tries) -> None:
     """Look also into domains that a cycle does not try, since too few members have room there."""
     assert cycle.gang.group is not None
     topology = cycle.gang.group.topology
@@ -230,22 +242,28 @@ def _look_further(context: CycleContext, cycle: GroupCycle, tries: _Tries, limit
     infos = [queued.info for queued in cycle.members]
     nodes, placed = context.cache.columns, cycle.placed(context)
     for domain in candidate_domains(nodes, topology, infos, cycle.needed, placed):
-        if len(tries.best) >= limit:
+        if len(tries.best) >= tries.limit:
             return
         if str(domain) not in tries.best:
             where = Where(domain.among, f"node(s) were outside the gang's domain {domain}", str(domain))
-            each = _Try(where, cycle.members, is_tried=False)
-            _tried(context, cycle, each)
-            tries.add(each)
+            _tried(context, cycle, _Try(where, cycle.members, is_tried=False), tries)
 
 
-def _tried(context: CycleContext, cycle: GroupCycle, each: _Try) -> ExaminedPlace | None:
+def _tried(context: CycleContext, cycle: GroupCycle, each: _Try, tries: _Tries) -> ExaminedPlace | None:
     """Make one try and undo it; the place if the quorum fits."""
     trial = GangTrial(each.where)
     try:
-        _fill(context, cycle, each.order, trial)
+        _fill(context, cycle, each.order, cycle.needed, trial)
         each.reached, each.is_error = len(trial.placed), trial.is_error
-        return _place(cycle, trial, each) if each.reached >= cycle.needed else None
+        if each.reached >= cycle.needed:
+            place = _place(cycle, trial, each)
+            tries.add(each)
+            return place if each.is_tried else None
+        if tries.is_near(each):
+            lacking = _next_member(context, cycle, trial, (tries.limit, False))
+            each.place = _place(cycle, trial, each, lacking)
+        tries.add(each)
+        return None
     finally:
         undo(context, trial)
 
@@ -256,12 +274,15 @@ def _as_reserved(context: CycleContext, cycle: GroupCycle) -> ExaminedPlace | No
     pairs = None if reservation is None else assignment(context, reservation, cycle.wish(context))
     if reservation is None or pairs is None or not reservation.fits_now():
         return None
-    trial = GangTrial(Where(name=reservation.plan.domain))
+    trial = GangTrial(ANYWHERE)
     try:
         for queued, name in pairs:
-            where = Where(only(context.cache.columns, name), "node(s) were not planned for this member")
-            if _try_member(context, cycle, queued, where, trial) is not None:
+            trial.where = Where(only(context.cache.columns, name), "node(s) were not planned for this member")
+            held = len(trial.placed)
+            _fill(context, cycle, [queued], held + 1, trial)
+            if len(trial.placed) == held:
                 return None
+        trial.where = Where(name=reservation.plan.domain)
         return _place(cycle, trial, _Try(trial.where, cycle.members))
     finally:
         undo(context, trial)
@@ -272,59 +293,44 @@ def _place(cycle: GroupCycle, trial: GangTrial, each: _Try, lacking: NextMember 
     return ExaminedPlace(trial.where.name, nodes, cycle.needed, lacking, trial.is_error, each.is_tried)
 
 
-def _fill(context: CycleContext, cycle: GroupCycle, order: Sequence[QueuedPod], trial: GangTrial) -> None:
-    """Place members as :func:`scheduler_core.cycle.gang_trial.try_members` does."""
-    refused: set[object] = set()
-    for position, queued in enumerate(order):
-        if len(trial.placed) + len(order) - position < cycle.needed:
-            return
-        kind = template_of(cycle.instance, queued.info) if refused else None
-        if kind is not None and kind in refused:
-            continue
-        failure = _try_member(context, cycle, queued, trial.where, trial)
-        if failure is not None and failure.is_error:
-            return
-        if failure is not None:
-            refused.add(template_of(cycle.instance, queued.info))
-
-
-def _try_member(
-    context: CycleContext, cycle: GroupCycle, queued: QueuedPod, where: Where, trial: GangTrial
-) -> Failure | None:
-    """Assume and reserve one member; why not, None if it was done."""
-    attempt = Attempt(queued, queued.info, cycle.instance, context.clock.now())
-    attempt.among, attempt.among_reason = where.among, where.reason
-    failure: Failure | None
+def _fill(context: CycleContext, cycle: GroupCycle, order: Sequence[QueuedPod], needed: int, trial: GangTrial) -> None:
+    """Place members as a cycle does, and let the next partial search begin where it would have begun."""
+    start, known = context.next_start, len(trial.placed)
+    awaiting = try_members(context, cycle.instance, order, needed, trial)
     try:
-        feasible = find_feasible(context, attempt, everywhere=True)
-        if len(feasible.rows):
-            failure = reserve(context, attempt, select_node(context, attempt, feasible))
-        else:
-            failure = no_fit(feasible.diagnosis, None)
-    except NoNodesError as error:
-        failure = Failure(str(error))
-    except SchedulerCoreError as error:
-        failure = Failure(str(error), is_error=True)
-    except BaseException:
-        release(context, attempt)
-        raise
-    if failure is None:
-        trial.placed.append(attempt)
+        awaiting.send(None)
+    except StopIteration:
+        pass
     else:
-        release(context, attempt)
-        trial.failed.append((attempt, failure))
-    return failure
+        # Without extenders there is nothing to wait for.
+        awaiting.close()
+        message = f"gang {cycle.gang.key} cannot be tried in thought: profile {cycle.instance.name} waits for something"
+        raise SchedulerCoreError(f"{message}; please report it")
+    finally:
+        context.next_start = start
+        for attempt in (*trial.placed[known:], *(attempt for attempt, _ in trial.failed)):
+            context.times.give_back(attempt.state.times)
+            attempt.state.times = UNTIMED
+
+
+def _without_extenders(instance: FrameworkInstance) -> FrameworkInstance:
+    """The profile as if it had no extenders."""
+    if not instance.extenders:
+        return instance
+    alone = copy.copy(instance)
+    alone.extenders = ()
+    return alone
 
 
 # -- what is lacking ------------------------------------------------------------------------------------------------
 
 
-def _detailed(context: CycleContext, cycle: GroupCycle, each: _Try, told: tuple[int, bool]) -> ExaminedPlace:
-    """Make a try again, and look at the next member before it is undone; events are tried if that is wanted."""
+def _with_events(context: CycleContext, cycle: GroupCycle, each: _Try, limit: int) -> ExaminedPlace:
+    """Make a try again, and look at the next member, and at what would help it, before it is undone."""
     trial = GangTrial(_as_long_as(each.where, context.cache.columns.size))
     try:
-        _fill(context, cycle, each.order, trial)
-        return _place(cycle, trial, each, _next_member(context, cycle, trial, told))
+        _fill(context, cycle, each.order, cycle.needed, trial)
+        return _place(cycle, trial, each, _next_member(context, cycle, trial, (limit, True)))
     finally:
         undo(context, trial)
 
