@@ -33,7 +33,7 @@ QUORUM_EXISTS = "GangQuorum"
 GROUP_CHANGED = "PodGroupUpdate"
 
 _TIMES_AWAY = 2.0
-"""How many times as long as all gangs that fail take one after the other each of them backs off."""
+"""Each gang that fails backs off for so many times as long as all of those take, one after the other."""
 DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
@@ -50,7 +50,7 @@ class GangEntries:
         self._places = moves.places
         self._rules = rules
         self._sequence = sequence
-        self._failing: set[str] = set()
+        self._failing: dict[str, float] = {}
         moves.gather = self.gather
 
     # -- members ------------------------------------------------------------------------------------------------
@@ -225,7 +225,7 @@ class GangEntries:
         entry = gang.entry
         if entry is None:
             return
-        self._failing.discard(entry.uid)
+        self._failing.pop(entry.uid, None)
         if entry.place is not _NOWHERE:
             self._places.drop(entry)
 
@@ -261,8 +261,8 @@ class GangEntries:
             entry: What stands for the gang.
             now: The clock's seconds.
         """
-        self._failing.add(entry.uid)
-        entry.keep_away(_TIMES_AWAY * len(self._failing) * (now - entry.tried_at))
+        self._failing[entry.uid] = now - entry.tried_at
+        entry.keep_away(_TIMES_AWAY * sum(self._failing.values()))
 
     def concluded(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
         """A gang's attempt has placed its quorum: its entry is no more, and those who were tried fly on their own.
@@ -271,7 +271,7 @@ class GangEntries:
             entry: What was popped.
             placed: The members that the attempt was about, those beyond the quorum included.
         """
-        self._failing.discard(entry.uid)
+        self._failing.pop(entry.uid, None)
         if entry.place is not _NOWHERE:
             self._places.drop(entry)
         gang = self._gangs.get(entry.gang_key)
