@@ -19,6 +19,7 @@ from tests.support.builders import pod
 from tests.support.gang_preemption import ask, runs, served, small
 from tests.support.gangs import gang_of, group, member, members, settle
 from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
 
 ZONE = GroupTopology("zone")
 
@@ -232,6 +233,16 @@ def test_members_that_wait_at_permit() -> None:
     told = explained(made)
     assert (told.verdict, told.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
     assert "profile default-scheduler enables plugin Coscheduling; ask about a pod" in told.headline
+
+
+def test_extenders_are_not_asked() -> None:
+    """Whoever reads the explanation of a profile that has some is told so."""
+    client = ScriptedExtender()
+    made = served(extended_rig((extender(), client), defaults=default_plugins()))
+    fits(made)
+    told = explained(made)
+    assert told.verdict is GangVerdict.FITS
+    assert told.notices == ("Extenders are not asked here, as the running operator would: http://extender.",)
 
 
 # -- members ----------------------------------------------------------------------------------------------------------

@@ -8,14 +8,18 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from scheduler_core.cycle.gang_examination import ExaminedPlace, GangExamination, examine_gang
+from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupTopology
+from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node
 from tests.support.cluster_picture import picture
 from tests.support.gang_preemption import ask, runs, served, small
 from tests.support.gangs import gang_of, group, members, settle
-from tests.support.scheduling import Rig, rig
+from tests.support.scheduling import Rig, plugin_set, profile, rig
+from tests.support.scripted_extender import ScriptedExtender, extended_rig, extender
 
 ZONE, WISH = GroupTopology("zone"), GroupTopology("zone", is_required=False)
 
@@ -144,6 +148,48 @@ async def test_what_is_kept_for_another(cluster: Rig) -> None:
     following = found.places[0].next_member
     assert following is not None
     assert [lack.reasons for lack in following.nearest[0].lacks] == [("node(s) were reserved for gang default/big",)]
+
+
+def test_extenders_are_not_asked() -> None:
+    """A try in thought awaits nobody; the extenders' say is left out."""
+    client = ScriptedExtender()
+    made = served(extended_rig((extender(), client), defaults=default_plugins()))
+    made.add(small("a"))
+    ask(made, *members(2), of=group(min_member=2))
+    assert examined(made).chosen is not None
+    assert client.asked == []
+
+
+def test_a_percentage_of_nodes(cluster: Rig) -> None:
+    """Where the next partial search begins is not moved by asking."""
+    cluster.serve(profile(plugins=default_plugins(), percentage=1))
+    cluster.add(*(small(f"n{number}") for number in range(300)))
+    ask(cluster, *members(4), of=group(min_member=4))
+    assert examined(cluster).chosen is not None
+    assert cluster.context.next_start == 0
+
+
+class Faulty(NodeFilterPlugin):
+    """Raises on the second member."""
+
+    name = "Faulty"
+
+    def filter_node(self, state: object, pod: PodInfo, node: object) -> Status:
+        if pod.key.endswith("-1"):
+            raise RuntimeError("out of luck")
+        return SUCCESS
+
+
+def test_a_fault_of_a_plugin_is_told() -> None:
+    """It ends the tries, as it would end the attempt, and nothing stays held."""
+    plugins = default_plugins()
+    made = served(rig((Faulty,), defaults=plugins, serve=False))
+    made.serve(profile(plugins=plugins.model_copy(update={"filter": plugin_set("Faulty")})))
+    made.add(small("a"))
+    ask(made, *members(2), of=group(min_member=2))
+    found = examined(made)
+    assert (found.chosen, found.preemption) == (None, None)
+    assert found.error.startswith('default/train-1: running "Faulty" filter plugin')
 
 
 def drawn(seed: int) -> tuple[list[Node], list[Mapping[str, str]], int, GroupTopology | None]:
