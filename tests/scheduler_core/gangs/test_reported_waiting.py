@@ -101,18 +101,6 @@ async def test_110_old_gangs_that_do_not_fit_and_a_pod_that_does(count: int, pat
     assert await run_until(made, churn, lambda: "late" in made.bound, 600.0) <= patience
 
 
-async def test_110_room_for_gangs_that_failed_often() -> None:
-    """#110: that gangs back off for long where there are many must not let room lie idle while nobody else wants it.
-
-    Here whoever is nearest the end of its backoff is tried early then.
-    """
-    made = busy()
-    churn = gangs_that_do_not_fit(made, 150)
-    await run_until(made, churn, lambda: made.clock.now() >= 1100.0, 200.0)
-    made.add(node("b", allocatable={"cpu": "10", "pods": "99"}))
-    assert await run_until(made, churn, lambda: len(made.bound) == 2, 60.0) <= 3.0
-
-
 async def test_874_a_newer_gang_behind_those_that_do_not_fit() -> None:
     """#874, after #110: by age of PodGroups, large ones at the queue's head kept newer ones from being tried at all.
 
