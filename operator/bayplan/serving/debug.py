@@ -82,6 +82,7 @@ class DebugEndpoints:
             f"{TASKS_PATH}                    what every task waits for\n"
             f"{PROFILE_PATH}?seconds=N       where the time goes; &format=pstats for a file{profile}\n"
             "/debug/explain?namespace=NS&pod=NAME  why a pod goes where it goes: bayplan explain\n"
+            "/debug/explain?namespace=NS&podgroup=NAME  why a gang waits: bayplan explain podgroup/NAME\n"
         )
 
     async def _status(self, request: web.Request) -> web.Response:

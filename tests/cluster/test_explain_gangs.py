@@ -1,0 +1,130 @@
+"""``bayplan explain podgroup/NAME`` on the real API server: both ways to ask, and whether what it says comes true."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner
+
+from hack.controlplane.launcher import ControlPlane
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+AMOUNTS = {"cpu": "4", "memory": "8Gi", "pods": "10"}
+
+
+def a_node(name: str, zone: str) -> Manifest:
+    """A node of four CPUs."""
+    metadata = {"name": name, "labels": {"kubernetes.io/hostname": name, "zone": zone}}
+    status = {"allocatable": AMOUNTS, "capacity": AMOUNTS}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def a_member(name: str) -> Manifest:
+    """A pod of the gang, of two CPUs."""
+    container = {"name": "main", "image": "i", "resources": {"requests": {"cpu": "2"}}}
+    metadata = {"name": name, "namespace": "default", "labels": {"bayplan.dev/pod-group": "train"}}
+    spec = {"schedulerName": "batch", "containers": [container]}
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+
+
+OBJECTS = [
+    {"apiVersion": "bayplan.dev/v1alpha1", "kind": "SchedulerProfile", "metadata": {"name": "batch"}, "spec": {}},
+    {
+        "apiVersion": "bayplan.dev/v1alpha1",
+        "kind": "PodGroup",
+        "metadata": {"name": "train", "namespace": "default"},
+        "spec": {"minMember": 3, "topology": {"key": "zone"}},
+    },
+    a_node("a", "one"),
+    a_node("b", "two"),
+    *(a_member(f"train-{number}") for number in range(3)),
+]
+
+
+@dataclass
+class Asker:
+    """Both ways to ask."""
+
+    plane: ControlPlane
+    operator: OperatorProcess
+
+    def operator_says(self, asked: str) -> dict[str, Any]:
+        """Ask the operator."""
+        return self._explained(asked, f"--server={self.operator.url}")
+
+    def api_server_says(self, asked: str) -> dict[str, Any]:
+        """Read the cluster and decide in memory."""
+        return self._explained(asked, "--offline", f"--kubeconfig={self.plane.kubeconfig}")
+
+    @staticmethod
+    def _explained(asked: str, *options: str) -> dict[str, Any]:
+        result = CliRunner().invoke(bayplan, ["explain", asked, *options, "-o", "json"])
+        assert result.exit_code == 0, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+
+@pytest.fixture(scope="module")
+def asker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Asker]:
+    """A control plane of its own with an operator that has tried the gang in vain."""
+    log = tmp_path_factory.mktemp("explain") / "operator.log"
+    with ControlPlane() as plane:
+        plane.kubectl("apply", "-f", str(CRDS))
+        plane.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=20s")
+        for manifest in OBJECTS:
+            plane.kubectl("create", "-f", "-", input=json.dumps(manifest))
+        with OperatorProcess(plane.kubeconfig, log) as operator:
+            operator.start()
+            unschedulable = "jsonpath={.status.conditions[0].reason}=Unschedulable"
+            plane.kubectl("wait", "pod/train-2", f"--for={unschedulable}", "--timeout=20s")
+            yield Asker(plane, operator)
+            operator.terminate()
+
+
+@pytest.mark.parametrize("asked", ["podgroup/train", "train-1"])
+def test_operator_and_api_server_say_the_same(asker: Asker, asked: str) -> None:
+    """But for the last attempt, of which the operator alone knows."""
+    told, offline = asker.operator_says(asked), asker.api_server_says(asked)
+    gang, gang_offline = (document.get("gang") or document for document in (told, offline))
+    assert (gang["verdict"], told["verdict"]) == ("Unschedulable", "Unschedulable")
+    assert [(place["domain"], place["fitting"], place["needed"]) for place in gang["places"]] == [
+        ("zone=one", 2, 3),
+        ("zone=two", 2, 3),
+    ]
+    assert gang["lastAttempt"]["reason"] == "Unschedulable"
+    assert gang_offline["lastAttempt"] is None
+    gang["lastAttempt"] = None
+    assert told == offline
+
+
+def test_status_shows_the_gang(asker: Asker) -> None:
+    """With what it needs and why it waits."""
+    result = CliRunner().invoke(bayplan, ["status", f"--server={asker.operator.url}", "-o", "json"])
+    assert result.exit_code == 0, result.output
+    (gang,) = json.loads(result.stdout)["gangs"]
+    told = ("default/train", "unschedulable", 3, 3, "Unschedulable")
+    assert (gang["gang"], gang["place"], gang["needed"], gang["waiting"], gang["reason"]) == told
+
+
+def test_what_is_named_comes_true(asker: Asker) -> None:
+    """Last, since it changes the cluster: with the room that was named all members go where it was said."""
+    (place, _) = asker.operator_says("podgroup/train")["places"]
+    whats = [event["what"] for event in place["nextMember"]["unblocking"]]
+    assert "node a grown to 6 cpu allocatable" in whats
+    grown = json.dumps({"status": {"allocatable": {**AMOUNTS, "cpu": "6"}}})
+    asker.plane.kubectl("patch", "node", "a", "--subresource=status", "--type=merge", f"--patch={grown}")
+    asker.plane.kubectl("wait", "pod", "--all", "--for=condition=PodScheduled", "--timeout=20s")
+    told = asker.operator_says("podgroup/train")
+    assert (told["verdict"], told["members"]["placed"]) == ("Placed", 3)
+    shown = asker.plane.kubectl("get", "pods", "--output=jsonpath={.items[*].spec.nodeName}")
+    assert shown.split() == ["a", "a", "a"]
