@@ -60,6 +60,8 @@ class GangReservations:
         self._by_node: dict[str, Reservation] = {}
         self._in_turn: set[GroupKey] = set()
         self._hopeless: dict[GroupKey, tuple[int, float]] = {}
+        self._asked: dict[GroupKey, float] = {}
+        """The first failure in a row after which a plan was asked for; the clock asks once, however it rounds."""
         self._timers: dict[GroupKey, Timer] = {}
         queue.gangs.on_change.append(self._gang_changed)
 
@@ -133,7 +135,10 @@ class GangReservations:
             return False
         now = self._clock.now()
         since = now if gang.first_failure is None else gang.first_failure
-        return gang.key in self._held or now >= since + self.after_seconds
+        if gang.key not in self._held and now < since + self.after_seconds:
+            return False
+        self._asked[gang.key] = since
+        return True
 
     def is_hopeless(self, gang: Gang) -> bool:
         """Whether a plan for this gang was looked for in vain, lately and on the nodes as they are."""
@@ -199,6 +204,7 @@ class GangReservations:
 
     def _gang_changed(self, gang: Gang) -> None:
         if gang.group is None:
+            self._asked.pop(gang.key, None)
             self._hopeless.pop(gang.key, None)
             self._in_turn.discard(gang.key)
         held = self._held.get(gang.key)
@@ -230,7 +236,7 @@ class GangReservations:
         if group is None or since is None:
             return []
         dues = [] if group.schedule_timeout_seconds is None else [since + group.schedule_timeout_seconds]
-        if group.is_strict and gang.key not in self._held and self._clock.now() < since + self.after_seconds:
+        if group.is_strict and gang.key not in self._held and self._asked.get(gang.key) != since:
             dues.append(since + self.after_seconds)
         held = self._held.get(gang.key)
         if held is not None and not held.waited_for():
@@ -255,6 +261,7 @@ class GangReservations:
             self._time_out(gang, timeout)
             return
         if gang.group.is_strict and now >= gang.first_failure + self.after_seconds:
+            self._asked[key] = gang.first_failure
             self._try(key)
         self.failed(gang)
 

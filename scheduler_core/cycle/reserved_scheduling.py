@@ -87,7 +87,7 @@ def keep_room(context: CycleContext, wish: Wish, failure: GangFailure) -> GangFa
         The failure, with what is or cannot be reserved in its message.
     """
     reservations, gang = context.reservations, wish.gang
-    if failure.is_error or failure.victims or not reservations.is_due(gang):
+    if not reservations.is_due(gang) or failure.is_error or failure.victims:
         # Who preempts has nodes promised to it already.
         return failure
     held = reservations.of(gang.key)

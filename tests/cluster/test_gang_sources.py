@@ -115,10 +115,10 @@ def test_native_manifests_as_they_are(world: LiveGangs) -> None:
     """All or nothing by ``spec.schedulingGroup``, and its condition tells why not and that it is."""
     world.group("workers", 0, NATIVE, schedulingPolicy={"gang": {"minCount": 5}})
     world.job("workers", 5, **native("workers"))
-    world.until(lambda: scheduled_condition(world, "workers").get("status") == "False", "it is refused")
+    lacks = "4 of the 5 members that must be placed together fit"
+    world.until(lambda: lacks in scheduled_condition(world, "workers").get("message", ""), "it is refused")
     condition = scheduled_condition(world, "workers")
-    assert condition["reason"] == "Unschedulable"
-    assert "4 of the 5 members that must be placed together fit" in condition["message"]
+    assert (condition["status"], condition["reason"]) == ("False", "Unschedulable")
     assert world.bound("workers") == {}
     world.nodes("b", cpu="1")
     world.until_bound("workers", 5)
