@@ -105,7 +105,7 @@ class GangWorld:
         key, least = one_of(rng, free), one_of(rng, _LEAST_MEMBERS)
         size = least + one_of(rng, (0, 0, 0, 0, 1, 2, -1))
         job = draw_job(rng, f"g{number}", key, size)
-        priority = one_of(rng, (None, None, job.priority))
+        priority = one_of(rng, (None, None, job.priority, 5, 100))
         group = PodGroup(key, self._group_uid(key), least, generation=1, priority=priority, topology=_topology(rng))
         first = size if happens(rng, 0.6) else rng.randrange(size)
         if happens(rng, 0.6):
@@ -155,12 +155,12 @@ class GangWorld:
             self._groups.put(replace(group, min_member=least, generation=group.generation + 1))
 
     def _change_priority(self, rng: random.Random, number: int) -> None:
-        """Name the members' priority or leave it to them: two priorities would let two gangs evict each other."""
+        """Name a priority, the members' or another, or leave it to them."""
         del number
         job = self._job(rng)
         group = None if job is None else self._groups.objects.get(job.key)
         if job is not None and group is not None:
-            priority = job.priority if group.priority is None else None
+            priority = one_of(rng, (job.priority, 5, 100)) if group.priority is None else None
             self._groups.put(replace(group, priority=priority, generation=group.generation + 1))
 
     def _create_group_anew(self, rng: random.Random, number: int) -> None:

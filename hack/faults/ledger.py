@@ -84,6 +84,13 @@ class ReservationLedger:
     def watch(self, told: ToldFeed) -> None:
         """Say what the scheduler is told."""
         self._told = told
+        told.on_gone = self._gone
+
+    def _gone(self, uid: str) -> None:
+        """A bound pod is gone: late events of a watch may show it again, and it takes nothing all the same."""
+        held = self.holds.get(uid)
+        if held is not None and held.bound_at is not None:
+            del self.holds[uid]
 
     def complain(self, what: str) -> None:
         """Something is wrong."""

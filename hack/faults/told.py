@@ -6,6 +6,8 @@ reports are kept, so that informers know more than the scheduler; and after a re
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.model.node import Node
@@ -18,6 +20,7 @@ class ToldFeed(ClusterFeed):
     Attributes:
         pods: By ``namespace/name``.
         nodes: By name.
+        on_gone: Told of the UID of each pod that is gone, be it that a read has shown that.
     """
 
     def __init__(self, context: CycleContext) -> None:
@@ -25,6 +28,7 @@ class ToldFeed(ClusterFeed):
         self._report = context.suspension.report
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
+        self.on_gone: Callable[[str], None] = _ignore
 
     def pod_added(self, pod: Pod) -> None:
         """A pod has come."""
@@ -70,9 +74,14 @@ class ToldFeed(ClusterFeed):
         known = self.pods.get(pod.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             del self.pods[pod.key]
+        self.on_gone(pod.metadata.uid)
 
     def _note_node(self, node: Node) -> None:
         self.nodes[node.metadata.name] = node
 
     def _forget_node(self, node: Node) -> None:
         self.nodes.pop(node.metadata.name, None)
+
+
+def _ignore(uid: str) -> None:
+    del uid

@@ -127,7 +127,10 @@ def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
 
 
 def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
-    where = f" in {best.where.name}, the nearest of {len(trials)} domains tried" if best.where.name else ""
+    domains = {trial.where.name for trial in trials if trial.where.name}
+    where = f" in {best.where.name}" if best.where.name else ""
+    if where and len(domains) > 1:
+        where += f", the nearest of {len(domains)} domains tried"
     text = f"{best.reached} of the {needed} members that must be placed together fit{where}"
     if not best.failed:
         return text
@@ -150,7 +153,8 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
     entry.asking = failure.asking or tuple(pod.info for pod in members[:1])
     for queued in members:
         nominated = failure.nominations.get(queued.uid, "")
-        context.queue.nominator.decide(queued.info, nominated)
+        # Who preempts by the group's priority must be able to keep what it gains by that.
+        context.queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)
         told = Failure(failure.message, failure.rejected_by, failure.pending_on, failure.is_error, nominated)
         if patch_status(context, queued.info.pod, told):
             context.writer.record(
@@ -170,7 +174,7 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
 def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:
     record = context.record(entry.profile)
     result = ERROR if failure.is_error else UNSCHEDULABLE_RESULT
-    context.measures.attempt_failed(entry.profile, result, 0.0)
+    context.measures.attempt_failed(entry.profile, result, context.clock.now() - entry.tried_at)
     if failure.is_error:
         record.errors += 1
         record.last_error = f"gang {gang.key}: {failure.message}"

@@ -118,6 +118,8 @@ async def _try_once(
             break
         attempt = begin_attempt(context, queued, instance)
         attempt.among, attempt.among_reason = where.among, where.reason
+        # A gang is one cycle of those of which some are timed plugin by plugin, which is dear.
+        attempt.is_sampled = attempt.is_sampled and not position
         failure = refused.get(template_of(instance, queued.info)) if refused else None
         if failure is None:
             failure = await _place(context, attempt, repeats)

@@ -104,6 +104,15 @@ class GangViews:
             if gang.placed and gang.group is not None and gang.group.disrupts_whole
         ]
 
+    def ranked(self) -> Sequence[GangView]:
+        """The groups with placed members that have a priority of their own."""
+        gangs = self._context.queue.gangs
+        return [
+            GangView(gang, self._context)
+            for gang in gangs
+            if gang.placed and gang.group is not None and gang.group.priority is not None
+        ]
+
 
 def _counts(pod: Pod) -> bool:
     """Whether a member is there to stay: it has not ended and is not being deleted."""

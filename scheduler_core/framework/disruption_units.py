@@ -2,7 +2,9 @@
 
 Owns the units of a preemption: a pod alone, or all placed members of a group whose PodGroup says that it is disrupted
 as a whole. Must not know who preempts. Why a unit is as important as the most important of its pods and its group: a
-preemption must never cost a pod that the preemptor may not take, be it on another node.
+preemption must never cost a pod that the preemptor may not take, be it on another node. Why a member that leaves alone
+counts by its group's priority, where that is higher than its own: a gang preempts by the group's priority, and two
+gangs whose pods rank lower than their groups would otherwise evict each other for ever.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), where a group counts by
 its own priority alone.
@@ -61,6 +63,12 @@ class DisruptionUnits:
             own = [view.group.priority] if view.group is not None and view.group.priority is not None else []
             unit = DisruptionUnit(pods, max([*own, *(info.priority for info in pods)]), is_group=True)
             self._by_uid.update((info.uid, unit) for info in pods)
+        self._raised: dict[str, int] = {}
+        for view in groups.ranked():
+            own_priority = None if view.group is None else view.group.priority
+            if own_priority is not None:
+                lower = (info.uid for info in view.assigned() if info.priority < own_priority)
+                self._raised.update(dict.fromkeys(lower, own_priority))
 
     def __len__(self) -> int:
         """How many pods leave with others, or would if there were any."""
@@ -68,11 +76,12 @@ class DisruptionUnits:
 
     def of(self, info: PodInfo) -> DisruptionUnit:
         """The unit of a pod."""
-        return self._by_uid.get(info.uid) or DisruptionUnit((info,), info.priority)
+        return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority))
 
     def spared_by(self, priority: int) -> frozenset[str]:
         """UIDs of pods that a preemptor of this priority may not take, be their own priority lower."""
-        return frozenset(uid for uid, unit in self._by_uid.items() if unit.priority >= priority)
+        of_units = {uid for uid, unit in self._by_uid.items() if unit.priority >= priority}
+        return frozenset(of_units.union(uid for uid, raised in self._raised.items() if raised >= priority))
 
     def whole(self, pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
         """Pods with all that leave with them: as given, and behind each pod the others of its unit."""

@@ -59,3 +59,6 @@ class GroupViews(Protocol):
 
     def disrupted_whole(self) -> Sequence[GroupView]:
         """The groups with placed members of which a preemption takes all or none."""
+
+    def ranked(self) -> Sequence[GroupView]:
+        """The groups with placed members that have a priority of their own."""

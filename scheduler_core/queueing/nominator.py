@@ -9,6 +9,7 @@ Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -19,11 +20,12 @@ from scheduler_core.snapshot.pod_info import PodInfo
 class NominatedPods:
     """Promises by node; see :class:`scheduler_core.framework.handle.Nominator`."""
 
-    __slots__ = ("_by_node", "_node_of")
+    __slots__ = ("_by_node", "_node_of", "_raised")
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
+        self._raised: dict[str, int] = {}
 
     def __len__(self) -> int:
         return len(self._node_of)
@@ -40,15 +42,27 @@ class NominatedPods:
         """The node promised to a pod, "" for none."""
         return self._node_of.get(uid, "")
 
-    def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Promise a node; an earlier promise to the pod is replaced."""
+    def nominate(self, pod: PodInfo, node_name: str, priority: int | None = None) -> None:
+        """Promise a node; an earlier promise to the pod is replaced.
+
+        Args:
+            pod: The pod.
+            node_name: The node.
+            priority: What it counts by as long as it is promised any node, where that is its gang's and not its own.
+        """
+        raised = self._raised.get(pod.uid) if priority is None else priority
         self.withdraw(pod.uid)
+        if raised is not None and raised != pod.priority:
+            self._raised[pod.uid] = raised
+            pod = copy.copy(pod)
+            pod.priority = raised
         self._node_of[pod.uid] = node_name
         self._by_node.setdefault(node_name, {})[pod.uid] = pod
 
     def withdraw(self, uid: str) -> None:
         """Take back what was promised to a pod."""
         node_name = self._node_of.pop(uid, None)
+        self._raised.pop(uid, None)
         if node_name is None:
             return
         pods = self._by_node[node_name]
@@ -59,19 +73,19 @@ class NominatedPods:
     @contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
         """Leave the promises to some pods out of account for a block in which no promise is made or taken back."""
-        kept = dict(self._node_of), {name: dict(pods) for name, pods in self._by_node.items()}
+        kept = dict(self._node_of), {name: dict(pods) for name, pods in self._by_node.items()}, dict(self._raised)
         for uid in tuple(uids):
             self.withdraw(uid)
         try:
             yield
         finally:
-            self._node_of, self._by_node = kept
+            self._node_of, self._by_node, self._raised = kept
 
-    def decide(self, pod: PodInfo, node_name: str | None) -> None:
+    def decide(self, pod: PodInfo, node_name: str | None, priority: int | None = None) -> None:
         """Promise a node to a pod: ``node_name``, none (""), or what the pod's own status says (None)."""
         promised = pod.pod.status.nominated_node_name if node_name is None else node_name
         if promised:
-            self.nominate(pod, promised)
+            self.nominate(pod, promised, priority)
         elif pod.uid in self._node_of:
             self.withdraw(pod.uid)
 

@@ -21,6 +21,7 @@ from hack.faults.simulation import run_seed
         pytest.param(41, id="member-that-keeps-a-promise-beside-its-place"),
         pytest.param(101, id="member-that-failed-first-and-went-on-alone"),
         pytest.param(105, id="gang-in-flight-whose-profile-goes"),
+        pytest.param(5, id="gangs-of-other-priority-than-their-pods-that-evict-each-other"),
     ],
 )
 def test_it_stays_mended(seed: int) -> None:

@@ -133,6 +133,10 @@ class FakeGroups:
         """Those that say so."""
         return [each for each in self.by_key.values() if each.group is not None and each.group.disrupts_whole]
 
+    def ranked(self) -> list[FakeGroup]:
+        """Those with a priority of their own."""
+        return [each for each in self.by_key.values() if each.group is not None and each.group.priority is not None]
+
 
 @dataclass
 class FakeWhatIf:

@@ -16,7 +16,7 @@ from scheduler_core.model.pod_group import GroupSource
 EXAMPLE = str(Path(__file__).parents[3] / "examples" / "simulate" / "gangs.yaml")
 ZONE = "topology.kubernetes.io/zone"
 LACKS = (
-    f"1 of the 3 members that must be placed together fit in {ZONE}=a, the nearest of 1 domains tried; with them in "
+    f"1 of the 3 members that must be placed together fit in {ZONE}=a; with them in "
     f"place, for ml/train-1: 0/3 nodes are available: 1 node(s) were outside the gang's domain {ZONE}=a, 2 "
     "Insufficient cpu."
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
@@ -118,6 +118,15 @@ CASES = [
             groups=[APART],
         ),
         id="another gang loses what is needed",
+    ),
+    pytest.param(
+        Case(
+            [small("a", 1), small("b", 1), small("c", 1)],
+            [of_gang("g0", "a"), of_gang("g1", "b"), runs("c0", "c")],
+            set(),
+            groups=[replace(APART, priority=10)],
+        ),
+        id="members count by their group's priority where it is higher",
     ),
     pytest.param(
         Case(

@@ -12,6 +12,18 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
+def test_a_promise_by_another_priority() -> None:
+    """It counts by that as long as the pod is promised any node, through its updates; the pod itself keeps its own."""
+    promises = NominatedPods()
+    promises.nominate(WEB, "n0", priority=7)
+    promises.update(WEB.pod, WEB)
+    promises.nominate(WEB, "n1")
+    assert [info.priority for info in promises.nominated_pods("n1")] == [7]
+    promises.withdraw(WEB.uid)
+    promises.nominate(WEB, "n1")
+    assert [info.priority for info in promises.nominated_pods("n1")] == [WEB.priority]
+
+
 def test_a_pod_is_promised_one_node() -> None:
     """The later promise replaces the earlier."""
     promises = NominatedPods()
