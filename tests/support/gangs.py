@@ -5,7 +5,6 @@ Owns the short forms of groups and members. It must not know what is tested.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Unpack
 
 from scheduler_core.model.pod import Pod
@@ -29,9 +28,9 @@ def group(name: str = "train", min_member: int = 2, namespace: str = "default", 
 
 def member(name: str, of: str = "train", **fields: Unpack[PodFields]) -> Pod:
     """A pod that belongs to a group; one CPU unless said otherwise."""
-    labels: Mapping[str, str] = {**fields.pop("labels", {}), LABEL: of}
-    requests = fields.pop("requests", {"cpu": "1"})
-    return pod(name, labels=labels, requests=requests, **fields)
+    fields["labels"] = {**fields.get("labels", {}), LABEL: of}
+    fields.setdefault("requests", {"cpu": "1"})
+    return pod(name, **fields)
 
 
 def members(count: int, of: str = "train", **fields: Unpack[PodFields]) -> list[Pod]:
