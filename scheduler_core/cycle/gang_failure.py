@@ -131,11 +131,14 @@ def _sentence(needed: int, best: GangTrial, trials: Sequence[GangTrial]) -> str:
     where = f" in {best.where.name}" if best.where.name else ""
     if where and len(domains) > 1:
         where += f", the nearest of {len(domains)} domains tried"
-    text = f"{best.reached} of the {needed} members that must be placed together fit{where}"
+    if best.reached:
+        text = f"{best.reached} of the {needed} members that must be placed together fit{where}"
+    else:
+        text = f"none of the {needed} members that must be placed together fits{where}"
     if not best.failed:
         return text
     attempt, failure = best.failed[0]
-    return f"{text}; with them in place, for {attempt.info.key}: {failure.message}"
+    return f"{text}; {'with them in place, ' if best.reached else ''}for {attempt.info.key}: {failure.message}"
 
 
 def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFailure) -> None:

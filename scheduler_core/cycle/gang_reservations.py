@@ -238,6 +238,9 @@ class GangReservations:
         dues = [] if group.schedule_timeout_seconds is None else [since + group.schedule_timeout_seconds]
         if group.is_strict and gang.key not in self._held and self._asked.get(gang.key) != since:
             dues.append(since + self.after_seconds)
+        _, again = self._hopeless.get(gang.key, (-1, 0.0))
+        if group.is_strict and again:
+            dues.append(max(again, self._clock.now() + _AGAIN_SECONDS))
         held = self._held.get(gang.key)
         if held is not None and not held.waited_for():
             # Nobody's going will tell that the plan can be tried.

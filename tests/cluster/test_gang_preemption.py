@@ -110,7 +110,7 @@ def test_nobody_is_evicted_for_a_part_of_a_gang(world: LiveGangs) -> None:
     runs_on(world, "ab")
     runs_on(world, "cd", "high")
     gang(world, 3)
-    assert "0 of the 3 members" in world.until_reason("train", "Unschedulable")
+    assert "none of the 3 members" in world.until_reason("train", "Unschedulable")
     # A pod that comes later is decided after the gang was.
     world.job("later", 1, group="", cpu="2", spec=priority(world, "low"))
     assert "Insufficient cpu" in world.refused("later-0")

@@ -39,7 +39,7 @@ async def test_what_is_told() -> None:
     gang, outcome = gang_of(made), gang_of(made).outcome
     assert outcome is not None
     assert outcome.message.startswith(
-        "preempting: 2 pods would go on 1 node so that all 2 members that must be placed together fit; 0 of the 2 "
+        "preempting: 2 pods would go on 1 node so that all 2 members that must be placed together fit; none of the "
     )
     assert gang.victims == (("default", "v0"), ("default", "v1"))
     assert [event for event in writer.events if event.reason == "Preempted"] == []

@@ -13,7 +13,7 @@ async def test_the_timeout() -> None:
     assert gang.outcome is not None
     assert (gang.outcome.reason, gang.reservation, bool(traffic.rig.context.reservations)) == ("TimedOut", "", False)
     assert "within its scheduleTimeoutSeconds of 50;" in gang.outcome.message
-    assert "0 of the 3 members that must be placed together fit" in gang.outcome.message
+    assert "none of the 3 members that must be placed together fits" in gang.outcome.message
     assert gang.since > since
 
 
@@ -54,3 +54,20 @@ async def test_no_timeout_without_a_quorum() -> None:
     traffic.rig.clock.advance(100.0)
     assert gang.outcome is not None
     assert gang.outcome.reason == "Unschedulable"
+
+
+async def test_a_plan_is_looked_for_again() -> None:
+    """A Strict gang that could not even be planned is tried again after a while, though nothing happens."""
+    traffic = Traffic()
+    traffic.nodes({"a": 1})
+    traffic.gang("big", 2, 2)
+    await traffic.settle()
+    attempts = []
+    for _ in range(3):
+        traffic.rig.clock.advance(PATIENCE + 2.0)
+        await traffic.settle()
+        entry = traffic.of("big").entry
+        assert entry is not None
+        attempts.append(entry.attempts)
+    assert attempts == sorted(set(attempts))
+    assert traffic.of("big").reservation == ""
