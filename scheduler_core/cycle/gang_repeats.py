@@ -13,14 +13,12 @@ from __future__ import annotations
 import numpy as np
 
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.node_selection import best_row
+from scheduler_core.cycle.node_selection import row_of_ties
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.result_cache import ResultCache
-from scheduler_core.runtime.scoring import Scoring
-from scheduler_core.snapshot.node_columns import ALL_ROWS
+from scheduler_core.runtime.result_cache import Ranking
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -40,6 +38,7 @@ class Repeats:
         self._may = percentage is None or percentage >= 100
         self._state: CycleState | None = None
         self._info: PodInfo | None = None
+        self._ranking: Ranking | None = None
 
     def decided(self, attempt: Attempt) -> None:
         """A member has found its node on the whole way, and its scores were asked for."""
@@ -47,7 +46,7 @@ class Repeats:
         if results is None:
             # Its plugins were timed, or nothing is remembered at all: it says nothing new of the others.
             return
-        self._state = self._info = None
+        self._state = self._info = self._ranking = None
         if self._may and attempt.feasible_count > 1 and results.is_local(attempt.state):
             self._state, self._info = attempt.state.clone(), attempt.info
 
@@ -63,31 +62,27 @@ class Repeats:
             return ""
         if len(context.queue.nominator) or not _read_alike(self._info.pod, info.pod):
             return ""
+        if self._ranking is None:
+            nodes = context.cache.columns
+            allowed = nodes.alive if attempt.among is None else attempt.among & nodes.alive
+            self._ranking = results.ranking(self._state, self._info, nodes, allowed)
+        ranking = self._ranking
+        if ranking is None or not ranking.refresh():
+            # To look for a ranking after each member would cost more than it ever saves.
+            self._may = ranking is not None
+            self._state = self._info = self._ranking = None
+            return ""
+        fitting = int(np.count_nonzero(ranking.keys >= 0))
+        if fitting < 2:
+            # None or one is left, which is for the whole way to say, and to tell why.
+            return ""
         times = attempt.state.times
         attempt.state = self._state.clone()
         attempt.state.times = times
         info.signature = self._info.signature
-        node_name = self._choose(attempt, results)
-        if not node_name:
-            # None or one is left, which is for the whole way to say, and to tell why.
-            attempt.state = CycleState()
-            attempt.state.times = times
-        return node_name
-
-    def _choose(self, attempt: Attempt, results: ResultCache) -> str:
-        context, nodes = self._context, self._context.cache.columns
-        allowed = nodes.alive if attempt.among is None else attempt.among & nodes.alive
-        verdicts = results.filter(attempt.state, attempt.info, nodes, ALL_ROWS)
-        if verdicts is None:
-            return ""
-        fitting = np.flatnonzero((verdicts == 0) & allowed)
-        if len(fitting) < 2:
-            return ""
-        table = results.score(Scoring(attempt.state, attempt.info, nodes, fitting))
-        if table is None:
-            return ""
-        attempt.feasible_count = len(fitting)
-        return nodes.node_name(best_row(context, attempt, fitting, table.totals))
+        attempt.feasible_count = fitting
+        tied = np.flatnonzero(ranking.keys == ranking.keys.max())
+        return context.cache.columns.node_name(row_of_ties(context, attempt, tied))
 
 
 def _read_alike(first: Pod, second: Pod) -> bool:

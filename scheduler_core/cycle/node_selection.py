@@ -357,7 +357,11 @@ def select_node(context: CycleContext, attempt: Attempt, feasible: Feasible) -> 
 
 def best_row(context: CycleContext, attempt: Attempt, rows: NDArray[np.intp], totals: Scores) -> int:
     """The row of the highest total, int64 per row; ties are settled by the seed."""
-    tied = rows[np.flatnonzero(totals == totals.max())]
+    return row_of_ties(context, attempt, rows[np.flatnonzero(totals == totals.max())])
+
+
+def row_of_ties(context: CycleContext, attempt: Attempt, tied: NDArray[np.intp]) -> int:
+    """One of some rows, of which there is at least one, by the seed, the pod and the names of the nodes."""
     if len(tied) == 1:
         return int(tied[0])
     text = f"{context.seed}/{attempt.info.key}/{attempt.queued.attempts}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import timedelta
 
 import pytest
@@ -45,6 +46,15 @@ async def test_a_gang_that_fits(cluster: Rig) -> None:
     assert gang.outcome is not None
     assert (gang.outcome.reason, gang.outcome.fitting, gang.needed) == ("Scheduled", 6, 0)
     assert all(cluster.queue.find(each) is None for each in gang.pods)
+
+
+async def test_alike_members_see_each_other(cluster: Rig) -> None:
+    """The last of them finds the one place that is left."""
+    cluster.add(*(node(f"n{number}") for number in range(5)))
+    cluster.scheduler.group_feed.group_changed(group(min_member=20))
+    cluster.add(*members(20))
+    await settle(cluster)
+    assert sorted(Counter(cluster.bound.values()).values()) == [4] * 5
 
 
 async def test_a_gang_that_does_not_fit(cluster: Rig) -> None:
