@@ -14,11 +14,11 @@ RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv==${UV_
 WORKDIR /src
 # Dependencies before sources: their layer lasts until the lock changes.
 COPY pyproject.toml uv.lock ./
-RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --extra uvloop --no-install-project
+RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --no-install-project
 COPY README.md LICENSE ./
 COPY scheduler_core scheduler_core
 COPY operator operator
-RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --extra uvloop --no-editable
+RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --no-editable
 
 FROM ${BASE_IMAGE}
 ARG VERSION=0.1.0

@@ -39,6 +39,7 @@ _REST_SECONDS = 45.0
 _LONGEST_REST_SECONDS = 600.0
 _REST_LOOK_SECONDS = 5.0
 _LONGEST_BINDING_SECONDS = 60.0
+_ROUNDS_TO_END = 100
 
 
 @dataclass(slots=True)
@@ -148,11 +149,14 @@ class Simulation:
         return outcome
 
     def _end_tasks(self) -> None:
-        left = asyncio.all_tasks(self._loop)
-        for task in left:
-            task.cancel()
         self.supervisor.life.kill()
-        if left:
+        # Tasks that are cancelled may set off others, above all in a run that a planted bug has broken.
+        for _ in range(_ROUNDS_TO_END):
+            left = asyncio.all_tasks(self._loop)
+            if not left:
+                return
+            for task in left:
+                task.cancel()
             self._loop.run_until_complete(asyncio.gather(*left, return_exceptions=True))
 
     async def _run(self) -> None:

@@ -108,7 +108,7 @@ def run(
         _write_configuration(configuration, write_config_to)
         return
     set_up_logging(settings.log_level, settings.log_format)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+    with asyncio.Runner() as runner:
         sys.exit(runner.run(run_operator(settings, _end_by_force_after, configuration)))
 
 
@@ -138,12 +138,3 @@ def _end_by_force() -> None:
     log.critical("The process did not end in time and ends now; binds in flight are settled by the next one.")
     logging.shutdown()
     os._exit(1)
-
-
-def _loop_factory() -> Any:
-    """Uvloop's event loop where it is installed: it takes a fifth off what HTTP costs."""
-    try:
-        import uvloop  # noqa: PLC0415 - an extra
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -1,4 +1,4 @@
-"""Reservations by a clock that goes on while it is read, and whose timers fire a little early, as real ones do."""
+"""Reservations by a clock that goes on while it is read, and whose timers fire a little early, as real ones may."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TICK, EARLY, PATIENCE = 1e-5, 4e-4, 5.0
 
 
 class RealClock(VirtualClock):
-    """Each reading takes a moment; timers fire early by less than a millisecond, as uvloop's do."""
+    """Each reading takes a moment; timers fire early by less than a millisecond, as those of some loops do."""
 
     def now(self) -> float:
         self._now += TICK
