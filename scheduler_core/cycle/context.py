@@ -72,6 +72,7 @@ class CycleContext:
         tracer: Is told of every cycle; None for nobody.
         in_pre_bind: Pods whose PreBind runs.
         preemptions: Preemptions whose evictions are still to be issued.
+        nearest_again: Before which time it is not found out what gangs lack least, in the clock's seconds.
         remembers: Whether answers of plugins are served again where nothing that they read has changed.
         reservations: Capacity that is kept for gangs.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
@@ -97,6 +98,7 @@ class CycleContext:
     in_pre_bind: PodsInPreBind = field(default_factory=PodsInPreBind)
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
+    nearest_again: float = 0.0
     remembers: bool = True
     _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
     times: SpareTimes = field(init=False)
@@ -143,6 +145,7 @@ class Attempt:
         trace: What the tracer gave for the scheduling cycle.
         among: bool per row, the only rows to look at; None for all.
         among_reason: Why the others are not looked at, for people.
+        number: Which of the pod's attempts it is; None for that which the queue has counted.
         gang: The gang with whose members it is bound together; None for a pod that is bound alone.
     """
 
@@ -158,4 +161,5 @@ class Attempt:
     trace: object = None
     among: NDArray[np.bool_] | None = None
     among_reason: str = ""
+    number: int | None = None
     gang: GangBinding | None = None

@@ -21,6 +21,7 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.examination import Companions, examine_member
 from scheduler_core.cycle.gang_domains import candidate_domains
 from scheduler_core.cycle.gang_failure import not_enough_free, of_trials
+from scheduler_core.cycle.gang_nearest import labels_of
 from scheduler_core.cycle.gang_plan import assignment, only
 from scheduler_core.cycle.gang_preemption import GangPreview, preview_gang_preemption
 from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
@@ -353,7 +354,9 @@ def _next_member(
     limit, with_events = told
     if failure.is_error:
         return NextMember(attempt.info, failure.message)
-    companions = Companions(frozenset(cycle.gang.pods), _labels_of(context, cycle, trial.where))
+    assert cycle.gang.group is not None
+    labels = labels_of(context.cache.columns, cycle.gang.group.topology, trial.where)
+    companions = Companions(frozenset(cycle.gang.pods), labels)
     again = examine_member(context, cycle.instance, attempt.queued, companions)
     if again.feasible or again.error:
         # It was turned away after its node was chosen: that no node lacks anything.
@@ -364,15 +367,3 @@ def _next_member(
     except SchedulerCoreError:
         return NextMember(attempt.info, failure.message)
     return NextMember(attempt.info, failure.message, misses, events)
-
-
-def _labels_of(context: CycleContext, cycle: GroupCycle, where: Where) -> dict[str, str]:
-    """The labels that make a domain."""
-    assert cycle.gang.group is not None
-    topology = cycle.gang.group.topology
-    if topology is None or where.among is None or not where.among.any():
-        return {}
-    node = context.cache.columns.nodes[int(np.flatnonzero(where.among)[0])]
-    labels = {} if node is None else node.metadata.labels
-    level = where.name.partition("=")[0]
-    return {key: labels[key] for key in dict.fromkeys((topology.key, level)) if key in labels}

@@ -38,7 +38,8 @@ class GangFailure:
     """Why a gang was not placed.
 
     Attributes:
-        message: The whole text.
+        message: The text that members are told.
+        hint: What the group is told beside it: which nodes are nearest and what would do; "" for nothing.
         reason: The condition's one word.
         rejected_by: Plugins that turned members away.
         pending_on: Of those, the ones that answered Pending.
@@ -56,6 +57,7 @@ class GangFailure:
     asking: tuple[PodInfo, ...] = ()
     fitting: int = 0
     needed: int = 0
+    hint: str = ""
     nominations: Mapping[str, str] = field(default_factory=dict)
     victims: tuple[tuple[str, str], ...] = ()
 
@@ -122,7 +124,7 @@ def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
         return GangFailure(message, SCHEDULER_ERROR, fitting=best.reached, needed=needed)
     return GangFailure(
         _sentence(needed, best, trials), UNSCHEDULABLE, frozenset(rejected), frozenset(pending), tuple(kinds.values()),
-        best.reached, needed,
+        best.reached, needed, best.nearest,
     )  # fmt: skip
 
 
@@ -148,13 +150,15 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
         gang.first_failure = now
     context.reservations.failed(gang)
     fitting = max(failure.fitting, 0)
-    gang.outcome = GangOutcome(failure.reason, failure.message, fitting, failure.needed)
+    message = f"{failure.message.rstrip('.')}. {failure.hint}." if failure.hint else failure.message
+    gang.outcome = GangOutcome(failure.reason, message, fitting, failure.needed)
     gang.victims = failure.victims
     _count(context, entry, gang, failure)
     members = list(gang.waiting.values())
     entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
     entry.asking = failure.asking or tuple(pod.info for pod in members[:1])
     for queued in members:
+        queued.attempts += 1
         nominated = failure.nominations.get(queued.uid, "")
         # Who preempts by the group's priority must be able to keep what it gains by that.
         context.queue.nominator.decide(queued.info, nominated, None if gang.group is None else gang.group.priority)

@@ -55,6 +55,7 @@ class GangTrial:
         placed: Attempts that hold a node, in the order of taking it.
         failed: Attempts that found none, with why.
         reached: How many had a node when it was undone.
+        nearest: What the next member lacks, in words; "" where that was not found out.
         untried: Members that were not tried, because too few were left to make up the quorum.
     """
 
@@ -62,6 +63,7 @@ class GangTrial:
     placed: list[Attempt] = field(default_factory=list)
     failed: list[tuple[Attempt, Failure]] = field(default_factory=list)
     reached: int = 0
+    nearest: str = ""
     untried: list[QueuedPod] = field(default_factory=list)
 
     @property
@@ -118,6 +120,8 @@ async def _try_once(
             break
         attempt = begin_attempt(context, queued, instance)
         attempt.among, attempt.among_reason = where.among, where.reason
+        # Members are counted when the cycle is over.
+        attempt.number = queued.attempts + 1
         # A gang is one cycle of those of which some are timed plugin by plugin, which is dear.
         attempt.is_sampled = attempt.is_sampled and not position
         failure = refused.get(template_of(instance, queued.info)) if refused else None

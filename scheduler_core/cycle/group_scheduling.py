@@ -22,6 +22,7 @@ from scheduler_core.cycle.cycle_report import scheduling_ended
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_domains import Domain, candidate_domains
 from scheduler_core.cycle.gang_failure import GangFailure, gang_failed, not_enough_free, of_strangers, of_trials
+from scheduler_core.cycle.gang_nearest import nearest
 from scheduler_core.cycle.gang_plan import Wish
 from scheduler_core.cycle.gang_preemption import evict, gang_preemption
 from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, try_members, undo
@@ -110,6 +111,8 @@ async def _attempt(context: CycleContext, cycle: GroupCycle) -> list[Attempt]:
     gang.last_attempt = now
     gang.first_attempt = gang.first_attempt or now
     assert gang.group is not None
+    for queued in cycle.members:
+        queued.first_attempt = queued.first_attempt or cycle.entry.first_attempt
     lack = cycle.divided() or (not_enough_free(context.cache.columns, gang.group) if not gang.placed else None)
     trials: list[GangTrial] = []
     if lack is None:
@@ -152,6 +155,8 @@ async def _search(context: CycleContext, cycle: GroupCycle, trials: list[GangTri
         if len(trial.placed) >= cycle.needed and _permit(context, trial, cycle.needed):
             return trial
         trial.reached = len(trial.placed)
+        if trial.failed and not trial.is_error and all(trial.reached > each.reached for each in trials):
+            trial.nearest = nearest(context, cycle.gang, trial)
         undo(context, trial)
         trials.append(trial)
         if trial.is_error:

@@ -364,7 +364,8 @@ def row_of_ties(context: CycleContext, attempt: Attempt, tied: NDArray[np.intp])
     """One of some rows, of which there is at least one, by the seed, the pod and the names of the nodes."""
     if len(tied) == 1:
         return int(tied[0])
-    text = f"{context.seed}/{attempt.info.key}/{attempt.queued.attempts}"
+    number = attempt.queued.attempts if attempt.number is None else attempt.number
+    text = f"{context.seed}/{attempt.info.key}/{number}"
     bits = np.uint64(int.from_bytes(blake2b(text.encode(), digest_size=8).digest(), "little"))
     mixed = (context.cache.columns.name_hashes[tied] ^ bits) * _MIXER
     mixed ^= mixed >> _SHIFT

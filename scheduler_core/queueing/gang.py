@@ -60,6 +60,7 @@ class Gang:
         first_attempt: When it was first tried since a quorum was last missing, UTC; None if it was not.
         last_attempt: When it was last tried, UTC; None if it was not.
         first_failure: When the first of its failures in a row was, in the clock's seconds; None if it did not fail.
+        nearest: For which failure it was found out what the gang lacks least, that, and when; None if it was not.
         outcome: How its last attempt ended; None if it was not tried.
         reservation: Nodes that are kept for it, in words; "" for none.
         was_whole: Whether its quorum was placed when it was last looked at.
@@ -75,6 +76,7 @@ class Gang:
         "key",
         "last_attempt",
         "member_left",
+        "nearest",
         "outcome",
         "placed",
         "pods",
@@ -100,6 +102,7 @@ class Gang:
         self.first_attempt: datetime | None = None
         self.last_attempt: datetime | None = None
         self.first_failure: float | None = None
+        self.nearest: tuple[str, str, float] | None = None
         self.outcome: GangOutcome | None = None
         self.reservation = ""
         self.was_whole = False

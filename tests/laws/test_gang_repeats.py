@@ -1,4 +1,4 @@
-"""The law of alike members: a gang is placed as if each member had gone the whole way by itself."""
+"""The laws of members: a gang is placed as if each had gone the whole way, and as pods without a gang would be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def member(template: PlainPod, number: int) -> Pod:
 
 async def decided(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, remembers: bool
-) -> object:
+) -> tuple[dict[str, str], list[int], list[str]]:
     """Where members go, or why none does."""
     count, needed, in_zone = counts
     made = rig(defaults=default_plugins())
@@ -63,3 +63,29 @@ def test_alike_members_are_placed_as_each_alone(
     assert asyncio.run(decided(cluster, templates, counts, remembers=True)) == asyncio.run(
         decided(cluster, templates, counts, remembers=False)
     )
+
+
+async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int) -> dict[str, str]:
+    """Where the same pods go one after the other, if nobody knows of their gang."""
+    made = rig(defaults=default_plugins())
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    placed: dict[str, str] = {}
+    for number in range(count):
+        made.add(member(templates[number * len(templates) // count], number))
+        attempt = made.decide()
+        if attempt is not None:
+            placed[attempt.info.key] = attempt.node_name
+    made.queue.close()
+    return placed
+
+
+@settings(max_examples=200, deadline=None)
+@given(cluster=CLUSTERS, templates=TEMPLATES, count=COUNTS)
+def test_members_are_placed_as_pods_without_a_gang(
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int
+) -> None:
+    """Where all of them fit one after the other, each goes to the very node that it goes to in its gang."""
+    singles = asyncio.run(alone(cluster, templates, count))
+    placed, _, _ = asyncio.run(decided(cluster, templates, (count, count, False), remembers=True))
+    if len(singles) == count:
+        assert placed == singles

@@ -18,7 +18,7 @@ ZONE = "topology.kubernetes.io/zone"
 LACKS = (
     f"1 of the 3 members that must be placed together fit in {ZONE}=a; with them in "
     f"place, for ml/train-1: 0/3 nodes are available: 1 node(s) were outside the gang's domain {ZONE}=a, 2 "
-    "Insufficient cpu."
+    "Insufficient cpu. Nearest: a2 (needs 3 cpu, has 2), a1 (needs 3 cpu, has 0); it would fit on a2 with 1 cpu more."
 )
 
 
@@ -74,7 +74,7 @@ def test_why_a_gang_waits() -> None:
         "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED NOW",
         "3      0      3        0       0          0       3        3",
     ]
-    assert "a1    NodeResourcesFit  needs 3 cpu, 2 free" in text
+    assert "a2    NodeResourcesFit  needs 3 cpu, 2 free" in text
     assert text[-1] == "Preemption  no pod of lower priority runs where the gang could go"
 
 

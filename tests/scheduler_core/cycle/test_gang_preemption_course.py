@@ -45,7 +45,8 @@ async def test_what_is_told() -> None:
     assert [event for event in writer.events if event.reason == "Preempted"] == []
     patches = {patch.name: patch for patch in writer.patches}
     assert {name: patch.nominated_node_name for name, patch in patches.items()} == {"train-0": "a", "train-1": "a"}
-    assert {patch.condition.message for patch in patches.values() if patch.condition} == {outcome.message}
+    (told,) = {patch.condition.message for patch in patches.values() if patch.condition}
+    assert outcome.message == f"{told} Nearest: a (needs 1 cpu, has 0); it would fit on a with 1 cpu more."
     (first,) = writer.deletions
     assert first.condition is not None
     assert first.condition.message == "default-scheduler: preempting to accommodate a higher priority podgroup"

@@ -158,7 +158,7 @@ async def test_it_begins_by_time_alone() -> None:
     assert traffic.of("big").reservation == "a"
     outcome = traffic.of("big").outcome
     assert outcome is not None
-    assert outcome.message.endswith("capacity is reserved for it, on a, until the pods that run there have ended")
+    assert "capacity is reserved for it, on a, until the pods that run there have ended" in outcome.message
 
 
 async def test_one_reservation_for_the_same_nodes() -> None:
@@ -172,7 +172,7 @@ async def test_one_reservation_for_the_same_nodes() -> None:
     second = traffic.of("second")
     assert second.reservation == ""
     assert second.outcome is not None
-    assert second.outcome.message.endswith("capacity that it needs is reserved for gang default/first")
+    assert "capacity that it needs is reserved for gang default/first" in second.outcome.message
     await traffic.step(60.0)
     assert (traffic.is_placed("first"), second.reservation) == (True, "a")
     await traffic.step(30.0)
@@ -200,7 +200,7 @@ async def test_a_gang_of_higher_priority_takes_over() -> None:
     big = traffic.of("big")
     assert (traffic.of("vital").reservation, big.reservation) == ("a, b", "")
     assert big.outcome is not None
-    assert big.outcome.message.endswith("is reserved for gang default/vital")
+    assert "is reserved for gang default/vital" in big.outcome.message
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ import pytest
 
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource, GroupTopology
 from tests.support.builders import node, pod
@@ -386,3 +387,36 @@ def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
     alone.scheduler.group_feed.serve(GroupSource.SCHEDULER_PLUGINS)
     alone.add(member("train-0", labels=labels, group="native"))
     assert [gang.key.name for gang in alone.queue.gangs] == ["other"]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        pytest.param(
+            [node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}), node("b")],
+            "Nearest: b (needs 3 cpu, has 1), a (needs 3 cpu, has 1, needs 2Gi memory, has 1Gi); "
+            "it would fit on b with 2 cpu more.",
+            id="amounts",
+        ),
+        pytest.param(
+            [
+                node("a", allocatable={"cpu": "3", "memory": "2Gi", "pods": "9"}),
+                node("b", taints=["busy=x:NoSchedule"]),
+            ],
+            "Nearest: b (node(s) had untolerated taint(s)), a (needs 3 cpu, has 0, needs 2Gi memory, has 0); "
+            "it would fit on b but for that.",
+            id="a reason",
+        ),
+    ],
+)
+async def test_the_group_is_told_what_is_nearest(cluster: Rig, nodes: list[Node], expected: str) -> None:
+    """Which nodes the next member misses by least, and what would do, with the others in place; members are not."""
+    cluster.add(*nodes)
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    cluster.add(*members(2, requests={"cpu": "3", "memory": "2Gi"}))
+    await settle(cluster)
+    outcome = gang_of(cluster).outcome
+    assert outcome is not None
+    assert outcome.message.startswith("1 of the 2 members that must be placed together fit; ")
+    assert outcome.message.endswith(expected)
+    assert "Nearest" not in cluster.condition.message
