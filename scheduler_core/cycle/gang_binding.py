@@ -50,9 +50,8 @@ class GangBinding:
         self._status: Status | None = None
         gang.member_left = self.member_left
 
-    def begun(self, uid: str) -> None:
+    def begun(self) -> None:
         """The binding of a member begins."""
-        del uid
         self._gang.binding += 1
 
     async def ready(self, uid: str) -> Status:

@@ -33,7 +33,6 @@ from scheduler_core.framework.queued_pod import QueuedGang, QueuedPod
 from scheduler_core.queueing.gang import Gang, GangOutcome
 from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.snapshot.cluster_cache import Placement
 from scheduler_core.snapshot.pod_info import PodInfo
 
 log = logging.getLogger(__name__)
@@ -235,14 +234,14 @@ def _commit(context: CycleContext, cycle: GroupCycle, trial: GangTrial, failed: 
     together = GangBinding(
         gang,
         quorum,
-        lambda uid: _holds(context, uid),
+        lambda uid: context.cache.get(uid) is not None,
         lambda uid, why: _refuse(context, uid, why),
         context.queue.gang_changed,
     )
     for attempt in trial.placed:
         cycle.instance.begin()
         attempt.gang = together
-        together.begun(attempt.info.uid)
+        together.begun()
         spend_promise(context, attempt)
         conclude(context, attempt, None)
     for attempt, failure in trial.failed:
@@ -264,11 +263,6 @@ def _told(trial: GangTrial, failed: Sequence[GangTrial]) -> str:
         nearest = max(failed, key=lambda each: each.reached)
         return f"{text}, over several domains: none has room for all, {nearest.where.name} has for {nearest.reached}"
     return text
-
-
-def _holds(context: CycleContext, uid: str) -> bool:
-    placed = context.cache.get(uid)
-    return placed is not None and placed.placement in (Placement.ASSUMED, Placement.BOUND, Placement.ADDED)
 
 
 def _refuse(context: CycleContext, uid: str, why: str) -> None:

@@ -206,8 +206,9 @@ class GangEntries:
 
     def _stand(self, gang: Gang, entry: QueuedGang) -> None:
         """A gang of another priority has another place in the queue."""
-        if gang.priority != entry.info.priority:
-            entry.stand(gang.priority, gang.since)
+        priority = gang.priority
+        if priority != entry.info.priority:
+            entry.stand(priority, gang.since)
             if entry.place in _RANKED:
                 self._moves.reorder(entry)
 
