@@ -62,7 +62,7 @@ simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SE
 	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: check
-check: install ## Format, lint, types, import contract, file length, CRD drift; runs no tests
+check: install ## Format, lint, types, import contract, file length, drift of CRDs and docs; no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
 	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
 	@echo "==> types" && $(BIN)/mypy --no-error-summary $(PRESENT)
@@ -70,6 +70,7 @@ check: install ## Format, lint, types, import contract, file length, CRD drift; 
 	@rm -f .import-contract.log
 	@echo "==> file length" && $(BIN)/python -m hack.checks.file_length
 	@echo "==> CRD drift" && $(BIN)/python -m bayplan.resources.crd_generation --output crds --check
+	@echo "==> docs drift" && $(BIN)/python -m hack.docs --check
 
 .PHONY: format
 format: install ## Format and mend what can be mended
@@ -79,6 +80,10 @@ format: install ## Format and mend what can be mended
 .PHONY: crds
 crds: install ## Generate crds/*.yaml from the models
 	@$(BIN)/python -m bayplan.resources.crd_generation --output crds
+
+.PHONY: docs
+docs: install ## Generate docs/reference/*.md from the models, the settings and the commands
+	@$(BIN)/python -m hack.docs
 
 .PHONY: build
 build: install ## Build the wheel and the source distribution into dist/

@@ -1,0 +1,63 @@
+"""`python -m hack.docs`: the reference pages in docs/reference, made from the code.
+
+Owns the list of pages and the check that the committed ones are what the code says. It must not know what a page says.
+Why pages are committed: they are read on the repository's site, where nothing runs.
+"""
+
+import argparse
+import difflib
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from bayplan.resources.crd_generation import RESOURCES
+
+from hack.docs.command_reference import command_page
+from hack.docs.plugin_reference import plugin_page
+from hack.docs.resource_reference import resource_page
+from hack.docs.settings_reference import settings_page
+
+REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+
+
+def pages() -> Mapping[str, str]:
+    """Make every page.
+
+    Returns:
+        The text of each, by the name of its file.
+    """
+    resources = {f"{resource.definition.kind.lower()}.md": resource_page(resource) for resource in RESOURCES}
+    return {**resources, "plugins.md": plugin_page(), "cli.md": command_page(), "settings.md": settings_page()}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages, or tell how they differ.
+
+    Args:
+        arguments: The command line without the program's name; that of the process when None.
+
+    Returns:
+        The exit status: 1 when ``--check`` finds a difference.
+    """
+    parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Make the reference pages.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is not up to date")
+    check = parser.parse_args(arguments).check
+    drifted = False
+    for name, text in pages().items():
+        path = REFERENCE / name
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+            continue
+        committed = path.read_text(encoding="utf-8") if path.exists() else ""
+        if committed != text:
+            drifted = True
+            lines = (committed.splitlines(keepends=True), text.splitlines(keepends=True))
+            sys.stdout.writelines(difflib.unified_diff(*lines, f"docs/reference/{name}", "as the code says"))
+    if drifted:
+        sys.stderr.write("Pages of docs/reference are not what the code says: run `make docs` and commit the result.\n")
+    return int(drifted)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
