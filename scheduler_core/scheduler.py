@@ -69,6 +69,8 @@ class SchedulerOptions:
         confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
         slow_cycle_seconds: From what time on a scheduling cycle is logged with its plugins' times.
         gang_reservation_seconds: How long a Strict gang fails before capacity is reserved for it.
+        remembers_results: Whether answers of plugins are served again where nothing that they read has changed.
+        gangs_preempt: Whether a gang may evict pods of lower priority.
     """
 
     seed: int = 0
@@ -80,6 +82,8 @@ class SchedulerOptions:
     confirm_after_seconds: float = 15.0
     slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
     gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
+    remembers_results: bool = True
+    gangs_preempt: bool = True
 
 
 class Scheduler:
@@ -128,6 +132,8 @@ class Scheduler:
             measures=measures,
             slow_cycles=SlowCycles(self.options.slow_cycle_seconds),
             preemptions=MeasuredPreemptions(measures, clock),
+            remembers=self.options.remembers_results,
+            gangs_preempt=self.options.gangs_preempt,
         )
         self.context.reservations.after_seconds = self.options.gang_reservation_seconds
         self.feed: ClusterFeed = MeasuredFeed(self.context)

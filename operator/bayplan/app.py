@@ -26,6 +26,7 @@ from bayplan.cluster_informers import ClusterInformers
 from bayplan.endpoints import ServedParts
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
+from bayplan.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
 from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources
 from bayplan.gangs.group_status_writes import GroupStatusWrites
@@ -41,6 +42,7 @@ from bayplan.loop_liveness import LoopLiveness
 from bayplan.plugin_watchdog import PluginWatchdog
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
 from bayplan.serving.extender_metrics import ExtenderCollector
+from bayplan.serving.feature_metrics import FeatureCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.readiness import Readiness
@@ -103,6 +105,7 @@ class Operator:
         configuration: RunConfiguration | None = None,
     ) -> None:
         self._settings = settings
+        self._gates = FeatureGates(settings.feature_gates)
         self._stopping = stopping
         self._access = access
         self._clock = clock = SystemClock()
@@ -111,7 +114,7 @@ class Operator:
         self._writer = KubeWriter(connection, options, clock)
         registry = in_tree_registry()
         registry.load_entry_points()
-        self._scheduler = Scheduler(clock, self._writer, _scheduler_options(settings), registry)
+        self._scheduler = Scheduler(clock, self._writer, _scheduler_options(settings, self._gates), registry)
         self._tracer = tracer_of(settings.tracing, clock)
         if self._tracer is not None:
             self._scheduler.trace_with(self._tracer)
@@ -120,7 +123,9 @@ class Operator:
         self._liveness = LoopLiveness(settings.liveness_limit)
         self._scheduler.write_storage_with(StorageWrites(connection, options.request_seconds))
         self._informers = ClusterInformers(connection, self._scheduler, clock)
-        self._groups = GroupSources(self._scheduler, self._informers, connection, clock)
+        self._groups = GroupSources(
+            self._scheduler, self._informers, connection, clock, others=self._gates.is_on(COMPATIBLE_POD_GROUPS)
+        )
         if configuration is None:
             self._groups.use_bayplan()
         gangs, statuses = self._scheduler.context.queue.gangs, GroupStatusWrites(connection, self._writer.dispatcher)
@@ -260,6 +265,7 @@ class Operator:
         metrics = metrics_registry(self._scheduler, self._informers.by_resource)
         metrics.register(ApiCallCollector(self._writer))
         metrics.register(ExtenderCollector(self._extenders))
+        metrics.register(FeatureCollector(self._gates))
         parts = ServedParts(
             self._scheduler,
             self._informers,
@@ -330,7 +336,7 @@ def _connection_options(settings: Settings) -> ConnectionOptions:
     )
 
 
-def _scheduler_options(settings: Settings) -> SchedulerOptions:
+def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOptions:
     return SchedulerOptions(
         seed=settings.seed,
         percentage_of_nodes_to_score=settings.percentage_of_nodes_to_score,
@@ -340,4 +346,6 @@ def _scheduler_options(settings: Settings) -> SchedulerOptions:
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
+        remembers_results=gates.is_on(RESULT_CACHE),
+        gangs_preempt=gates.is_on(GANG_PREEMPTION),
     )

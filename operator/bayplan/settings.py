@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field
 
+from bayplan.feature_gates import gate_problems
 from bayplan.kube.leader_election import ElectionOptions
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
@@ -177,6 +178,10 @@ class Settings(ConfigModel):
     tracing: TracingSettings | None = Field(
         default=None, description="Where spans of cycles are sent; nowhere when left out."
     )
+    feature_gates: dict[str, bool] = Field(
+        default_factory=dict,
+        description="Feature gates by name, such as ResultCache: false; those left out are at their defaults.",
+    )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
     graceful_stop_seconds: Seconds = Field(
@@ -186,6 +191,8 @@ class Settings(ConfigModel):
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Backoffs are in order and the address can be listened on."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
+        for problem in gate_problems(self.feature_gates):
+            yield RuleProblem(("featureGates", *problem.location), problem.message)
         if self.serve_address:
             host, _, port = self.serve_address.rpartition(":")
             if not host or not port.isdigit() or int(port) > 65535:
@@ -224,6 +231,9 @@ def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_
     if leader_elect is not None:
         election = document.get("leaderElection")
         document["leaderElection"] = {**(election if isinstance(election, dict) else {}), "leaderElect": leader_elect}
+    gates = document.get("featureGates")
+    if isinstance(gates, dict) and "featureGates" in given:
+        given["featureGates"] = {**gates, **given["featureGates"]}
     by_alias = {alias: name for name, alias in names.items()}
     try:
         return validate(Settings, {**document, **given})

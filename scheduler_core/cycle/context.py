@@ -35,6 +35,23 @@ from scheduler_core.snapshot.node_order import NodeOrder
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
+@dataclass(frozen=True, slots=True)
+class LostBind:
+    """A pod that someone else has bound while it was being bound here.
+
+    Attributes:
+        pod: Its namespace and name, joined by a slash.
+        node_name: The node that was chosen here.
+        rival_node_name: The node that it runs on.
+        when: When that was found, UTC.
+    """
+
+    pod: str
+    node_name: str
+    rival_node_name: str
+    when: datetime
+
+
 @dataclass(slots=True)
 class ProfileRecord:
     """What a profile has done since the process started; instances come and go, this stays.
@@ -45,6 +62,8 @@ class ProfileRecord:
         errors: Attempts that ended in an error.
         last_scheduled: When the last pod was bound, UTC.
         last_error: The text of the last error.
+        lost_binds: Pods that someone else has bound while they were being bound here.
+        last_lost_bind: The last of these.
     """
 
     scheduled: int = 0
@@ -52,6 +71,8 @@ class ProfileRecord:
     errors: int = 0
     last_scheduled: datetime | None = None
     last_error: str = ""
+    lost_binds: int = 0
+    last_lost_bind: LostBind | None = None
 
 
 @dataclass(slots=True)
@@ -74,6 +95,7 @@ class CycleContext:
         preemptions: Preemptions whose evictions are still to be issued.
         nearest_again: Before which time it is not found out what gangs lack least, in the clock's seconds.
         remembers: Whether answers of plugins are served again where nothing that they read has changed.
+        gangs_preempt: Whether a gang may evict pods of lower priority.
         reservations: Capacity that is kept for gangs.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
@@ -100,6 +122,7 @@ class CycleContext:
     suspension: Suspension = field(default_factory=Suspension)
     nearest_again: float = 0.0
     remembers: bool = True
+    gangs_preempt: bool = True
     _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
     times: SpareTimes = field(init=False)
     reservations: GangReservations = field(init=False)

@@ -44,6 +44,7 @@ _NEVER = "Never"
 _ENOUGH_PLANS = 8
 """After how many plans the search over domains ends, unless each of them violates a budget."""
 _NOT_SERVED = "the profile enables no plugin that preempts for gangs"
+_TURNED_OFF = "preemption for gangs is turned off"
 _EXTENDED = "extenders of the profile judge nodes, and would have no say in the choice of victims"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
@@ -178,6 +179,8 @@ def _preemptor(gang: Gang, group: PodGroup, instance: FrameworkInstance) -> Pree
 
 
 def _preview(context: CycleContext, asking: _Asking) -> GangPreview:
+    if not context.gangs_preempt:
+        return GangPreview(None, _TURNED_OFF)
     preemptor = preemptor_of(asking.instance)
     if preemptor is None:
         return GangPreview(None, _NOT_SERVED)

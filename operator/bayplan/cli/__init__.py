@@ -29,6 +29,7 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bayplan.cli.import_config:import_config",
             "Turn a KubeSchedulerConfiguration into manifests.",
         ),
+        "features": ("bayplan.cli.features:features", "List the feature gates."),
         "version": ("bayplan.cli.version:version", "Print versions."),
     }
 )

@@ -19,6 +19,7 @@ import click
 
 from bayplan.app import run_operator
 from bayplan.completed_configuration import completed_configuration
+from bayplan.feature_gates import gates_in_short, parse_feature_gates
 from bayplan.kube_configuration import RunConfiguration, configured_settings, read_configuration
 from bayplan.log_output import set_up_logging
 from bayplan.settings import LeaderElectionSettings, Settings, load_settings
@@ -83,6 +84,14 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("plugin-time-budget", str, metavar="SECONDS")
 @_flag("liveness-limit", str, metavar="SECONDS")
 @_flag("enable-profiling", bool)
+@click.option(
+    "--feature-gates",
+    callback=lambda _, __, text: None if text is None else parse_feature_gates(text),
+    metavar="NAME=BOOL,...",
+    default=None,
+    help=f"Turn features on or off; a gate named here wins over the settings file. {gates_in_short()}. "
+    "See `bayplan features`.",
+)
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
 @_flag("log-format", click.Choice(["text", "json"]))
 @_flag("graceful-stop-seconds", str, metavar="SECONDS")

@@ -32,6 +32,7 @@ class GroupSources:
         informers: All others, none of which runs yet.
         connection: To the API server.
         clock: Time.
+        others: Whether PodGroups of scheduler-plugins and of Kubernetes itself count, where they are served.
 
     Attributes:
         bayplan: Bayplan's own groups, which whoever watches custom resources tells of; they count once
@@ -40,16 +41,24 @@ class GroupSources:
     """
 
     def __init__(
-        self, scheduler: Scheduler, informers: ClusterInformers, connection: ApiConnection, clock: Clock
+        self,
+        scheduler: Scheduler,
+        informers: ClusterInformers,
+        connection: ApiConnection,
+        clock: Clock,
+        *,
+        others: bool = True,
     ) -> None:
         self._scheduler = scheduler
         self._informers = informers
         feed = scheduler.group_feed
         self.bayplan = BayplanGroups(feed)
-        self.served: tuple[ServedGroups[Any], ...] = (
-            ServedGroups(NATIVE_API, connection, informers, feed, clock),
-            ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock),
-        )
+        self.served: tuple[ServedGroups[Any], ...] = ()
+        if others:
+            self.served = (
+                ServedGroups(NATIVE_API, connection, informers, feed, clock),
+                ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock),
+            )
         for groups in self.served:
             groups.on_served.append(self._tell_ended_members)
 

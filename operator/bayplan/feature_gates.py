@@ -1,0 +1,194 @@
+"""The feature gates of Bayplan itself: which there are, and which are on.
+
+Owns names, stages, defaults and the grammar of ``--feature-gates``. It must not know what a gate turns off: whoever
+puts the parts together asks :class:`FeatureGates` and leaves a part out. Why beta gates can be turned off: each is a
+part that the operator also works without, so that whoever suspects it can rule it out without another version.
+
+Follows component-base v0.36.3, featuregate/feature_gate.go: ``AllAlpha`` and ``AllBeta`` hold for the gates of their
+stage that are not given by name; one that is locked to its default takes no other value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from scheduler_core.config.config_model import RuleProblem
+from scheduler_core.config.validation import did_you_mean
+from scheduler_core.errors import ConfigError, Problem
+
+_TRUE = frozenset({"true", "t", "1"})
+_FALSE = frozenset({"false", "f", "0"})
+
+
+class Stage(Enum):
+    """How far a feature has come; the values are those of kube-scheduler's metric."""
+
+    ALPHA = "ALPHA"
+    BETA = "BETA"
+    GA = ""
+    DEPRECATED = "DEPRECATED"
+
+    @property
+    def word(self) -> str:
+        """The stage for people."""
+        return self.value or "GA"
+
+
+@dataclass(frozen=True, slots=True)
+class FeatureGate:
+    """One gate.
+
+    Attributes:
+        name: As in ``--feature-gates``.
+        default: Whether it is on when nobody says anything.
+        stage: How far the feature has come.
+        since: The version of Bayplan in which it came into this stage.
+        description: What it turns on, and what happens without.
+        is_locked: Whether it takes no other value than its default.
+    """
+
+    name: str
+    default: bool
+    stage: Stage
+    since: str
+    description: str
+    is_locked: bool = False
+
+
+RESULT_CACHE = "ResultCache"
+GANG_PREEMPTION = "GangPreemption"
+COMPATIBLE_POD_GROUPS = "CompatiblePodGroups"
+
+GATES: tuple[FeatureGate, ...] = (
+    FeatureGate(
+        COMPATIBLE_POD_GROUPS,
+        True,
+        Stage.BETA,
+        "0.1",
+        "PodGroups of scheduler-plugins (scheduling.x-k8s.io) and of Kubernetes itself (scheduling.k8s.io) are gangs "
+        "too, where their API is served. When off, they are neither read nor written: a pod that names one is "
+        "scheduled as a pod of its own. Bayplan's own PodGroups are gangs either way.",
+    ),
+    FeatureGate(
+        GANG_PREEMPTION,
+        True,
+        Stage.BETA,
+        "0.1",
+        "A gang that fits nowhere evicts pods of lower priority if its quorum fits then. When off, a gang waits until "
+        "room comes by itself; single pods preempt either way.",
+    ),
+    FeatureGate(
+        RESULT_CACHE,
+        True,
+        Stage.BETA,
+        "0.1",
+        "What plugins answered for pods that are alike is served again for nodes that have not changed. When off, "
+        "every plugin is asked about every node for every pod: the same decisions, at a higher price.",
+    ),
+)
+"""In the order of their names."""
+
+_SETS: Mapping[str, tuple[Stage, bool]] = {"AllAlpha": (Stage.ALPHA, False), "AllBeta": (Stage.BETA, False)}
+
+
+class FeatureGates:
+    """Which gates are on.
+
+    Args:
+        given: What was asked for, by name; ``AllAlpha`` and ``AllBeta`` may stand among them.
+        known: The gates that there are.
+
+    Raises:
+        ConfigError: A name is unknown, or a locked gate is given another value.
+    """
+
+    def __init__(self, given: Mapping[str, bool] | None = None, known: Sequence[FeatureGate] = GATES) -> None:
+        given = given or {}
+        problems = [Problem(f"featureGates.{each.location[-1]}", each.message) for each in gate_problems(given, known)]
+        if problems:
+            raise ConfigError(problems)
+        self._on = {gate.name: _value_of(gate, given) for gate in known}
+        self._sets = {name: given.get(name, default) for name, (_, default) in _SETS.items()}
+        self.known = tuple(known)
+
+    def is_on(self, name: str) -> bool:
+        """Whether a gate is on.
+
+        Raises:
+            KeyError: There is none of that name.
+        """
+        return self._on[name]
+
+    def states(self) -> Iterator[tuple[str, Stage, bool]]:
+        """Name, stage and state of every gate, those for a whole stage included, as Kubernetes tells them."""
+        for name, (stage, _) in _SETS.items():
+            yield name, stage, self._sets[name]
+        for gate in self.known:
+            yield gate.name, gate.stage, self._on[gate.name]
+
+
+def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATES) -> Iterator[RuleProblem]:
+    """Find what is wrong with gates that are asked for.
+
+    Args:
+        given: By name.
+        known: The gates that there are.
+
+    Yields:
+        A problem for each unknown name and each locked gate with another value; their places are the names.
+    """
+    by_name = {gate.name: gate for gate in known}
+    names = sorted((*by_name, *_SETS))
+    for name, value in given.items():
+        gate = by_name.get(name)
+        if gate is None:
+            if name not in _SETS:
+                hint = did_you_mean(name, names)
+                yield RuleProblem((name,), f"there is no such feature gate{hint}; known are {', '.join(names)}")
+        elif gate.is_locked and value != gate.default:
+            told = str(gate.default).lower()
+            yield RuleProblem((name,), f"is {gate.stage.word} and locked to {told}; leave it out")
+
+
+def parse_feature_gates(text: str) -> dict[str, bool]:
+    """Read the value of ``--feature-gates``.
+
+    Args:
+        text: Such as ``ResultCache=false,AllAlpha=true``.
+
+    Returns:
+        The values by name; the last one counts where a name is repeated.
+
+    Raises:
+        ConfigError: An entry is no ``Name=true`` or ``Name=false``; with every such entry.
+    """
+    gates: dict[str, bool] = {}
+    problems = []
+    for entry in filter(None, (part.strip() for part in text.split(","))):
+        name, sign, value = (part.strip() for part in entry.partition("="))
+        word = value.lower()
+        if not name or not sign or word not in _TRUE | _FALSE:
+            problems.append(Problem("--feature-gates", f'"{entry}" must be such as ResultCache=false'))
+        else:
+            gates[name] = word in _TRUE
+    if problems:
+        raise ConfigError(problems)
+    return gates
+
+
+def gates_in_short(known: Sequence[FeatureGate] = GATES) -> str:
+    """Name each gate with its stage and default, as ``kube-scheduler --help`` does."""
+    told = [f"{gate.name} ({gate.stage.word}, default {str(gate.default).lower()})" for gate in known]
+    return f"{', '.join(told)}, and AllAlpha and AllBeta for all of a stage that are not named"
+
+
+def _value_of(gate: FeatureGate, given: Mapping[str, bool]) -> bool:
+    if gate.name in given:
+        return given[gate.name]
+    if not gate.is_locked:
+        for name, (stage, _) in _SETS.items():
+            if gate.stage is stage and name in given:
+                return given[name]
+    return gate.default
