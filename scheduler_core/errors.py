@@ -158,6 +158,19 @@ class ConflictError(ClusterWriteError):
     """The object has changed, or someone else has done it already (HTTP 409)."""
 
 
+class BoundElsewhereError(ConflictError):
+    """A pod that was to be bound runs on another node already: someone else was faster.
+
+    Args:
+        reason: What was observed.
+        node_name: Where the pod is.
+    """
+
+    def __init__(self, reason: str, node_name: str) -> None:
+        self.node_name = node_name
+        super().__init__(reason)
+
+
 class NotFoundError(ClusterWriteError):
     """The object is gone (HTTP 404)."""
 

@@ -114,7 +114,8 @@ class ClusterWriter(Protocol):
         """Bind a pod, and drop what is queued for its status: a PodScheduled=False never follows the bind.
 
         Raises:
-            ConflictError: The pod is bound already, perhaps elsewhere.
+            BoundElsewhereError: The pod is bound to another node.
+            ConflictError: The pod is bound already.
             NotFoundError: The pod, or this UID of it, is gone.
             ClusterWriteError: Anything else; the bind did not happen, as reading the pod confirmed.
             WriteTimeoutError: The answer was lost and the pod could not be read either: the outcome is unknown.

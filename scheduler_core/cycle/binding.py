@@ -1,7 +1,8 @@
 """The binding cycle: wait on Permit, PreBind, Bind, PostBind, as a task of its own.
 
 Owns the asynchronous half of an attempt. However it ends, the pod is bound and confirmed to the cache, or everything is
-given back in reverse order and the pod waits again. Follows kube-scheduler v1.36.3 (``bindingCycle``).
+given back in reverse order and the pod waits again, unless someone else has bound it (``lost_binds``). Follows
+kube-scheduler v1.36.3 (``bindingCycle``).
 
 Until Permit is passed the pod can still be called unschedulable and keeps the events of its time; whatever happens
 after that, it is retried after backoff and by no plugin's word. A bind whose outcome is unknown is read until known.
@@ -15,9 +16,10 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_binding, binding_ended, permit_waited, pod_bound
 from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
+from scheduler_core.cycle.lost_binds import let_go, node_of_rival
 from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.scheduling import release
-from scheduler_core.errors import ClusterWriteError, ExtenderError, WriteTimeoutError
+from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, ExtenderError, WriteTimeoutError
 from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.pods_to_activate import take_pods_to_activate
 from scheduler_core.framework.status import SUCCESS, Code, Status, error
@@ -65,7 +67,11 @@ async def _bind_to_the_end(context: CycleContext, attempt: Attempt) -> bool:
     if failure is not None:
         if attempt.gang is not None:
             attempt.gang.failed(attempt.info.uid, attempt.info.key, failure.message)
-        _unwind(context, attempt, failure)
+        rival_node_name = failure.bound_to or node_of_rival(context, attempt)
+        if rival_node_name:
+            let_go(context, attempt, rival_node_name)
+        else:
+            _unwind(context, attempt, failure)
         return False
     _finish(context, attempt)
     return True
@@ -109,7 +115,13 @@ async def _bind(context: CycleContext, attempt: Attempt) -> Failure | None:
         status = await attempt.gang.ready(info.uid)
         if not status.is_success:
             return too_late(status)
-    status = await _write_bind(context, attempt)
+    if node_of_rival(context, attempt):
+        return Failure("another scheduler has bound the pod", is_error=True)
+    try:
+        status = await _write_bind(context, attempt)
+    except BoundElsewhereError as taken:
+        times.end(_BIND[Code.ERROR])
+        return Failure(str(taken), is_error=True, bound_to=taken.node_name)
     times.end(_BIND[status.code])
     if status.is_success or _is_seen_bound(context, attempt):
         return None
@@ -127,6 +139,9 @@ async def _write_bind(context: CycleContext, attempt: Attempt) -> Status:
 
     An extender that may be ignored leaves the pod to the Bind plugins when it fails, and is then known not to have
     bound it: there, two binds of one pod would meet.
+
+    Raises:
+        BoundElsewhereError: Someone else has bound the pod to another node.
     """
     instance, info, node_name = attempt.instance, attempt.info, attempt.node_name
     binder = binder_of(instance.extenders, info.pod)
@@ -151,6 +166,9 @@ async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTime
     """Find out what became of a bind whose answer was lost or unclear; the node stays held until it is known.
 
     Giving the node back on a guess would overcommit it, if the guess is wrong.
+
+    Raises:
+        BoundElsewhereError: Someone else has bound the pod to another node.
     """
     meta, node_name, pause = attempt.info.pod.metadata, attempt.node_name, _FIRST_PAUSE_SECONDS
     while True:
@@ -161,8 +179,10 @@ async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTime
             log.warning("whether pod %s is bound to node %s cannot be read: %s", attempt.info.key, node_name, unread)
         await context.clock.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
-    if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name == node_name:
-        return SUCCESS
+    if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name:
+        if pod.spec.node_name == node_name:
+            return SUCCESS
+        raise BoundElsewhereError(f"the pod was read and is bound to node {pod.spec.node_name}", pod.spec.node_name)
     how = "failed" if isinstance(lost, ExtenderError) else "was not answered"
     return error(f"the pod was read and is not bound to node {node_name}, after its bind {how}: {lost}")
 

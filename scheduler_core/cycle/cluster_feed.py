@@ -102,6 +102,10 @@ class ClusterFeed:
             context.cache.add_pod(pod)
             promised = context.queue.nominator.node_of(pod.metadata.uid)
             context.queue.remove(pod.metadata.uid)
+            waits = context.waiting.get(pod.metadata.uid)
+            if waits is not None and waits.node_name != pod.spec.node_name:
+                # Someone else has bound it: to wait on at Permit would only hold what others can use.
+                waits.reject("", "bound by someone else")
             context.queue.on_event(ASSIGNED_POD_ADD, None, pod)
             tell_unused_promise(context, pod, promised, pod.spec.node_name)
             return

@@ -15,7 +15,7 @@ from scheduler_core.model.pod import Pod
 
 def tell_departure(context: CycleContext, pod: Pod, node_name: str, but: str = "") -> None:
     """Wake the pods that the place of ``pod`` on ``node_name`` may help, but the one of UID ``but``."""
-    context.queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else _on(node_name, pod), None, but=but)
+    context.queue.on_event(ASSIGNED_POD_DELETE, pod if pod.spec.node_name else on_node(node_name, pod), None, but=but)
     if context.reservations:
         context.reservations.departed(node_name or pod.spec.node_name)
 
@@ -34,9 +34,10 @@ def tell_unused_promise(context: CycleContext, pod: Pod, promised: str, node_nam
     if promised not in ("", node_name):
         highest = pod.spec.priority or 0
         context.queue.on_event(
-            ASSIGNED_POD_DELETE, _on(promised, pod), None, but=pod.metadata.uid, max_priority=highest
+            ASSIGNED_POD_DELETE, on_node(promised, pod), None, but=pod.metadata.uid, max_priority=highest
         )
 
 
-def _on(node_name: str, pod: Pod) -> Pod:
+def on_node(node_name: str, pod: Pod) -> Pod:
+    """The pod as it is once it is bound to a node."""
     return msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=node_name))

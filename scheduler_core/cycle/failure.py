@@ -36,6 +36,7 @@ class Failure:
         pending_on: Of those, the ones that answered Pending.
         is_error: Whether it is an error rather than a rejection.
         nominated_node: The node to be promised; "" takes a promise back, None leaves what the pod's status says.
+        bound_to: The node to which someone else has bound the pod, "" where that is not so.
     """
 
     message: str
@@ -43,6 +44,7 @@ class Failure:
     pending_on: frozenset[str] = frozenset()
     is_error: bool = False
     nominated_node: str | None = ""
+    bound_to: str = ""
 
 
 def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:

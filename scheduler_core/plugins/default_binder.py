@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 
-from scheduler_core.errors import ClusterWriteError, WriteTimeoutError
+from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import BindPlugin
@@ -23,6 +23,7 @@ class DefaultBinder(BindPlugin):
     """Binds through the cluster's own binding subresource."""
 
     name = "DefaultBinder"
+    reads_identity = False
 
     def signature(self, pod: PodInfo) -> Hashable:
         """Nothing: it neither filters nor scores."""
@@ -37,13 +38,14 @@ class DefaultBinder(BindPlugin):
         """Bind the pod; Error with the cluster's own words if it is refused.
 
         Raises:
+            BoundElsewhereError: Someone else has bound it to another node; the cycle lets it go.
             WriteTimeoutError: Whether it is bound is unknown; the cycle keeps its node until it is.
         """
         del state
         metadata = pod.pod.metadata
         try:
             await self.handle.writer.bind(Binding(metadata.namespace, metadata.name, pod.uid, node_name))
-        except WriteTimeoutError:
+        except (BoundElsewhereError, WriteTimeoutError):
             raise
         except ClusterWriteError as problem:
             return error(str(problem))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_core.errors import WriteTimeoutError
+from scheduler_core.errors import BoundElsewhereError, WriteTimeoutError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error
@@ -51,6 +51,7 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
     """Run Bind until a plugin does not skip.
 
     Raises:
+        BoundElsewhereError: Someone else has bound the pod to another node.
         WriteTimeoutError: Whether the pod was bound is unknown.
     """
     times = state.times
@@ -58,7 +59,7 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
     for plugin in instance.bind:
         try:
             status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
-        except WriteTimeoutError:
+        except (BoundElsewhereError, WriteTimeoutError):
             raise
         except Exception as fault:
             return raised(plugin.name, "bind", pod, fault)

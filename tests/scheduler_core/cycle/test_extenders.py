@@ -304,7 +304,6 @@ async def test_plugins_bind_where_the_extender_is_not_interested() -> None:
         pytest.param(False, POD, "", False, id="it was not bound"),
         pytest.param(True, POD, "b", True, id="ignorable: plugins bind"),
         pytest.param(False, None, "", False, id="the pod is gone"),
-        pytest.param(False, bound_to("c"), "", False, id="bound elsewhere"),
         pytest.param(False, bound_to("b", "another"), "", False, id="another pod of that name"),
     ],
 )
@@ -322,6 +321,17 @@ async def test_a_bind_by_an_extender_that_fails_is_settled_by_reading(
     if not expected:
         assert "its bind failed: extender http://extender: lost" in made.condition.message
         assert made.context.cache.assumed_count == 0
+
+
+async def test_a_pod_that_an_extender_fails_to_bind_and_someone_else_binds() -> None:
+    """Nobody binds it again, also where plugins would bind in an ignorable extender's place."""
+    client = ScriptedExtender(on_filter=leaves("b"))
+    client.fails("bind", "lost")
+    made = made_with(client, bindVerb="bind", ignorable=True)
+    made.writer.pods["default/web"] = bound_to("c")
+    assert await place(made) == ""
+    assert made.writer.attempted == []
+    assert made.context.record("default-scheduler").lost_binds == 1
 
 
 # -- the queue ------------------------------------------------------------------------------------------------------
