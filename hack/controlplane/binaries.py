@@ -1,4 +1,4 @@
-"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl and kwok; and Helm.
+"""Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl, kwok; and Helm 3 and 4.
 
 Owns where a binary comes from and the per-user cache. It must not know how a binary is started, and it imports nothing
 but the standard library.
@@ -35,6 +35,7 @@ KUBERNETES_VERSION = "v1.36.3"
 _HERE = Path(__file__).resolve().parent
 _CLUSTER_MODULES = (".", "kwok")
 _HELM_MODULES = ("helm",)
+_HELM3_MODULES = ("helm3",)
 _ORACLE_MODULES = ("../oracle",)
 _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -77,6 +78,8 @@ RECIPES: Mapping[str, _Recipe] = {
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
     # Keyed by itself: a new Helm must not have the API server built anew.
     "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
+    # The release line before: charts have to work with both, and they share neither package nor dependencies.
+    "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_MODULES),
     # Keyed by itself too, its own sources included: the parity tests' kube-scheduler framework.
     "oracle": _Recipe("../oracle", ".", _ORACLE_MODULES),
 }
@@ -124,7 +127,7 @@ def cache_dir(name: str = "kube-apiserver") -> Path:
     """Return the directory of what this version of the recipe and modules builds.
 
     Args:
-        name: Key of `RECIPES`; all but helm and the oracle share one directory.
+        name: Key of `RECIPES`; all but Helm's two and the oracle share one directory.
 
     Returns:
         The directory, which may not exist yet.
@@ -136,7 +139,11 @@ def cache_dir(name: str = "kube-apiserver") -> Path:
         for file in ("go.mod", "go.sum", *sorted(source.name for source in (_HERE / module).glob("*.go"))):
             digest.update((_HERE / module / file).read_bytes())
     digest.update(" ".join([*_go_flags(), platform.system(), platform.machine()]).encode())
-    own_prefixes: Mapping[tuple[str, ...], str] = {_HELM_MODULES: "helm", _ORACLE_MODULES: "oracle"}
+    own_prefixes: Mapping[tuple[str, ...], str] = {
+        _HELM_MODULES: "helm",
+        _HELM3_MODULES: "helm3",
+        _ORACLE_MODULES: "oracle",
+    }
     prefix = own_prefixes.get(modules, KUBERNETES_VERSION)
     return Path(base) / "bayplan" / "controlplane" / f"{prefix}-{digest.hexdigest()[:12]}"
 

@@ -169,17 +169,18 @@ def test_the_key_covers_the_modules(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert binaries.cache_dir() != before
 
 
-def test_helm_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("line", ["helm", "helm3"])
+def test_helm_has_a_key_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str) -> None:
     """Another Helm is another directory for Helm, and no reason to build the API server again."""
-    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum", "helm/go.mod", "helm/go.sum"):
+    for name in ("go.mod", "go.sum", "kwok/go.mod", "kwok/go.sum", f"{line}/go.mod", f"{line}/go.sum"):
         copy = tmp_path / name
         copy.parent.mkdir(exist_ok=True)
         copy.write_bytes((_ROOT / "hack" / "controlplane" / name).read_bytes())
     monkeypatch.setattr(binaries, "_HERE", tmp_path)
-    cluster, helm = binaries.cache_dir(), binaries.cache_dir("helm")
-    (tmp_path / "helm" / "go.sum").write_text("other")
+    cluster, helm = binaries.cache_dir(), binaries.cache_dir(line)
+    (tmp_path / line / "go.sum").write_text("other")
     assert binaries.cache_dir() == cluster
-    assert binaries.cache_dir("helm") not in {cluster, helm}
+    assert binaries.cache_dir(line) not in {cluster, helm}
 
 
 @pytest.mark.cluster

@@ -1,0 +1,83 @@
+"""Finds the custom resource definitions of the Prometheus operator that the chart's objects need.
+
+Owns where they come from and the copy in the per-user cache. It must not know what is made of them, and it imports
+nothing beyond the standard library but its sibling. Why out of a Go module: the module proxy is there where everything
+else of the control plane comes from, and a hash says that it is what was reviewed.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from hack.controlplane.binaries import MissingBinary
+
+_MODULE = "github.com/prometheus-operator/prometheus-operator"
+_VERSION = "v0.85.0"
+_SUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
+_DIRECTORY = "example/prometheus-operator-crd"
+DEFINITIONS = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
+"""Files of a definition each."""
+
+_DOWNLOAD_SECONDS = 300.0
+_REMEDY = "Install Go 1.26 or newer (https://go.dev/dl) with a reachable module proxy."
+
+
+def definitions() -> Path:
+    """Find the definitions, downloading them the first time.
+
+    Returns:
+        A directory that holds :data:`DEFINITIONS`.
+
+    Raises:
+        MissingBinary: They are not in the cache and cannot be had.
+    """
+    base = Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "bayplan" / "controlplane"
+    directory = base / f"prometheus-operator-{_VERSION}"
+    if all((directory / name).is_file() for name in DEFINITIONS):
+        return directory
+    source = _download() / _DIRECTORY
+    base.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".prometheus-operator-", dir=base) as scratch:
+        for name in DEFINITIONS:
+            # A module's files are read-only; the copies are the user's own.
+            shutil.copyfile(source / name, Path(scratch) / name)
+        directory.mkdir(exist_ok=True)
+        for name in DEFINITIONS:
+            (Path(scratch) / name).replace(directory / name)
+    return directory
+
+
+def _download() -> Path:
+    """Let Go download the module.
+
+    Returns:
+        Its directory in Go's cache.
+
+    Raises:
+        MissingBinary: There is no Go, or it cannot, or the content is another one.
+    """
+    if shutil.which("go") is None:
+        raise MissingBinary(DEFINITIONS, ["go is not on PATH"], _REMEDY)
+    command = ["go", "mod", "download", "-json", f"{_MODULE}@{_VERSION}"]
+    environment = os.environ | {"GOFLAGS": "-mod=mod", "GOWORK": "off"}
+    with tempfile.TemporaryDirectory() as elsewhere:
+        outcome = subprocess.run(
+            command,
+            cwd=elsewhere,
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=_DOWNLOAD_SECONDS,
+            check=False,
+        )
+    told = json.loads(outcome.stdout or "{}")
+    if outcome.returncode or "Dir" not in told:
+        reason = told.get("Error") or outcome.stderr.strip()
+        raise MissingBinary(DEFINITIONS, [f"`{' '.join(command)}` failed: {reason}"], _REMEDY)
+    if told["Sum"] != _SUM:
+        reason = f"{_MODULE}@{_VERSION} has the hash {told['Sum']}, and {_SUM} was reviewed"
+        raise MissingBinary(DEFINITIONS, [reason], "Find out who changed it: check GOPROXY.")
+    return Path(told["Dir"])

@@ -1,0 +1,53 @@
+"""The Prometheus operator's definitions: from the cache, and why not where they cannot be had."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hack.controlplane import monitoring
+from hack.controlplane.binaries import MissingBinary
+
+
+def _fake_go(directory: Path, text: str) -> None:
+    program = directory / "go"
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{text}\nEND\n")
+    program.chmod(0o755)
+
+
+def test_the_cache_needs_no_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was downloaded once is found again without Go."""
+    directory = tmp_path / "bayplan" / "controlplane" / "prometheus-operator-v0.85.0"
+    directory.mkdir(parents=True)
+    for name in monitoring.DEFINITIONS:
+        (directory / name).write_text("kind: CustomResourceDefinition\n")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    assert monitoring.definitions() == directory
+
+
+def test_without_go_it_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither a copy nor Go: the remedy is named."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(MissingBinary, match=r"go is not on PATH\nInstall Go"):
+        monitoring.definitions()
+
+
+@pytest.mark.parametrize(
+    ("told", "reason"),
+    [
+        pytest.param('{"Error": "no such host"}', "failed: no such host", id="proxy away"),
+        pytest.param('{"Dir": "/nonexistent", "Sum": "h1:other"}', "has the hash h1:other", id="other content"),
+    ],
+)
+def test_a_download_that_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, told: str, reason: str) -> None:
+    """What cannot be downloaded, or is not what was reviewed, is not used."""
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    _fake_go(programs, told)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{programs}:/usr/bin:/bin")
+    with pytest.raises(MissingBinary, match=reason):
+        monitoring.definitions()
