@@ -15,10 +15,12 @@ import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 
+import aiohttp
 import kopf
 
 from bayplan.kube.backoff import Backoff, delay_of_try
 from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.kube.shallow_response import ShallowResponse
 from bayplan.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
@@ -87,8 +89,8 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
     registry = kopf.OperatorRegistry()
 
     @kopf.on.login(registry=registry)
-    async def login(**_: Any) -> kopf.ConnectionInfo:
-        return await connection_info(access)
+    async def login(**_: Any) -> kopf.AiohttpSession:
+        return kopf_session(await connection_info(access))
 
     @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
     def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
@@ -120,6 +122,24 @@ async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
         private_key_path=configuration.key_file or None,
         proxy_url=access.proxy,
     )
+
+
+def kopf_session(credentials: kopf.ConnectionInfo) -> kopf.AiohttpSession:
+    """A connection for kopf, as it would make one itself, but whose answers are never too deep for it.
+
+    Args:
+        credentials: Of the cluster.
+
+    Returns:
+        The connection; kopf closes it.
+    """
+    session = aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
+        headers=credentials.as_http_headers(),
+        proxy=credentials.proxy_url,
+        response_class=ShallowResponse,
+    )
+    return kopf.AiohttpSession(server=credentials.server, aiohttp_session=session)
 
 
 async def watch_custom_resources(

@@ -24,6 +24,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.informer import Informer
 from bayplan.kube.watch_stream import KubeObject, ObjectIdentity
 from scheduler_core.errors import NotFoundError, SchedulerCoreError
@@ -37,7 +38,7 @@ _LIST_SECONDS = 60.0
 _READ_SECONDS = 5.0
 _LISTING_PATIENCE_SECONDS = 5.0
 
-_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_FIELDS = DeepDecoder(dict[str, Raw])
 
 
 class _ListMeta(Struct, frozen=True):
@@ -53,8 +54,8 @@ class _Identified(Struct, frozen=True):
     metadata: ObjectIdentity
 
 
-_PAGES = msgspec.json.Decoder(_Page)
-_IDENTIFIED = msgspec.json.Decoder(_Identified)
+_PAGES = DeepDecoder(_Page)
+_IDENTIFIED = DeepDecoder(_Identified)
 
 
 @dataclass(frozen=True, slots=True)

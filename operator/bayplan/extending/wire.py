@@ -17,6 +17,7 @@ from typing import Annotated
 import msgspec
 from msgspec import Meta, Raw, Struct
 
+from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.ports import Binding
 
 _INT64 = Meta(ge=-(2**63), le=2**63 - 1)
@@ -64,7 +65,7 @@ class _BindingArguments(Struct, frozen=True):
     node: str = msgspec.field(name="Node")
 
 
-_REQUIRED_FIELDS = msgspec.json.Decoder(dict[str, Raw])
+_REQUIRED_FIELDS = DeepDecoder(dict[str, Raw])
 _EMPTY = Raw(b"{}")
 
 

@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.model.meta import ObjectMeta, OwnerReference
 
@@ -30,8 +31,8 @@ class _RevisionList(Struct, frozen=True):
     items: list[ControllerRevision] = []
 
 
-_ONE = msgspec.json.Decoder(ControllerRevision)
-_MANY = msgspec.json.Decoder(_RevisionList)
+_ONE = DeepDecoder(ControllerRevision)
+_MANY = DeepDecoder(_RevisionList)
 
 
 class ControllerRevisions:

@@ -13,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.status_writes import CustomResource, patch_status
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError
@@ -29,7 +30,7 @@ class _List(Struct, frozen=True):
 
 
 _PAGE_LIMIT = 500
-_LIST = msgspec.json.Decoder(_List)
+_LIST = DeepDecoder(_List)
 
 
 class CustomResources:

@@ -27,6 +27,7 @@ from msgspec import Raw, Struct
 from bayplan.kube.api_errors import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.watch_stream import (
     DELETED,
     Bookmark,
@@ -133,7 +134,7 @@ class _Page(Struct, frozen=True, gc=False):
     items: list[Raw] | None = None
 
 
-_PAGES = msgspec.json.Decoder(_Page)
+_PAGES = DeepDecoder(_Page)
 
 
 class Informer(Generic[T]):

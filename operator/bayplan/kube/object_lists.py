@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.watch_stream import KubeObject
 from scheduler_core.errors import ClusterWriteError
 
@@ -30,7 +31,7 @@ class _Page(Struct, frozen=True, gc=False):
     items: list[Raw] | None = None
 
 
-_PAGES = msgspec.json.Decoder(_Page)
+_PAGES = DeepDecoder(_Page)
 
 
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:
@@ -47,7 +48,7 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
     Raises:
         ClusterWriteError: The server refused, cannot be reached or answered no list; see :meth:`ApiConnection.request`.
     """
-    decoder = msgspec.json.Decoder(kind)
+    decoder = DeepDecoder(kind)
     objects: list[T] = []
     unreadable, token = 0, ""
     while True:

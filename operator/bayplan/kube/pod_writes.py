@@ -23,6 +23,7 @@ import msgspec
 from bayplan.kube.api_errors import InvalidRequestError, ServerFailedError
 from bayplan.kube.binds import pod_path
 from bayplan.kube.connection import JSON, METADATA_ONLY, STRATEGIC_MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Clock, PodDeletion, PodStatusPatch
@@ -196,7 +197,7 @@ class _WithUid(msgspec.Struct, frozen=True, gc=False):
     metadata: _Uid
 
 
-_UIDS = msgspec.json.Decoder(_WithUid)
+_UIDS = DeepDecoder(_WithUid)
 
 
 class _PodSpec(msgspec.Struct, frozen=True, gc=False, rename="camel"):
@@ -207,7 +208,7 @@ class _MaybeBound(msgspec.Struct, frozen=True, gc=False):
     spec: _PodSpec = _PodSpec()
 
 
-_BOUND = msgspec.json.Decoder(_MaybeBound)
+_BOUND = DeepDecoder(_MaybeBound)
 
 
 def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:

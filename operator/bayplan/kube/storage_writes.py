@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from bayplan.kube.connection import MERGE_PATCH, ApiConnection, ApiRequest
+from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.model.storage import (
     BOUND_BY_CONTROLLER,
     SELECTED_NODE,
@@ -17,8 +18,8 @@ from scheduler_core.model.storage import (
 )
 
 _ENCODER = msgspec.json.Encoder()
-_VOLUMES = msgspec.json.Decoder(PersistentVolume)
-_CLAIMS = msgspec.json.Decoder(PersistentVolumeClaim)
+_VOLUMES = DeepDecoder(PersistentVolume)
+_CLAIMS = DeepDecoder(PersistentVolumeClaim)
 
 
 class StorageWrites:

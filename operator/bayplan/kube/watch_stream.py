@@ -14,6 +14,7 @@ import msgspec
 from msgspec import Raw, Struct
 
 from bayplan.kube.api_errors import ApiStatus, ResourceExpiredError, ServerFailedError
+from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.errors import SchedulerCoreError
 
 ADDED = "ADDED"
@@ -152,11 +153,11 @@ class ObjectDecoder(Generic[T]):
     __slots__ = ("_bookmarks", "_events", "_identities", "_objects", "_raw_events", "_statuses")
 
     def __init__(self, kind: type[T]) -> None:
-        self._events: msgspec.json.Decoder[WatchEvent[T]] = msgspec.json.Decoder(WatchEvent[kind])  # type: ignore[valid-type]  # the type is a value here
-        self._objects: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
-        self._raw_events = msgspec.json.Decoder(_RawEvent)
-        self._bookmarks = msgspec.json.Decoder(_BookmarkObject)
-        self._identities = msgspec.json.Decoder(_IdentifiedObject)
+        self._events: DeepDecoder[WatchEvent[T]] = DeepDecoder(WatchEvent[kind])  # type: ignore[valid-type]  # the type is a value here
+        self._objects: DeepDecoder[T] = DeepDecoder(kind)
+        self._raw_events = DeepDecoder(_RawEvent)
+        self._bookmarks = DeepDecoder(_BookmarkObject)
+        self._identities = DeepDecoder(_IdentifiedObject)
         self._statuses = msgspec.json.Decoder(ApiStatus)
 
     def line(self, line: bytes) -> WatchEvent[T] | Bookmark | Undecodable:
