@@ -34,6 +34,16 @@ $(STAMP): pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kubectl and kwok
 	@$(BIN)/python -m hack.controlplane.binaries
 
+.PHONY: up
+up: controlplane ## Start a control plane with kwok that stays until `make down`, for trying things by hand
+	@$(BIN)/python -m hack.controlplane.launcher up --state-dir .cluster --kwok
+	@mkdir -p .cluster/bin
+	@ln -sf "$$($(BIN)/python -m hack.controlplane.binaries | awk '$$1 == "kubectl" {print $$2}')" .cluster/bin/kubectl
+
+.PHONY: down
+down: ## End the control plane of `make up`, and remove its data
+	@$(BIN)/python -m hack.controlplane.launcher down .cluster && rm -rf .cluster
+
 .PHONY: demo
 demo: install ## Show Bayplan at work on a real control plane (KEEP=1 leaves it running)
 	@$(BIN)/python -m hack.demo $(if $(KEEP),--keep)

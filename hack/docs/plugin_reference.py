@@ -16,8 +16,8 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 _INTRODUCTION = """# Built-in plugins
 
 A profile that says nothing of plugins has all of these but those that are marked "on demand", in this order and with
-these weights. Names, order, weights and args are those of kube-scheduler v1.36.3. Args stand in a profile's `pluginConfig`
-or in a [PluginConfig](pluginconfig.md). How to write another plugin: [plugins.md](../plugins.md).
+these weights. Names, order, weights and args are those of kube-scheduler v1.36.3. Args stand in a profile's
+`pluginConfig` or in a [PluginConfig](pluginconfig.md). How to write another plugin: [plugins.md](../plugins.md).
 
 """
 

@@ -13,8 +13,8 @@ from hack.docs.resource_reference import HEADER
 _INTRODUCTION = """# Settings of the operator
 
 A setting is given as a flag of `bayplan run`, or by the name below in the YAML file of `bayplan run --settings FILE`,
-or under `settings` in the chart's values, from which the chart makes that file. A flag wins over the file. Unknown names
-and values that cannot work are refused at the start, all at once, with the field or the flag.
+or under `settings` in the chart's values, from which the chart makes that file. A flag wins over the file. Unknown
+names and values that cannot work are refused at the start, all at once, with the field or the flag.
 
 ```yaml
 percentageOfNodesToScore: 0
