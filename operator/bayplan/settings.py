@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from bayplan.feature_gates import gate_problems
 from bayplan.kube.leader_election import ElectionOptions
+from bayplan.reconcile.profile_selection import MAX_LENGTH, ProfileSelection
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
 from scheduler_core.config.profile_config import backoff_problems
@@ -27,6 +28,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
 DEFAULT_SERVE_ADDRESS = "127.0.0.1:10259"
+_LEASE = "bayplan"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
@@ -58,7 +60,12 @@ class LeaderElectionSettings(ConfigModel):
         default=10.0, gt=0, description="So long after its last renewal a leader stops; less than leaseDuration."
     )
     retry_period: Seconds = Field(default=2.0, gt=0, description="Between two tries to get or renew the Lease.")
-    resource_name: str = Field(default="bayplan", min_length=1, description="Name of the Lease.")
+    resource_name: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=253,
+        description='Name of the Lease. When left out "bayplan"; with profiles that, and eight letters made of them.',
+    )
     resource_namespace: str | None = Field(
         default=None, min_length=1, description="Namespace of the Lease; that of the revisions when left out."
     )
@@ -69,15 +76,17 @@ class LeaderElectionSettings(ConfigModel):
             for problem in self.options("").problems(""):
                 yield RuleProblem((problem.path.lstrip("."),), problem.message)
 
-    def options(self, namespace: str) -> ElectionOptions:
+    def options(self, namespace: str, selection: ProfileSelection | None = None) -> ElectionOptions:
         """Give the Lease and its times.
 
         Args:
             namespace: Of the Lease, where the settings name none.
+            selection: The profiles that are led by it, where they are not all: each selection has a Lease of its own.
         """
+        name = _LEASE if selection is None else f"{_LEASE}-{selection.digest}"
         return ElectionOptions(
             self.resource_namespace or namespace,
-            self.resource_name,
+            self.resource_name or name,
             self.lease_duration,
             self.renew_deadline,
             self.retry_period,
@@ -147,6 +156,13 @@ class Settings(ConfigModel):
         default=False,
         description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
     )
+    profiles: str | None = Field(
+        default=None,
+        min_length=1,
+        max_length=MAX_LENGTH,
+        description='Label selector such as "tier=a,zone in (x,y)": only SchedulerProfiles that it matches are served '
+        "here. When left out, all.",
+    )
     leader_election: LeaderElectionSettings = Field(
         default=LeaderElectionSettings(), description="How several processes agree on the one that schedules."
     )
@@ -193,6 +209,10 @@ class Settings(ConfigModel):
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         for problem in gate_problems(self.feature_gates):
             yield RuleProblem(("featureGates", *problem.location), problem.message)
+        try:
+            self.selection  # noqa: B018 - it is read for what is wrong with it
+        except ConfigError as error:
+            yield RuleProblem(("profiles",), error.problems[0].message)
         if self.serve_address:
             host, _, port = self.serve_address.rpartition(":")
             if not host or not port.isdigit() or int(port) > 65535:
@@ -201,6 +221,11 @@ class Settings(ConfigModel):
                     f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to serve nothing, '
                     f'not "{self.serve_address}"',
                 )
+
+    @property
+    def selection(self) -> ProfileSelection | None:
+        """Which profiles are served; None for all."""
+        return None if self.profiles is None else ProfileSelection(self.profiles)
 
     @property
     def serve_host_and_port(self) -> tuple[str, int] | None:

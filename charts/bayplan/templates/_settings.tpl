@@ -11,6 +11,18 @@
 {{- toYaml $given -}}
 {{- end -}}
 
+{{/* The Lease: as bayplan/settings.py names it, so that each selection of profiles has one of its own. */}}
+{{- define "bayplan.leaseName" -}}
+{{- $settings := .Values.settings -}}
+{{- if $settings.leaderElection.resourceName -}}
+{{- $settings.leaderElection.resourceName -}}
+{{- else if $settings.profiles -}}
+{{- printf "bayplan-%s" (trim $settings.profiles | sha256sum | trunc 8) -}}
+{{- else -}}
+bayplan
+{{- end -}}
+{{- end -}}
+
 {{/* The namespace of ControllerRevisions. */}}
 {{- define "bayplan.revisionNamespace" -}}
 {{- default .Release.Namespace .Values.settings.namespace -}}

@@ -75,6 +75,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("bind-concurrency", int)
 @_flag("serve-address", str, metavar="HOST:PORT")
 @_flag("allow-default-scheduler", bool)
+@_flag("profiles", str, metavar="SELECTOR")
 @click.option(
     "--leader-elect/--no-leader-elect",
     default=None,

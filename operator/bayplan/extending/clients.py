@@ -106,6 +106,7 @@ class ExtenderClients:
     Attributes:
         tallies: Counts by ``urlPrefix``; they stay when an extender is no longer used.
         on_change: Told when the state of an extender has changed.
+        write_fence: Asked before an extender is let bind a pod; raises when this process does not lead.
     """
 
     def __init__(self, objects: ClusterObjects, clock: Clock, circuits: CircuitOptions | None = None) -> None:
@@ -115,6 +116,7 @@ class ExtenderClients:
         self._open: list[tuple[Extender, HttpExtender]] = []
         self.tallies: dict[str, Tally] = {}
         self.on_change: Callable[[], None] = lambda: None
+        self.write_fence: Callable[[], None] = lambda: None
 
     def make(self, scheduler_name: str, extender: Extender) -> HttpExtender:
         """Make a client, for one instance of a profile.
@@ -136,6 +138,7 @@ class ExtenderClients:
             tally=self.tallies.setdefault(extender.url_prefix, Tally()),
             clock=self._clock,
             on_close=partial(self._closed, wishes),
+            write_fence=lambda: self.write_fence(),
         )
         client = HttpExtender(extender, parts)
         for pods in wishes.pods:

@@ -74,6 +74,7 @@ class ExtenderParts:
         tally: Where its calls are counted.
         clock: Time.
         on_close: Told when it is closed.
+        write_fence: Raises when this process must not have pods bound: it does not lead, or not any more.
     """
 
     transport: Transport
@@ -82,6 +83,7 @@ class ExtenderParts:
     tally: Tally
     clock: Clock
     on_close: Callable[[], None]
+    write_fence: Callable[[], None] = lambda: None
 
 
 class HttpExtender:
@@ -149,6 +151,7 @@ class HttpExtender:
         """Let it bind a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
 
         async def body() -> bytes:
+            self._parts.write_fence()
             return wire.binding_body(binding)
 
         # A bind that is repeated may find the pod bound by the first one and answer an error.
@@ -182,7 +185,7 @@ class HttpExtender:
                 ended = True
                 self._note_failure(call, error)
                 raise
-            except msgspec.DecodeError as error:
+            except (msgspec.DecodeError, RecursionError) as error:
                 ended = True
                 unreadable = self._unreadable(call, error)
                 self._note_failure(call, unreadable)

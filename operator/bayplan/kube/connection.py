@@ -23,6 +23,7 @@ from yarl import URL
 
 from bayplan import __version__
 from bayplan.kube.api_errors import AnswerLostError, api_error
+from bayplan.kube.fenced_body import FencedBody
 from bayplan.kube.rate_limit import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
@@ -48,9 +49,10 @@ class Lane(Enum):
     BINDS = "binds"
     WRITES = "writes"
     LEASES = "leases"
+    REVIEWS = "reviews"
 
 
-_UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES})
+_UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES, Lane.REVIEWS})
 
 
 class ClusterAccess(Protocol):
@@ -88,6 +90,7 @@ class ApiRequest(Struct, frozen=True, gc=False):
         timeout: Seconds until an answer, waits for Retry-After included, waits in the rate limit not.
         lane: Which connections carry it.
         accept: What to answer with.
+        changes_nothing: A POST that only asks something, which also a process that does not lead may send.
     """
 
     method: str
@@ -98,6 +101,12 @@ class ApiRequest(Struct, frozen=True, gc=False):
     timeout: float = 10.0
     lane: Lane = Lane.WRITES
     accept: str = JSON
+    changes_nothing: bool = False
+
+    @property
+    def is_fenced(self) -> bool:
+        """Whether it is only for the process that leads to send it."""
+        return self.method != "GET" and self.lane is not Lane.LEASES and not self.changes_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,8 +136,9 @@ class ApiConnection:
     Use as an asynchronous context manager, or call :meth:`close`.
 
     Attributes:
-        write_fence: Called before each send, repetitions too, of what changes the cluster; raises when this process
-            must not change it. Leases are not asked for. None lets all pass.
+        write_fence: Called before each send, repetitions too, of what changes the cluster: when it is made, and again
+            when its bytes leave after whatever it had to wait for. Raises when this process must not change anything.
+            Leases are not asked for. None lets all pass.
     """
 
     def __init__(self, access: ClusterAccess, options: ConnectionOptions, clock: Clock) -> None:
@@ -211,15 +221,17 @@ class ApiConnection:
             headers["Authorization"] = self._authorization
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        if self.write_fence is not None and request.method != "GET" and request.lane is not Lane.LEASES:
+        body: bytes | FencedBody | None = request.body
+        if self.write_fence is not None and request.is_fenced:
             self.write_fence()
+            body = FencedBody(request.body or b"", self.write_fence, request.content_type)
         self.requests += 1
         try:
             async with self._session(request.lane).request(
                 request.method,
                 URL(self._base_url + request.path, encoded=True),
                 params=request.params or None,
-                data=request.body,
+                data=body,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(
                     total=max(deadline - self._clock.now(), 0.001), sock_connect=self._options.connect_seconds
@@ -230,6 +242,8 @@ class ApiConnection:
                 answer = await response.read()
                 return response.status, _retry_after(response), answer
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
+            if isinstance(body, FencedBody) and body.refused is not None:
+                raise body.refused from error
             raise _transport_error(f"{request.method} {request.path}", error) from error
 
     @asynccontextmanager
@@ -282,6 +296,7 @@ class ApiConnection:
                 Lane.BINDS: self._options.bind_connections,
                 Lane.WRITES: self._options.write_connections,
                 Lane.LEASES: 2,
+                Lane.REVIEWS: 4,
             }
             # Shorter than the API server's idle limit of 90 s, so that it is we who close and no request meets it.
             connector = aiohttp.TCPConnector(

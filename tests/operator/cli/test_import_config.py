@@ -183,7 +183,7 @@ def test_a_directory_takes_manifests_settings_and_values(imported: Import, tmp_p
     read = load_settings({}, target / "settings.yaml")
     assert (read.kubeconfig, read.client_qps, read.client_burst) == ("/etc/kube.conf", None, 7)
     assert (read.leader_election.leader_elect, read.leader_election.lease_duration) == (True, 30.0)
-    assert read.leader_election.resource_name == "bayplan"
+    assert read.leader_election.options("n").name == "bayplan"
     assert read.delay_cache_until_active
     values = yaml.safe_load((target / "values.yaml").read_text())["settings"]
     assert "kubeconfig" not in values

@@ -1,0 +1,143 @@
+"""Which SchedulerProfiles a process serves: a label selector, as ``kubectl get -l`` takes it.
+
+Owns the selector's text, its meaning, and the few letters by which the Lease of each selector differs. It must not know
+what serving means. Why the letters come from the text as it is given, only without space at its ends: the Helm chart
+has to name the same Lease in its Role, and a template cannot parse a selector.
+
+The grammar is that of ``k8s.io/apimachinery`` v0.36.3, ``labels.Parse``, without ``>`` and ``<``:
+
+    KEY = VALUE   KEY == VALUE   KEY != VALUE   KEY in (A,B)   KEY notin (A,B)   KEY   !KEY
+
+joined by commas; ``!=`` and ``notin`` hold for objects without the label too.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+
+from scheduler_core.errors import ConfigError, Problem, SelectorError
+from scheduler_core.model.affinity import Requirement
+from scheduler_core.model.selectors import (
+    DOES_NOT_EXIST,
+    EXISTS,
+    IN,
+    NOT_IN,
+    LabelMatcher,
+    LabelRequirement,
+    compile_requirement,
+)
+
+MAX_LENGTH = 1024
+_DIGEST_LETTERS = 8
+_TOKEN = re.compile(r"[ \t\r\n]*(==|!=|[=!,()<>]|[^ \t\r\n=!,()<>]+)")
+_SYMBOLS = frozenset({"==", "!=", "=", "!", ",", "(", ")", "<", ">"})
+_END = ""
+_SETS = {"in": IN, "notin": NOT_IN}
+_EXACT = {"=": IN, "==": IN, "!=": NOT_IN}
+
+
+class ProfileSelection:
+    """The profiles of one process.
+
+    Args:
+        text: A label selector.
+
+    Attributes:
+        text: The same, without space at its ends.
+
+    Raises:
+        ConfigError: It cannot be read; the path is empty.
+    """
+
+    def __init__(self, text: str) -> None:
+        self.text = text.strip()
+        if not self.text:
+            raise _problem("selects every profile; leave it out to serve them all")
+        if len(self.text) > MAX_LENGTH:
+            raise _problem(f"has {len(self.text)} characters; write one of at most {MAX_LENGTH}")
+        try:
+            self._matcher = LabelMatcher(tuple(_Parser(self.text).requirements()))
+        except SelectorError as error:
+            raise _problem(f'"{self.text}" is no label selector: {error}') from error
+
+    @property
+    def digest(self) -> str:
+        """Eight letters that differ from selector to selector: the head of the text's SHA-256, in hexadecimal."""
+        return hashlib.sha256(self.text.encode()).hexdigest()[:_DIGEST_LETTERS]
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Whether a profile with these labels is served."""
+        return self._matcher.matches(labels)
+
+
+def _problem(message: str) -> ConfigError:
+    return ConfigError([Problem("", message)])
+
+
+class _Parser:
+    """Reads a selector from left to right."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens: list[str] = [*_TOKEN.findall(text), _END]
+        self._position = 0
+
+    def requirements(self) -> list[LabelRequirement]:
+        found = [self._requirement()]
+        while self._next() == ",":
+            found.append(self._requirement())
+        self._position -= 1
+        if self._next() != _END:
+            self._position -= 1
+            raise self._unexpected('a comma, such as in "tier=a,!old"')
+        return found
+
+    def _requirement(self) -> LabelRequirement:
+        if self._peek() == "!":
+            self._next()
+            return compile_requirement(Requirement(self._word("a label key"), DOES_NOT_EXIST))
+        key = self._word("a label key")
+        sign = self._peek()
+        if sign in (",", _END):
+            return compile_requirement(Requirement(key, EXISTS))
+        if sign in _EXACT:
+            self._next()
+            value = "" if self._peek() in (",", _END) else self._word("a value")
+            return compile_requirement(Requirement(key, _EXACT[sign], (value,)))
+        if sign in _SETS:
+            self._next()
+            return compile_requirement(Requirement(key, _SETS[sign], self._values()))
+        raise self._unexpected(f'one of =, !=, in and notin after "{key}"')
+
+    def _values(self) -> tuple[str, ...]:
+        if self._peek() != "(":
+            raise self._unexpected('values in parentheses, such as "(a,b)"')
+        self._next()
+        values = []
+        while True:
+            values.append("" if self._peek() in (",", ")") else self._word("a value"))
+            sign = self._next()
+            if sign == ")":
+                return tuple(values)
+            if sign != ",":
+                self._position -= 1
+                raise self._unexpected('a comma or ")" after a value')
+
+    def _word(self, what: str) -> str:
+        if self._peek() == _END or self._peek() in _SYMBOLS:
+            raise self._unexpected(what)
+        return self._next()
+
+    def _peek(self) -> str:
+        return self._tokens[self._position]
+
+    def _next(self) -> str:
+        token = self._tokens[self._position]
+        self._position += 1
+        return token
+
+    def _unexpected(self, wanted: str) -> SelectorError:
+        token = self._peek()
+        found = f'"{token}"' if token else "nothing"
+        return SelectorError(f"it has {found} where there must be {wanted}")

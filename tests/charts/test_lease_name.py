@@ -1,0 +1,36 @@
+"""The Lease that the chart's Role names is the one that the operator takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from bayplan.settings import Settings
+
+from tests.charts.conftest import Helm
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        pytest.param({}, "bayplan", id="all profiles"),
+        pytest.param({"profiles": "tier=a"}, "bayplan-cde32450", id="some profiles"),
+        pytest.param({"profiles": "\ttier=a \n"}, "bayplan-cde32450", id="space around the selector"),
+        pytest.param({"profiles": "tier in (a,b), !old"}, None, id="a longer selector"),
+        pytest.param({"resourceName": "mine"}, "mine", id="a name of its own"),
+        pytest.param({"profiles": "tier=a", "resourceName": "mine"}, "mine", id="a name of its own, some profiles"),
+    ],
+)
+def test_the_role_is_for_the_lease(helm: Helm, settings: dict[str, str], name: str | None) -> None:
+    """Whatever the selector, no 403 meets the election."""
+    given: dict[str, Any] = {"leaderElection": {"leaderElect": True}}
+    if "profiles" in settings:
+        given["profiles"] = settings["profiles"]
+    if "resourceName" in settings:
+        given["leaderElection"]["resourceName"] = settings["resourceName"]
+    rules = helm.documents({"settings": given})["Role"]["rules"]
+    [named] = [rule["resourceNames"] for rule in rules if "resourceNames" in rule and rule["resources"] == ["leases"]]
+    read = Settings.model_validate(given)
+    lease = read.leader_election.options("default", read.selection).name
+    assert named == [lease]
+    assert name in (None, lease)
