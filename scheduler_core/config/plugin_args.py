@@ -280,6 +280,10 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
         read = validate(model, fields, prefix)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from error
+    except Exception as error:  # the model of a plugin is anybody's code
+        fault = f'plugin "{plugin}" failed at reading its args ({type(error).__name__}: {error}); correct them, and '
+        problems.append(Problem(prefix, f"{fault}tell the plugin's author"))
+        raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
     return read

@@ -7,7 +7,7 @@ that has a bad field, so a document is judged again with its bad parts left out,
 
 import difflib
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -20,6 +20,7 @@ Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[str | int, ...]
 
 _MAX_PASSES = 8
+_MAX_PROBLEMS = 1000
 _JUDGEMENTS = frozenset({RULE_ERROR_TYPE, "value_error", "assertion_error"})
 _TYPE_WORDS = {
     "string_type": "text",
@@ -48,9 +49,11 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
         The model.
 
     Raises:
-        ConfigError: With every problem that could be found, in the order in which they were met.
+        ConfigError: With every problem that could be found, in the order in which they were met; beyond 1,000 they
+            are counted.
     """
     found: dict[Location, list[ErrorDetails]] = {}
+    above: set[Location] = set()
     removed: set[Location] = set()
     for number in range(_MAX_PASSES):
         pruned, kept = _prune(document, removed)
@@ -63,16 +66,19 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
                 return result
             break
         known = frozenset(found)
+        above.update(location[:length] for location in known for length in range(len(location)))
         for location, detail in details:
-            if number == 0 or (detail["type"] in _JUDGEMENTS and not _touches(location, known)):
+            if number == 0 or (detail["type"] in _JUDGEMENTS and not _touches(location, known, above)):
                 found.setdefault(location, []).append(detail)
         cuts = {cut for location, detail in details if (cut := _cut(document, location, detail)) is not None}
         if not cuts - removed:
             break
         removed |= cuts
-    raise ConfigError(
-        [_problem(prefix, location, detail, model) for location, details_ in found.items() for detail in details_]
-    )
+    told = [(location, detail) for location, details_ in found.items() for detail in details_]
+    problems = [_problem(prefix, location, detail, model) for location, detail in told[:_MAX_PROBLEMS]]
+    if len(told) > _MAX_PROBLEMS:
+        problems.append(Problem(prefix, f"has {len(told) - _MAX_PROBLEMS} problems more; correct those told first"))
+    raise ConfigError(problems)
 
 
 def problems_of(error: ValidationError, prefix: str = "", model: type[BaseModel] | None = None) -> list[Problem]:
@@ -120,7 +126,8 @@ def repeated(names: Sequence[str]) -> list[int]:
         The index of each name that an earlier entry has too. The earlier index is not told, since messages must not
         contain indices: the list may have been judged without its bad entries.
     """
-    return [index for index, name in enumerate(names) if name in names[:index]]
+    first = {name: index for index, name in reversed(list(enumerate(names)))}
+    return [index for index, name in enumerate(names) if first[name] != index]
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
@@ -258,6 +265,12 @@ def _exists(node: Any, location: Location) -> bool:
     return True
 
 
-def _touches(location: Location, known: Iterable[Location]) -> bool:
-    """Whether a problem at this place was told already, or judges what was left out."""
-    return any(location[: len(other)] == other or other[: len(location)] == location for other in known)
+def _touches(location: Location, known: Container[Location], above: Container[Location]) -> bool:
+    """Whether a problem at this place was told already, or judges what was left out.
+
+    Args:
+        location: The place.
+        known: Places of problems that were told.
+        above: Every place that one of them lies in.
+    """
+    return location in above or any(location[:length] in known for length in range(len(location) + 1))

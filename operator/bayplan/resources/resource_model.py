@@ -13,6 +13,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
+from bayplan.resources.document_bounds import bound_problems
 from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.config.validation import validate
 from scheduler_core.errors import ConfigError
@@ -143,6 +144,9 @@ class CustomResource(ConfigModel):
         Raises:
             ConfigError: With every problem in its metadata and spec, paths beginning with ``metadata`` or ``spec``.
         """
+        out_of_bounds = bound_problems(body.get("spec"), "spec")
+        if out_of_bounds:
+            raise ConfigError(out_of_bounds)
         without_status = {name: value for name, value in body.items() if name != "status"}
         if body.get("status"):
             try:
