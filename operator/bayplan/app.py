@@ -45,6 +45,7 @@ from bayplan.serving.extender_metrics import ExtenderCollector
 from bayplan.serving.feature_metrics import FeatureCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
+from bayplan.serving.protection import protection_of
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.scheduler_metrics import ApiCallCollector
 from bayplan.settings import Settings, revision_namespace, runs_in_cluster
@@ -274,7 +275,8 @@ class Operator:
             self._clock.now(),
             self._settings.enable_profiling,
         )
-        return HealthServer(address, self._readiness, metrics, parts.routes())
+        protection = protection_of(self._settings, self._connection, self._clock)
+        return HealthServer(address, self._readiness, metrics, parts.routes(), protection)
 
     def _known_pod(self, namespace: str, name: str) -> Pod | None:
         return self._informers.pods.known.get(f"{namespace}/{name}")

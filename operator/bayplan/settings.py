@@ -17,6 +17,7 @@ from pydantic import BeforeValidator, Field
 
 from bayplan.feature_gates import gate_problems
 from bayplan.kube.leader_election import ElectionOptions
+from bayplan.serving.serving_settings import ServingSettings
 from bayplan.reconcile.profile_selection import MAX_LENGTH, ProfileSelection
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
@@ -27,7 +28,6 @@ from scheduler_core.errors import ConfigError, Problem
 LogLevel = Literal["debug", "info", "warning", "error"]
 LogFormat = Literal["text", "json"]
 
-DEFAULT_SERVE_ADDRESS = "127.0.0.1:10259"
 _LEASE = "bayplan"
 _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
@@ -104,7 +104,7 @@ class TracingSettings(ConfigModel):
     )
 
 
-class Settings(ConfigModel):
+class Settings(ServingSettings):
     """What ``bayplan run`` is told by flags and by its settings file."""
 
     kubeconfig: str | None = Field(
@@ -148,10 +148,6 @@ class Settings(ConfigModel):
     )
     client_burst: int = Field(default=100, ge=1, le=INT32_MAX, description="Requests that may exceed client_qps.")
     bind_concurrency: int = Field(default=32, ge=1, le=1024, description="Binds on their way at once.")
-    serve_address: str = Field(
-        default=DEFAULT_SERVE_ADDRESS,
-        description='host:port of /livez, /readyz and /metrics; "" serves nothing. Use 0.0.0.0:10259 in a pod.',
-    )
     allow_default_scheduler: bool = Field(
         default=False,
         description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
@@ -199,6 +195,12 @@ class Settings(ConfigModel):
         description="Feature gates by name, such as ResultCache: false; those left out are at their defaults.",
     )
     log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
+    verbosity: int = Field(
+        default=0,
+        ge=0,
+        le=10,
+        description="As kube-scheduler's -v: 3 logs each decision too, 5 and more everything (debug).",
+    )
     log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
     graceful_stop_seconds: Seconds = Field(
         default=5.0, gt=0, le=300, description="Longest that binds in flight and last writes may take at the end."
@@ -213,27 +215,12 @@ class Settings(ConfigModel):
             self.selection  # noqa: B018 - it is read for what is wrong with it
         except ConfigError as error:
             yield RuleProblem(("profiles",), error.problems[0].message)
-        if self.serve_address:
-            host, _, port = self.serve_address.rpartition(":")
-            if not host or not port.isdigit() or int(port) > 65535:
-                yield RuleProblem(
-                    ("serveAddress",),
-                    f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to serve nothing, '
-                    f'not "{self.serve_address}"',
-                )
+        yield from self.serving_problems()
 
     @property
     def selection(self) -> ProfileSelection | None:
         """Which profiles are served; None for all."""
         return None if self.profiles is None else ProfileSelection(self.profiles)
-
-    @property
-    def serve_host_and_port(self) -> tuple[str, int] | None:
-        """Where to listen; None to serve nothing."""
-        if not self.serve_address:
-            return None
-        host, _, port = self.serve_address.rpartition(":")
-        return host.strip("[]"), int(port)
 
 
 def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_elect: bool | None = None) -> Settings:

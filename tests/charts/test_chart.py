@@ -16,7 +16,8 @@ from tests.charts.conftest import CHART, ROOT, Helm
 # Where the API server is and who calls it is told to a pod by its service account.
 _NOT_IN_A_CLUSTER = {"kubeconfig", "context"}
 # Loopback is reached by nobody outside of the container.
-_OTHER_DEFAULTS = {"serveAddress": "0.0.0.0:10259"}
+# Others than the process itself ask it there.
+_OTHER_DEFAULTS = {"serveAddress": "0.0.0.0:10259", "secureServing": True, "authorizeRequests": True}
 # The chart is narrower: Helm reads numbers as doubles.
 _OTHER_BOUNDS = {"seed": {"minimum": 0, "maximum": 2**53 - 1}}
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum")

@@ -37,7 +37,7 @@ class _Question:
 @click.command(short_help="Show why a pod or a gang goes where it goes, or nowhere.")
 @click.argument("pod", required=False, metavar="[POD | podgroup/NAME]")
 @click.option("-n", "--namespace", help="Namespace of POD or PodGroup.  [default: default]")
-@click.option("--server", metavar="URL", help="Where the operator serves.  [default: http://127.0.0.1:10259]")
+@click.option("--server", metavar="URL", help="Where the operator serves.  [default: 127.0.0.1:10259]")
 @click.option("--offline", is_flag=True, help="Read the cluster through the API server; no operator is needed.")
 @click.option("--kubeconfig", type=click.Path(path_type=Path), help="With --offline; as kubectl when left out.")
 @click.option("--context", "kube_context", help="With --offline: a context of the kubeconfig.")

@@ -74,6 +74,11 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("client-burst", int)
 @_flag("bind-concurrency", int)
 @_flag("serve-address", str, metavar="HOST:PORT")
+@_flag("secure-serving", bool)
+@_flag("tls-cert-file", str, metavar="FILE")
+@_flag("tls-private-key-file", str, metavar="FILE")
+@_flag("tls-min-version", click.Choice(["VersionTLS12", "VersionTLS13"]))
+@_flag("authorize-requests", bool)
 @_flag("allow-default-scheduler", bool)
 @_flag("profiles", str, metavar="SELECTOR")
 @click.option(
@@ -94,6 +99,15 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     "See `bayplan features`.",
 )
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))
+@click.option(
+    "-v",
+    "--v",
+    "--verbosity",
+    "verbosity",
+    callback=lambda _, __, text: None if text is None else _level(text),
+    metavar="LEVEL",
+    help=f"{Settings.model_fields['verbosity'].description}  [default: 0]",
+)
 @_flag("log-format", click.Choice(["text", "json"]))
 @_flag("graceful-stop-seconds", str, metavar="SECONDS")
 def run(
@@ -117,9 +131,17 @@ def run(
     if write_config_to is not None:
         _write_configuration(configuration, write_config_to)
         return
-    set_up_logging(settings.log_level, settings.log_format)
+    set_up_logging(settings.log_level, settings.log_format, settings.verbosity)
     with asyncio.Runner() as runner:
         sys.exit(runner.run(run_operator(settings, _end_by_force_after, configuration)))
+
+
+def _level(text: str) -> int:
+    """A level of ``-v``; Go's flags may be written ``-v=3`` as well as ``-v 3``."""
+    number = text.removeprefix("=")
+    if not number.isdigit():
+        raise click.BadParameter(f"{text} is no level; give 0 to 10")
+    return int(number)
 
 
 def _write_configuration(configuration: RunConfiguration | None, target: Path) -> None:

@@ -1,18 +1,22 @@
 """The HTTP server: ``/livez``, ``/healthz``, ``/readyz`` and ``/metrics``.
 
-Owns the listening socket and the answers. It must not know the scheduler: readiness and metrics are handed in. It runs
-in the scheduler's loop, so that an answer proves that the loop turns.
+Owns the listening socket and the answers. It must not know the scheduler: readiness and metrics are handed in, and so
+is what protects it. It runs in the scheduler's loop, so that an answer proves that the loop turns; nothing that health
+is answered with is asked of the API server, so that one that hangs does not fail the probes.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Iterable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
-from bayplan.serving.readiness import Readiness
+from bayplan.serving.protection import Protection
+from bayplan.serving.readiness import Check, Readiness
 from scheduler_core.errors import ConfigError, Problem
 
 
@@ -24,6 +28,7 @@ class HealthServer:
         readiness: What ``/readyz`` tells.
         metrics: What ``/metrics`` tells.
         routes: What else is served.
+        protection: TLS and the question who asks; plain HTTP for everybody unless given.
 
     Attributes:
         port: The port that is listened on.
@@ -35,11 +40,15 @@ class HealthServer:
         readiness: Readiness,
         metrics: CollectorRegistry,
         routes: Iterable[web.RouteDef] = (),
+        protection: Protection | None = None,
     ) -> None:
+        self._protection = protection = protection or Protection()
+        self._renewal: asyncio.Task[None] | None = None
         self._host, self.port = address
         self._readiness = readiness
         self._metrics = metrics
-        app = web.Application()
+        authorization = protection.authorization
+        app = web.Application(middlewares=() if authorization is None else [authorization.middleware])
         app.router.add_get("/livez", self._alive)
         app.router.add_get("/healthz", self._alive)
         app.router.add_get("/readyz", self._ready)
@@ -53,23 +62,35 @@ class HealthServer:
         Raises:
             ConfigError: The address cannot be listened on.
         """
+        certificate, clock = self._protection.certificate, self._protection.clock
+        context = None if certificate is None else certificate.context
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, self._host, self.port).start()
+            await web.TCPSite(self._runner, self._host, self.port, ssl_context=context).start()
         except OSError as error:
             await self._runner.cleanup()
             message = f"{self._host}:{self.port} cannot be listened on ({error}); choose another with --serve-address"
             raise ConfigError([Problem("serveAddress", message)]) from error
         self.port = self._runner.addresses[0][1]
+        if certificate is not None and clock is not None:
+            self._renewal = asyncio.create_task(certificate.run(clock), name="renewal of the certificate")
 
     async def stop(self) -> None:
         """Stop listening; requests under way are given half a second."""
+        if self._renewal is not None:
+            self._renewal.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewal
         await self._runner.cleanup()
 
-    async def _alive(self, _: web.Request) -> web.Response:
+    async def _alive(self, request: web.Request) -> web.Response:
+        if "verbose" in request.query:
+            return _listed(request.path.strip("/"), [Check("the event loop turns", is_passed=True)])
         return web.Response(text="ok\n")
 
-    async def _ready(self, _: web.Request) -> web.Response:
+    async def _ready(self, request: web.Request) -> web.Response:
+        if "verbose" in request.query:
+            return _listed("readyz", self._readiness.checks)
         missing = self._readiness.missing
         if missing:
             return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
@@ -79,3 +100,12 @@ class HealthServer:
     async def _scrape(self, request: web.Request) -> web.Response:
         encode, content_type = choose_encoder(request.headers.get("Accept", ""))
         return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
+
+
+def _listed(name: str, checks: Iterable[Check]) -> web.Response:
+    """Every check in a line of its own, as the API server lists its own."""
+    checks = list(checks)
+    lines = [f"[+]{check.name} ok" if check.is_passed else f"[-]{check.name} failed: {check.why}" for check in checks]
+    is_passed = all(check.is_passed for check in checks)
+    lines.append(f"{name} check {'passed' if is_passed else 'failed'}\n")
+    return web.Response(status=200 if is_passed else 503, text="\n".join(lines))

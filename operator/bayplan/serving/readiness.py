@@ -7,6 +7,22 @@ from being fulfilled is asked of them when somebody wants to know.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing that readiness is made of.
+
+    Attributes:
+        name: What it is.
+        is_passed: Whether it holds.
+        why: Why it does not.
+    """
+
+    name: str
+    is_passed: bool
+    why: str = ""
 
 
 class Readiness:
@@ -56,7 +72,27 @@ class Readiness:
             return []
         return [self._described(condition) for condition, fulfilled in self._fulfilled.items() if not fulfilled]
 
+    @property
+    def checks(self) -> list[Check]:
+        """Everything that readiness is made of, whether it holds or not."""
+        if self._stopping:
+            return [Check("the process goes on", is_passed=False, why="it is stopping")]
+        if self._standby is not None:
+            return [Check(f"{self._standby()}: taking over", is_passed=True)]
+        return [
+            Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
+            for condition, fulfilled in self._fulfilled.items()
+        ]
+
     def _described(self, condition: str) -> str:
-        obstacle = self._obstacles.get(condition)
-        text = obstacle() if obstacle is not None else ""
+        text = self._obstacle(condition)
         return f"{condition}: {text}" if text else condition
+
+    def _obstacle(self, condition: str) -> str:
+        obstacle = self._obstacles.get(condition)
+        return obstacle() if obstacle is not None else ""
+
+
+def _as_done(condition: str) -> str:
+    """A condition, which is worded as what goes on, worded as what it leads to: a check has one name either way."""
+    return condition.replace(" are being ", " are ").replace(" has not ", " has ")
