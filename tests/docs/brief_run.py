@@ -1,0 +1,61 @@
+"""``bayplan run`` for as long as it takes to be ready.
+
+Owns the start, the wait and the end of an operator that a page starts in a terminal. It must not know which page. Why
+with leader election: the tests' own operator leads, and two that do not know of each other would share its pods.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+from hack.controlplane.probes import LOOPBACK, free_port
+
+_WAIT_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+
+
+def main(arguments: list[str]) -> int:
+    """Run it.
+
+    Args:
+        arguments: Those of ``bayplan run``.
+
+    Returns:
+        Its exit code after SIGTERM; 1 if it did not become ready.
+    """
+    port = free_port()
+    command = [sys.executable, "-m", "bayplan", "run", *arguments, f"--serve-address={LOOPBACK}:{port}"]
+    if "--config" not in arguments:
+        command += ["--leader-elect", "--namespace=bayplan"]
+    process = subprocess.Popen(command)
+    try:
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not _is_ready(port):
+            if process.poll() is not None:
+                return process.returncode
+            if time.monotonic() > deadline:
+                sys.stderr.write(f"not ready within {_WAIT_SECONDS:.0f} s\n")
+                return 1
+            time.sleep(_POLL_SECONDS)
+        process.terminate()
+        return process.wait(_WAIT_SECONDS)
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def _is_ready(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

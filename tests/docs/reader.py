@@ -1,0 +1,153 @@
+"""A reader who types what a page says.
+
+Owns the directory in which commands run, what the reader has beforehand, and how a block is run. It must not know the
+pages. Why the cluster has nodes already and its operator runs: that is what the pages take for granted, and no
+container starts here that the chart's Deployment could become.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+
+from hack.controlplane.launcher import ControlPlane
+from tests.docs.markdown import ROOT, Block, Page
+from tests.docs.shown_output import agrees
+from tests.support.operator_process import OperatorProcess
+
+_PROGRAMS = Path(__file__).resolve().parent / "programs"
+_SITUATIONS = Path(__file__).resolve().parent / "situations"
+_INSTALL = "upgrade --install bayplan charts/bayplan"
+_COMMAND_SECONDS = 60
+_PATIENCE_SECONDS = 15.0
+_POLL_SECONDS = 0.3
+_READS = ("kubectl get", "kubectl describe", "kubectl events", "bayplan status", "bayplan explain")
+
+
+@dataclass(frozen=True, slots=True)
+class Paths:
+    """Where things are.
+
+    Attributes:
+        home: An empty directory, the reader's home.
+        log: What the operator writes.
+        installed: What pip has installed beside Bayplan.
+    """
+
+    home: Path
+    log: Path
+    installed: Path
+
+
+class Reader:
+    """Someone with a terminal, a cluster and this repository.
+
+    Args:
+        plane: The cluster.
+        operator: Its operator, which runs.
+        helm: The Helm to use.
+        paths: Where things are.
+    """
+
+    def __init__(self, plane: ControlPlane, operator: OperatorProcess, helm: Path, paths: Paths) -> None:
+        self._plane = plane
+        home = paths.home
+        self._directory = home / "bayplan"
+        self._directory.mkdir()
+        for entry in ROOT.iterdir():
+            if not entry.name.startswith("."):
+                (self._directory / entry.name).symlink_to(entry)
+        for file in (_SITUATIONS / "files").iterdir():
+            shutil.copy(file, self._directory)
+        (home / ".kube").mkdir()
+        shutil.copy(plane.kubeconfig, home / ".kube" / "config")
+        self._environment = {
+            "HOME": str(home),
+            "PATH": f"{_PROGRAMS}{os.pathsep}{os.defpath}",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "operator"), str(paths.installed)]),
+            "COLUMNS": "120",
+            "DOCS_KUBECTL": str(plane.binary("kubectl")),
+            "DOCS_HELM": str(helm),
+            "DOCS_CURL": shutil.which("curl") or "curl",
+            "DOCS_PYTHON": sys.executable,
+            "DOCS_SERVER": operator.url,
+            "DOCS_OPERATOR_LOG": str(paths.log),
+        }
+
+    def begin(self, page: Page) -> None:
+        """Put the cluster into the situation that a page takes for granted.
+
+        That is three nodes, the chart's release unless the page installs it, no profiles and no pods, and then what
+        ``situations/NAME.yaml`` adds for a page of that name.
+        """
+        kubectl = self._plane.kubectl
+        for kinds in ("pods,podgroups.bayplan.dev", "schedulerprofiles,pluginconfigs,nodes"):
+            scope = ("--all-namespaces", "--force", "--grace-period=0") if kinds.startswith("pods") else ()
+            kubectl("delete", kinds, "--all", *scope)
+        installs = any("helm install bayplan" in block.text for block in page.blocks)
+        chart = "uninstall bayplan --ignore-not-found" if installs else _INSTALL
+        kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
+        self._must(f"helm {chart} --namespace bayplan")
+        situation = _SITUATIONS / f"{page.path.stem}.yaml"
+        if situation.exists():
+            kubectl("apply", "--filename", str(situation))
+
+    def follow(self, block: Block, exit_code: int) -> None:
+        """Run a block's commands in order, of which the last ends with an exit code, and look at what they print."""
+        steps = list(block.steps())
+        for number, (command, shown) in enumerate(steps, start=1):
+            wanted = exit_code if number == len(steps) else 0
+            deadline = time.monotonic() + _PATIENCE_SECONDS
+            while True:
+                answer = self._run(command)
+                as_told = answer.returncode == wanted and (shown is None or agrees(shown, answer.stdout))
+                if as_told or not command.startswith(_READS) or time.monotonic() > deadline:
+                    break
+                time.sleep(_POLL_SECONDS)
+            assert answer.returncode == wanted, (
+                f"{block.place}: exit code {answer.returncode}, not {wanted}\n$ {command}\n{answer.stdout}"
+            )
+            assert as_told, f"{block.place}: shows another output\n$ {command}\n{answer.stdout}\n--- shown:\n{shown}"
+
+    def _must(self, command: str) -> None:
+        answer = self._run(command)
+        assert answer.returncode == 0, f"$ {command}\n{answer.stdout}"
+
+    def _run(self, command: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-eo", "pipefail", "-c", command],
+            cwd=self._directory,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=_COMMAND_SECONDS,
+            check=False,
+        )
+
+
+def install_example_plugins(directory: Path) -> Path:
+    """Make a directory look as if pip had installed the plugins of ``examples/plugins`` there.
+
+    Args:
+        directory: An empty one, to be put on the path.
+
+    Returns:
+        The same directory.
+    """
+    package = ROOT / "examples" / "plugins"
+    project = tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    points = "".join(f"{name} = {target}\n" for name, target in project["entry-points"]["bayplan.plugins"].items())
+    metadata = directory / "bayplan_example_plugins-0.1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[bayplan.plugins]\n{points}")
+    (directory / "bayplan_example_plugins").symlink_to(package / "bayplan_example_plugins")
+    return directory

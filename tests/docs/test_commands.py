@@ -1,0 +1,79 @@
+"""What the pages tell a reader to type works, and prints what they show."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from hack.controlplane import binaries
+from hack.controlplane.launcher import ControlPlane
+from tests.docs.markdown import COMMAND_LANGUAGES, ROOT, Block, Page, pages
+from tests.docs.reader import Paths, Reader, install_example_plugins
+from tests.support.operator_process import OperatorProcess
+
+PAGES = pages()
+COMMANDS = {page.name: [block for block in page.blocks if block.language in COMMAND_LANGUAGES] for page in PAGES}
+
+SKIPPED: dict[str, int] = {}
+"""How many blocks of a page are not run; each says why in its marker."""
+
+_MARKER = re.compile(r"run|exit (?P<code>\d+)|skip: (?P<reason>\S.{9,})")
+
+
+@pytest.fixture(scope="module")
+def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reader]:
+    """A reader with a cluster of their own, since pages name their objects as a reader would."""
+    try:
+        helm = binaries.resolve(["helm"])["helm"]
+    except binaries.MissingBinary as problem:
+        if os.environ.get("CI"):
+            pytest.fail(str(problem), pytrace=False)
+        pytest.skip(str(problem))
+    installed = install_example_plugins(tmp_path_factory.mktemp("installed"))
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    paths = Paths(tmp_path_factory.mktemp("reader"), log, installed)
+    with ControlPlane() as plane:
+        plane.start_kwok()
+        plane.kubectl("apply", "--filename", str(ROOT / "crds"))
+        plane.kubectl("create", "namespace", "bayplan")
+        flags = ["--namespace=bayplan", "--leader-elect", "--enable-profiling"]
+        with OperatorProcess(plane.kubeconfig, log, flags, installed) as operator:
+            operator.start()
+            yield Reader(plane, operator, helm, paths)
+
+
+@pytest.mark.kwok
+@pytest.mark.cluster
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if COMMANDS[page.name]])
+def test_the_commands_of_a_page_work(page: Page, reader: Reader) -> None:
+    """Each block's commands end with 0, or the code that its marker names, and print what is shown."""
+    reader.begin(page)
+    for block in COMMANDS[page.name]:
+        treatment = _treatment(block)
+        if treatment["reason"] is None:
+            reader.follow(block, int(treatment["code"] or 0))
+
+
+def test_each_block_says_what_it_is() -> None:
+    """A fence without a language could hide commands that nobody runs."""
+    nameless = [block.place for page in PAGES for block in page.blocks if not block.language]
+    assert nameless == []
+
+
+def test_no_more_blocks_are_skipped_than_are_listed() -> None:
+    """A block that is not run is an exception, with its reason in the page and its number here."""
+    skipped = {
+        name: count
+        for name, blocks in COMMANDS.items()
+        if (count := sum(_treatment(block)["reason"] is not None for block in blocks))
+    }
+    assert skipped == SKIPPED
+
+
+def _treatment(block: Block) -> re.Match[str]:
+    found = _MARKER.fullmatch(block.marker)
+    assert found, f'{block.place}: marker "{block.marker}" is unknown; use run, exit N, or "skip: " and a reason'
+    return found

@@ -1,0 +1,77 @@
+"""Links lead somewhere, manifests are such as the API server takes, and generated pages are up to date."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.docs.__main__ import REFERENCE
+from hack.docs.__main__ import pages as reference_pages
+from tests.docs.markdown import ROOT, Page, pages
+
+PAGES = pages()
+KINDS = frozenset({"SchedulerProfile", "PluginConfig", "PodGroup", "Pod"})
+_BY_PATH = {page.path: page for page in PAGES}
+
+
+@pytest.mark.parametrize("page", [pytest.param(page, id=page.name) for page in PAGES if page.links])
+def test_links_lead_somewhere(page: Page) -> None:
+    """Each link within the repository names a file that is there, and a heading that it has."""
+    dead = [f"{link.place}: {link.target}" for link in page.links if not _leads_somewhere(page.path, link.target)]
+    assert dead == []
+
+
+def test_every_page_is_in_the_index() -> None:
+    """A page that docs/README.md does not name is not found."""
+    index = ROOT / "docs" / "README.md"
+    named = {(index.parent / link.target.partition("#")[0]).resolve() for link in _BY_PATH[index].links}
+    assert {page.name for page in PAGES if "docs/" in page.name and page.path not in named | {index}} == set()
+
+
+@pytest.mark.parametrize("name", [pytest.param(name, id=name) for name in reference_pages()])
+def test_reference_pages_are_up_to_date(name: str) -> None:
+    """The committed page is what the code says; `make docs` makes it so."""
+    assert (REFERENCE / name).read_text(encoding="utf-8") == reference_pages()[name]
+
+
+def test_manifests_are_taken(control_plane: ControlPlane) -> None:
+    """The API server takes every manifest that a page shows whole."""
+    control_plane.kubectl("apply", "--filename", str(ROOT / "crds"))
+    found = [(place, manifest) for page in PAGES for place, manifest in _manifests(page)]
+    assert found
+    refused = []
+    for place, manifest in found:
+        if manifest["metadata"].pop("namespace", None):
+            manifest["metadata"]["namespace"] = "default"
+        try:
+            control_plane.kubectl("create", "--dry-run=server", "--filename=-", input=json.dumps(manifest))
+        except ControlPlaneError as error:
+            refused.append(f"{place}: {error}")
+    assert refused == []
+
+
+def _leads_somewhere(page: Path, target: str) -> bool:
+    file, _, anchor = target.partition("#")
+    path = (page.parent / file).resolve() if file else page
+    if not path.exists():
+        return False
+    if not anchor:
+        return True
+    found = _BY_PATH.get(path) or (Page(path) if path.suffix == ".md" else None)
+    return found is not None and anchor in found.anchors
+
+
+def _manifests(page: Page) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The whole objects of some kinds in the YAML blocks of a page; what has no name is a part of one."""
+    for block in page.blocks:
+        if block.language != "yaml":
+            continue
+        for document in yaml.safe_load_all(block.text):
+            if isinstance(document, dict) and document.get("kind") in KINDS and document.get("metadata"):
+                yield block.place, document
