@@ -7,7 +7,7 @@ the scheduler gives the pod's resources away again when it is told that it is no
 
     sent --2xx--> bound
      |---409, 5xx, time-out, connection lost--> read the pod: ours --> bound
-                                                             another node --> ConflictError
+                                                             another node --> BoundElsewhereError
                                                              gone, other UID --> NotFoundError
                                                              unbound --> the error, and the bind did not happen
 """
@@ -22,8 +22,10 @@ import msgspec
 from bayplan.kube.api_calls import POD_BINDING, ApiCalls
 from bayplan.kube.api_errors import AnswerLostError, ServerFailedError
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.system_clock import SystemClock
 from scheduler_core.errors import (
+    BoundElsewhereError,
     ClusterWriteError,
     ConflictError,
     NotFoundError,
@@ -33,7 +35,7 @@ from scheduler_core.errors import (
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding
 
-_PODS = msgspec.json.Decoder(Pod)
+_PODS = DeepDecoder(Pod)
 _text = msgspec.json.Encoder().encode
 
 
@@ -105,7 +107,7 @@ class Binder:
         """Bind a pod.
 
         Raises:
-            ConflictError: The pod is bound to another node.
+            BoundElsewhereError: The pod is bound to another node.
             NotFoundError: The pod, or this UID of it, is gone.
             WriteTimeoutError: The answer was lost and the pod could not be read: the outcome is unknown.
             ClusterWriteError: Anything else; the bind did not happen.
@@ -169,8 +171,10 @@ class Binder:
         if node == binding.node_name:
             return True
         if node:
-            raise ConflictError(
-                f"Pod {where} is already bound to node {node}, not to {binding.node_name}: someone else was faster."
+            raise BoundElsewhereError(
+                f"Pod {where} is already bound to node {node}, not to {binding.node_name}: someone else was faster; "
+                "let one scheduler alone bind the pods of a schedulerName.",
+                node,
             ) from error
         if again:
             return False

@@ -10,8 +10,8 @@ from bayplan.kube.binds import Binder, binding_body, read_pod
 from bayplan.kube.connection import ApiConnection
 
 from scheduler_core.errors import (
+    BoundElsewhereError,
     ClusterWriteError,
-    ConflictError,
     ForbiddenError,
     NotFoundError,
     ServerUnavailableError,
@@ -77,7 +77,7 @@ async def test_doubtful_bind_that_happened(api: FakeApi, binder: Binder, answer:
 @pytest.mark.parametrize(
     ("answer", "pod", "expected"),
     [
-        pytest.param(TAKEN, pod_on("node-2"), (ConflictError, "bound to node node-2"), id="bound-elsewhere"),
+        pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
         pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="refused-and-unbound"),
         pytest.param(refusal(500, "no"), pod_on(""), (ServerUnavailableError, "try again"), id="failed-and-unbound"),
         pytest.param(refusal(504, "slow"), pod_on(""), (ServerUnavailableError, "try again"), id="timeout-and-unbound"),
