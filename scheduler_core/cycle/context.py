@@ -16,6 +16,7 @@ from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_reservations import GangReservations
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
+from scheduler_core.cycle.pod_kinds import PodKinds
 from scheduler_core.cycle.slow_cycles import SlowCycles
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
@@ -124,6 +125,7 @@ class CycleContext:
     remembers: bool = True
     gangs_preempt: bool = True
     _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
+    _kinds: WeakKeyDictionary[FrameworkInstance, PodKinds] = field(default_factory=WeakKeyDictionary)
     times: SpareTimes = field(init=False)
     reservations: GangReservations = field(init=False)
 
@@ -141,6 +143,13 @@ class CycleContext:
         if results is None:
             results = self._results[instance] = ResultCache(instance)
         return results
+
+    def kinds_of(self, instance: FrameworkInstance) -> PodKinds:
+        """The kinds of pods that a profile's revision has decided last."""
+        kinds = self._kinds.get(instance)
+        if kinds is None:
+            kinds = self._kinds[instance] = PodKinds()
+        return kinds
 
     def metrics_of(self, profile: str) -> ProfileMetrics:
         """What the plugins of a profile tell."""

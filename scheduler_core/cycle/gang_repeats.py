@@ -14,11 +14,10 @@ import numpy as np
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.node_selection import row_of_ties
+from scheduler_core.cycle.read_alike import read_alike
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.object_reads import annotations_of
-from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.result_cache import Ranking
+from scheduler_core.runtime.ranking import Ranking
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
@@ -47,7 +46,10 @@ class Repeats:
             # Its plugins were timed, or nothing is remembered at all: it says nothing new of the others.
             return
         self._state = self._info = self._ranking = None
-        if self._may and attempt.feasible_count > 1 and results.is_local(attempt.state):
+        if not self._may or attempt.feasible_count < 2 or not results.is_local(attempt.state):
+            return
+        # What they were prepared by cannot change within the cycle, so that it need not be checked again.
+        if results.preparation_checks(attempt.info, self._context.cache.columns) is not None:
             self._state, self._info = attempt.state.clone(), attempt.info
 
     def choose(self, attempt: Attempt) -> str:
@@ -60,7 +62,9 @@ class Repeats:
         results = context.results_of(attempt)
         if self._state is None or self._info is None or results is None or context.reservations:
             return ""
-        if len(context.queue.nominator) or not _read_alike(self._info.pod, info.pod):
+        if len(context.queue.nominator) or not read_alike(self._info.pod, info.pod):
+            return ""
+        if not results.are_alike(self._info, info):
             return ""
         if self._ranking is None:
             nodes = context.cache.columns
@@ -72,27 +76,13 @@ class Repeats:
             self._may = ranking is not None
             self._state = self._info = self._ranking = None
             return ""
-        fitting = int(np.count_nonzero(ranking.keys >= 0))
-        if fitting < 2:
+        if ranking.fitting < 2:
             # None or one is left, which is for the whole way to say, and to tell why.
             return ""
         times = attempt.state.times
         attempt.state = self._state.clone()
         attempt.state.times = times
         info.signature = self._info.signature
-        attempt.feasible_count = fitting
+        attempt.feasible_count = ranking.fitting
         tied = np.flatnonzero(ranking.keys == ranking.keys.max())
         return context.cache.columns.node_name(row_of_ties(context, attempt, tied))
-
-
-def _read_alike(first: Pod, second: Pod) -> bool:
-    """Whether two pods differ in nothing that a plugin could read but who they are."""
-    one, other = first.metadata, second.metadata
-    return (
-        first.spec == second.spec
-        and one.labels == other.labels
-        and one.namespace == other.namespace
-        and one.owner_references == other.owner_references
-        and first.status.nominated_node_name == second.status.nominated_node_name
-        and annotations_of(first) == annotations_of(second)
-    )

@@ -11,19 +11,16 @@ QueueSort gives a key instead of a comparison, and Filter and Score work on colu
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum, IntEnum, auto
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel
 
-from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.node_view import NodeView
-from scheduler_core.framework.object_reads import NO_MORE, ObjectReads
+from scheduler_core.framework.plugin import Normalization, Plugin, Reads
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -31,7 +28,37 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 if TYPE_CHECKING:
     from scheduler_core.framework.diagnosis import Diagnosis
-    from scheduler_core.framework.handle import Handle
+
+__all__ = [
+    "MAX_NODE_SCORE",
+    "BindPlugin",
+    "Codes",
+    "FilterPlugin",
+    "NodeFilterPlugin",
+    "NodeScorePlugin",
+    "Normalization",
+    "PermitPlugin",
+    "PermitResult",
+    "Plugin",
+    "PostBindPlugin",
+    "PostFilterPlugin",
+    "PostFilterPreview",
+    "PostFilterResult",
+    "PreBindPlugin",
+    "PreEnqueuePlugin",
+    "PreFilterExtensions",
+    "PreFilterPlugin",
+    "PreFilterResult",
+    "PreScorePlugin",
+    "PreemptionCandidate",
+    "PreemptionExtenders",
+    "QueueSortPlugin",
+    "Reads",
+    "ReservePlugin",
+    "ScorePlugin",
+    "Scores",
+    "Shortage",
+]
 
 Codes = NDArray[np.int16]
 """int16 per row asked about: 0 passes, any other number is the plugin's own and is explained by ``decode``."""
@@ -39,73 +66,6 @@ Scores = NDArray[np.int64]
 """int64 per row asked about."""
 
 MAX_NODE_SCORE = 100
-
-
-class Reads(IntEnum):
-    """What a plugin's answer for one row depends on, besides the pod: how long it may be remembered."""
-
-    STATIC = 1
-    """The Node object."""
-    ROW = 2
-    """Also the pods on that node."""
-    NODES = 3
-    """Also the Node objects of others."""
-    DOMAIN = 4
-    """Counts over topology domains."""
-    OPAQUE = 5
-    """Anything; never remembered."""
-
-
-class Normalization(Enum):
-    """How raw scores over all feasible nodes become 0 to 100."""
-
-    NONE = auto()
-    """They are within 0 to 100 already."""
-    MAX = auto()
-    """Scaled so that the highest is 100."""
-    REVERSE_MAX = auto()
-    """Scaled like MAX, then taken from 100."""
-    OWN = auto()
-    """By the plugin's ``normalize``."""
-
-
-class Plugin(ABC):
-    """What all plugins have.
-
-    Attributes:
-        name: The name by which profiles enable it; unique in a registry.
-        args_model: The pydantic model of its args, None if it takes none.
-        reads: What it reads of the cluster beyond what is decoded anyway.
-    """
-
-    name: ClassVar[str]
-    args_model: ClassVar[type[BaseModel] | None] = None
-    reads: ClassVar[ObjectReads] = NO_MORE
-
-    def __init__(self, args: Any, handle: Handle) -> None:
-        """Keep what the plugin works with.
-
-        Args:
-            args: An instance of ``args_model``, validated and with defaults; None if the plugin takes no args.
-            handle: The rest of the scheduler.
-        """
-        self.args = args
-        self.handle = handle
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """All that this plugin reads of ``pod`` at Filter and Score, in one hashable value.
-
-        Two pods of equal signatures get equal answers. None (the default) says that the answer must not be reused.
-        """
-        del pod
-        return None
-
-    def events_to_register(self) -> Sequence[EventRegistration]:
-        """The events that may make a pod schedulable which this plugin rejected; by default every event."""
-        return (EventRegistration(EVERY_EVENT),)
-
-    def close(self) -> None:  # noqa: B027 - most plugins hold nothing
-        """Release what the plugin holds; called after its last pod in flight."""
 
 
 class PreEnqueuePlugin(Plugin):
@@ -185,6 +145,11 @@ class FilterPlugin(Plugin):
         Returns:
             int16 per row, 0 where the pod may run; None if it may run on every row.
         """
+
+    def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        """Judge one row: what :meth:`filter` answers about it, which a plugin may know a quicker way to tell."""
+        codes = self.filter(state, pod, nodes, np.array([row], dtype=np.intp))
+        return 0 if codes is None else int(codes[0])
 
     @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
@@ -296,6 +261,10 @@ class ScorePlugin(Plugin):
     @abstractmethod
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Raw scores, int64 per row; higher is better after normalisation."""
+
+    def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        """Score one row: what :meth:`score` answers about it, which a plugin may know a quicker way to tell."""
+        return int(self.score(state, pod, nodes, np.array([row], dtype=np.intp))[0])
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
         """Map raw scores of all feasible rows to 0..100; only called with Normalization.OWN."""

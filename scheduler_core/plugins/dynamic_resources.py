@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
 )
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -49,6 +50,7 @@ class DynamicResources(
     """Turns away pods with resource claims."""
 
     name = "DynamicResources"
+    reads_identity = False
     args_model = DynamicResourcesArgs
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC
@@ -56,6 +58,11 @@ class DynamicResources(
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Equal for all pods without claims; None for others."""
         return None if pod.pod.spec.resource_claims else ()
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """Whether there are claims says it all."""
+        del pod, nodes
+        return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """None: a pod's claims cannot be changed, and nothing else would help."""

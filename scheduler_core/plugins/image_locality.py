@@ -33,6 +33,7 @@ class ImageLocality(ScorePlugin):
     """
 
     name = "ImageLocality"
+    reads_identity = False
     score_reads = Reads.NODES
     normalization = Normalization.NONE
 

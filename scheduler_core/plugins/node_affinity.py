@@ -10,7 +10,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeaffinity/n
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unresolvable
 from scheduler_core.model.affinity import (
     NodeAffinity as PodNodeAffinity,
@@ -76,6 +77,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes that a pod or its profile excludes, and ranks the others by preference."""
 
     name = "NodeAffinity"
+    reads_identity = False
     args_model = NodeAffinityArgs
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC
@@ -104,6 +106,11 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         """The node selector and node affinity."""
         selector = pod.pod.spec.node_selector
         return (tuple(sorted(selector.items())) if selector else (), _node_affinity(pod.pod))
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """Selector and affinity say it all."""
+        del pod, nodes
+        return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming or a change of its labels."""

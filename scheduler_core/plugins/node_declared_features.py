@@ -20,6 +20,7 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventR
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, PodSpec
@@ -62,6 +63,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that do not declare what the pod needs."""
 
     name = "NodeDeclaredFeatures"
+    reads_identity = False
     filter_reads = Reads.STATIC
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -78,6 +80,11 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     def signature(self, pod: PodInfo) -> Hashable | None:
         """The needed features."""
         return required_features(pod.pod)
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """The needed features say it all."""
+        del pod, nodes
+        return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming or a change of what it declares; a change of what the pod needs."""

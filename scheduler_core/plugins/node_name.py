@@ -25,6 +25,7 @@ class NodeName(FilterPlugin):
     """Rules out every node but the one that the pod's spec names."""
 
     name = "NodeName"
+    reads_identity = False
     filter_reads = Reads.STATIC
 
     def signature(self, pod: PodInfo) -> Hashable | None:

@@ -8,13 +8,14 @@ works where a profile leaves PreFilter out (the reference fails such pods).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -30,11 +31,17 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rules out nodes where a host port of the pod is taken."""
 
     name = "NodePorts"
+    reads_identity = False
     filter_reads = Reads.ROW
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """The host ports."""
         return pod.host_ports
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """The host ports say it all."""
+        del pod, nodes
+        return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """The going of a pod that held a port, and a node's coming."""

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 
 import numpy as np
 
@@ -18,9 +18,11 @@ from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import Normalization, PreScorePlugin, Reads, ScorePlugin, Scores
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.allocation import balanced_allocation
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, scored_resource
+from scheduler_core.kernels.allocation_row import balanced_allocation_row
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -32,6 +34,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     """Compares how evenly resources are used before and after the pod comes."""
 
     name = "NodeResourcesBalancedAllocation"
+    reads_identity = False
     args_model = NodeResourcesBalancedAllocationArgs
     score_reads = Reads.ROW
     normalization = Normalization.NONE
@@ -49,6 +52,11 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def signature(self, pod: PodInfo) -> Hashable:
         """What the pod takes of each resource."""
         return tuple(self._demand(pod).amounts)
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """What the pod takes says it all."""
+        del pod, nodes
+        return always
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
         """None: it rejects no pod."""
@@ -71,6 +79,13 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
             return balanced_allocation(uses)
         level = _UNMOVED if any(demand.amounts) else 0
         return np.full(len(nodes.pod_count[rows]), level, dtype=np.int64)
+
+    def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        """Score one row in Python's numbers, where there are two resources of which the node has some."""
+        demand = state.get(_KEY)
+        uses = None if demand is None else row_uses(demand, nodes, row)
+        found = balanced_allocation_row(uses) if uses else None
+        return super().score_row(state, pod, nodes, row) if found is None else found
 
     def _demand(self, pod: PodInfo) -> Demand:
         accounted = pod.requests.accounted

@@ -30,6 +30,7 @@ class NodeUnschedulable(FilterPlugin):
     """Rules out cordoned nodes."""
 
     name = "NodeUnschedulable"
+    reads_identity = False
     filter_reads = Reads.STATIC
 
     def signature(self, pod: PodInfo) -> Hashable | None:

@@ -20,6 +20,7 @@ class PrioritySort(QueueSortPlugin):
     """Orders by priority, then by time in the queue."""
 
     name = "PrioritySort"
+    reads_identity = False
 
     def signature(self, pod: PodInfo) -> Hashable:
         """Nothing: it neither filters nor scores."""

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from scheduler_core.kernels.allocation import ResourceUse
+from scheduler_core.kernels.allocation_row import RowUse
 from scheduler_core.model.pod_requests import is_scalar_resource
 from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -85,4 +86,18 @@ def resource_uses(demand: Demand, nodes: NodeColumns, rows: Rows) -> list[Resour
         else:
             used = nodes.requested[column, rows]
         uses.append(ResourceUse(nodes.allocatable[column, rows], used, amount, resource.weight))
+    return uses
+
+
+def row_uses(demand: Demand, nodes: NodeColumns, row: int) -> list[RowUse]:
+    """What :func:`resource_uses` takes, of one row: capacity, used, added and weight of each resource."""
+    uses = []
+    for resource, amount in zip(demand.resources, demand.amounts, strict=True):
+        if amount == 0 and resource.is_scalar:
+            continue
+        column = nodes.resources.find(resource.name)
+        if column is None:
+            continue
+        table = nodes.nonzero_requested if demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN) else nodes.requested
+        uses.append((nodes.allocatable.item(column, row), table.item(column, row), amount, resource.weight))
     return uses

@@ -19,6 +19,7 @@ class SchedulingGates(PreEnqueuePlugin):
     """Holds gated pods out of the active queue."""
 
     name = "SchedulingGates"
+    reads_identity = False
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Nothing is read at Filter or Score."""

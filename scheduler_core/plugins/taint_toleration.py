@@ -10,7 +10,7 @@ finds the table early; Score works without it (the reference fails such pods).
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,7 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes with taints that the pod does not tolerate, and ranks soft-tainted ones lower."""
 
     name = "TaintToleration"
+    reads_identity = False
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC
     normalization = Normalization.REVERSE_MAX
@@ -116,6 +117,12 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     def signature(self, pod: PodInfo) -> Hashable | None:
         """The tolerations."""
         return pod.pod.spec.tolerations
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """As long as no other list of taints turns up."""
+        taint_lists, known = nodes.taint_sets, len(nodes.taint_sets)
+        del pod
+        return lambda: len(taint_lists) == known
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming or a change of its taints, and new tolerations of the pod."""

@@ -8,7 +8,7 @@ claims by name alone, whatever their namespace.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from scheduler_core.framework.extension_points import (
     PreFilterResult,
     Reads,
 )
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_volumes import pod_volumes
@@ -66,11 +67,17 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     """Rules out nodes that hold the pod's disk already, and all of them while a one-pod claim is in use."""
 
     name = "VolumeRestrictions"
+    reads_identity = False
     filter_reads = Reads.OPAQUE
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Empty for a pod that mounts none of what is looked at; others are never served from a cache."""
         return None if pod.volumes.disks or pod.volumes.mounted else ()
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        del nodes
+        return None if pod.volumes.disks or pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """The going of a pod with a shared volume, a node's coming, and the coming of a claim of the pod."""

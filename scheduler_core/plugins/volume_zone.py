@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumezone/vol
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventR
 from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
 from scheduler_core.model.csi_migration import BETA_REGION, BETA_ZONE, REGION, ZONE, ZONES_SEPARATOR
 from scheduler_core.model.pod import Pod
@@ -49,6 +50,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rules out nodes in other zones than the pod's volumes."""
 
     name = "VolumeZone"
+    reads_identity = False
     filter_reads = Reads.OPAQUE
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -59,6 +61,11 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Empty for a pod without claims of its own; others are never served from a cache."""
         return None if pod.volumes.mounted else ()
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        del nodes
+        return None if pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Changes of claims and volumes, a class that binds late, and nodes that come or are labelled anew."""

@@ -13,7 +13,7 @@ far behind that most rows have changed, or that the change log does not reach ba
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -25,9 +25,11 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import UNTIMED
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
+from scheduler_core.framework.plugin import always
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
+from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
+from scheduler_core.runtime.ranking import Asked, Ranking
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, add_scores, raw_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -90,6 +92,10 @@ class ResultCache:
             assert isinstance(plugin, Plugin)
             signers[plugin.name] = plugin
         self._signers = tuple(signers.values())
+        self._readers_of_identity = tuple(plugin for plugin in self._signers if plugin.reads_identity)
+        self._preparing = tuple(
+            {plugin.name: plugin for plugin in (*instance.pre_filter, *instance.pre_score)}.values()
+        )
         self._reads_nodes = any(
             getattr(plugin, reads, Reads.STATIC) is Reads.NODES
             for plugin in self._signers
@@ -207,16 +213,43 @@ class ResultCache:
             return None
         times, state.times = state.times, UNTIMED
         try:
-            scaled = [plugin for plugin, _ in self._scaled if plugin.name not in state.skip_score]
             everywhere = Scoring(state, pod, nodes, ALL_ROWS)
-            for plugin in scaled:
+            for plugin, _ in self._scaled:
+                if plugin.name in state.skip_score:
+                    continue
                 raw = raw_scores(self._instance, everywhere, plugin)[nodes.alive]
                 if getattr(plugin, "score_reads", Reads.OPAQUE) is not Reads.STATIC or (len(raw) and np.ptp(raw)):
                     return None
-            local = tuple(each for each in self._local if each[0].name not in state.skip_score)
-            return Ranking(self._instance, everywhere, (self._kept_filters, local), allowed & nodes.alive)
+            asked = Asked(
+                tuple(each for each in self._kept_filters if each[1].name not in state.skip_filter),
+                tuple(each for each in self._local if each[0].name not in state.skip_score),
+            )
+            return Ranking(self._instance, everywhere, asked, allowed & nodes.alive)
         finally:
             state.times = times
+
+    def preparation_checks(self, pod: PodInfo, nodes: NodeColumns) -> tuple[Callable[[], bool], ...] | None:
+        """Checks that hold as long as PreFilter and PreScore answer and prepare for such pods what they just did.
+
+        Args:
+            pod: The pod that they were asked about.
+            nodes: The columns.
+
+        Returns:
+            None where a plugin cannot tell.
+        """
+        checks = []
+        for plugin in self._preparing:
+            check = plugin.preparation_check(pod, nodes)
+            if check is None:
+                return None
+            if check is not always:
+                checks.append(check)
+        return tuple(checks)
+
+    def are_alike(self, one: PodInfo, other: PodInfo) -> bool:
+        """Whether plugins that may read who a pod is take two pods, which differ in nothing else, for alike."""
+        return all(plugin.signature(one) == plugin.signature(other) for plugin in self._readers_of_identity)
 
     # -- entries ------------------------------------------------------------------------------------------------
 
@@ -304,59 +337,3 @@ def _grown(array: NDArray[_A], size: int) -> NDArray[_A]:
 
 
 _NO_ROWS: NDArray[np.intp] = np.empty(0, dtype=np.intp)
-
-
-class Ranking:
-    """Where pods of one kind fit, and how rows compare, while nothing but pods comes to rows and goes from them.
-
-    Args:
-        instance: The profile.
-        scoring: One of the pods, on all rows.
-        plugins: The filters, with their positions, and the scores, with their weights, that are asked.
-        allowed: bool per row: others are left out.
-
-    Attributes:
-        keys: int64 per row: higher is better, -1 where the pod does not fit.
-    """
-
-    __slots__ = ("_allowed", "_filters", "_instance", "_position", "_scores", "_scoring", "keys")
-
-    def __init__(
-        self,
-        instance: FrameworkInstance,
-        scoring: Scoring,
-        plugins: tuple[Sequence[tuple[int, FilterRunner]], Sequence[tuple[ScoreRunner, int]]],
-        allowed: NDArray[np.bool_],
-    ) -> None:
-        self._instance = instance
-        self._scoring = scoring
-        self._filters, self._scores = plugins
-        self._allowed = allowed
-        self._position = scoring.nodes.changes.position
-        self.keys: NDArray[np.int64] = self._judge(ALL_ROWS)
-        self.keys[~allowed] = -1
-
-    def refresh(self) -> bool:
-        """Ask again about rows that have changed; whether that could be done."""
-        changes = self._scoring.nodes.changes
-        changed = changes.since(self._position)
-        if changed is None:
-            return False
-        self._position = changes.position
-        rows = np.array([row for row in set(changed) if self._allowed[row]], dtype=np.intp)
-        if len(rows):
-            self.keys[rows] = self._judge(rows)
-        return True
-
-    def _judge(self, rows: Rows) -> NDArray[np.int64]:
-        known = self._scoring
-        scoring = known if isinstance(rows, slice) else Scoring(known.state, known.pod, known.nodes, rows)
-        state, pod, nodes = known.state, known.pod, known.nodes
-        times, state.times = state.times, UNTIMED
-        try:
-            verdicts = run_filters(self._instance, state, pod, nodes, rows, among=self._filters)
-            totals = add_scores(self._instance, scoring, self._scores).totals
-        finally:
-            state.times = times
-        totals[verdicts != 0] = -1
-        return totals

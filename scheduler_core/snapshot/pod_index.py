@@ -84,10 +84,15 @@ class PodIndex:
     Args:
         namespaces: Labels of namespaces, which queries may ask for.
         query_bytes: How much memory the counts of queries may take; a few dozen are kept in any case.
+
+    Attributes:
+        namespaces: Labels of namespaces.
+        terms_version: Raised when a term is carried for the first time, and when nobody carries it any more.
     """
 
     def __init__(self, namespaces: NamespaceLabels, query_bytes: int = _QUERY_BYTES) -> None:
         self.namespaces = namespaces
+        self.terms_version = 0
         self._query_bytes = query_bytes
         self._capacity = 0
         self._rows: list[dict[str, PodInfo]] = []
@@ -163,12 +168,14 @@ class PodIndex:
             if counts is None:
                 counts = self._terms[kind, term] = TermCounts(kind, term, self._capacity)
                 self._term_buckets[kind].add(term.query.selector, term)
+                self.terms_version += 1
             counts.holders[row] += sign
             counts.sum += sign
             counts.version += 1
             if counts.sum == 0:
                 del self._terms[kind, term]
                 self._term_buckets[kind].remove(term.query.selector, term)
+                self.terms_version += 1
 
     def _counted(self, query: PodQuery) -> QueryCounts:
         """Count all placed pods; most of them drop out by one label, which is far cheaper than to ask the query."""

@@ -6,6 +6,7 @@ Owns the clock that a cycle moves on, and one step of the scheduler's loop. It m
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.binding import bind
@@ -13,6 +14,7 @@ from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.model.pod_group import GroupSource
@@ -52,6 +54,11 @@ class TakesTime(PreFilterPlugin):
         """All pods are alike."""
         del pod
         return ""
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
+        """And pass alike."""
+        del pod, nodes
+        return always
 
 
 def busy() -> Rig:

@@ -71,6 +71,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     """Holds the members of a group at Permit until its quorum has nodes."""
 
     name = "Coscheduling"
+    reads_identity = False
     args_model = CoschedulingArgs
 
     def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffini
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
@@ -39,6 +39,7 @@ from scheduler_core.plugins.inter_pod_affinity.scoring import (
     weight_tables,
 )
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
+from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["InterPodAffinity"]
@@ -51,6 +52,7 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
     """Places pods near the pods that they want and away from those that they do not."""
 
     name = "InterPodAffinity"
+    reads_identity = False
     args_model = InterPodAffinityArgs
     filter_reads = Reads.DOMAIN
     score_reads = Reads.DOMAIN
@@ -64,6 +66,14 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         """The terms, and the namespace and labels by which terms of other pods select this one."""
         meta = pod.pod.metadata
         return (meta.namespace, frozenset(meta.labels.items()), pod.terms)
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without terms, of which no others' terms speak, is skipped until other terms or namespaces turn up."""
+        index, namespaces = nodes.pod_index, nodes.namespaces
+        if not pod.terms.is_empty or any(any(index.terms_about(kind, pod)) for kind in TermKind):
+            return None
+        known, version = index.terms_version, namespaces.version
+        return lambda: index.terms_version == known and namespaces.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Pods that come, go or change labels, and nodes that come or change labels."""

@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs
 from scheduler_core.framework.cluster_events import EventRegistration
@@ -26,6 +26,7 @@ from scheduler_core.framework.extension_points import (
     Shortage,
 )
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
@@ -45,6 +46,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
     """Compares what a pod asks for with what nodes have free, and ranks nodes by how full they get."""
 
     name = "NodeResourcesFit"
+    reads_identity = False
     args_model = NodeResourcesFitArgs
     filter_reads = Reads.ROW
     score_reads = Reads.ROW
@@ -69,6 +71,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
             return None
         return tuple(fit.amounts), tuple(self._scorer.demand(pod).amounts)
 
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """What must be free, and what is scored, say it all."""
+        del pod, nodes
+        return always
+
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Pods that go or shrink, nodes that come or grow."""
         return EVENTS
@@ -82,6 +89,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         """Rule out rows without room; see :mod:`scheduler_core.plugins.node_resources_fit.filtering`."""
         del pod
         return state.read(_FIT_KEY).judge(nodes, rows)
+
+    def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        """Judge one row in Python's numbers."""
+        code = state.read(_FIT_KEY).judge_row(nodes, row)
+        return super().filter_row(state, pod, nodes, row) if code is None else code
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """All resources that are short, and whether an empty node would do."""
@@ -105,6 +117,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         """Score by the profile's strategy, int64 per row, 0 to 100."""
         demand = state.get(_SCORE_KEY)
         return self._scorer.score(self._scorer.demand(pod) if demand is None else demand, nodes, rows)
+
+    def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        """Score one row in Python's numbers, where the strategy and the node allow it."""
+        demand = state.get(_SCORE_KEY)
+        found = None if demand is None else self._scorer.score_row(demand, nodes, row)
+        return super().score_row(state, pod, nodes, row) if found is None else found
 
     def _fit_demand(self, pod: PodInfo, resources: Interner[str]) -> FitDemand:
         amounts = sorted(pod.fit)

@@ -74,6 +74,20 @@ class FitDemand:
                 codes |= np.multiply(too_small, np.int16(_TOO_SMALL))
         return codes
 
+    def judge_row(self, nodes: NodeColumns, row: int) -> int | None:
+        """What :meth:`judge` answers about one row; None for a pod whose codes have to be numbered."""
+        if self._bit_sets is not None:
+            return None
+        code = _TOO_MANY_PODS if nodes.pod_count.item(row) >= nodes.allowed_pods.item(row) else 0
+        allocatable, requested = nodes.allocatable, nodes.requested
+        for bit, (column, amount) in enumerate(self.amounts, start=1):
+            capacity = allocatable.item(column, row)
+            if capacity - requested.item(column, row) < amount:
+                code |= 1 << bit
+                if capacity < amount:
+                    code |= _TOO_SMALL
+        return code
+
     def explain(self, code: int) -> Status:
         """Turn a code of :meth:`judge` into a status with all its reasons.
 

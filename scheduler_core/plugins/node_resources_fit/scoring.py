@@ -10,7 +10,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 import numpy as np
@@ -24,24 +24,30 @@ from scheduler_core.kernels.allocation import (
     requested_to_capacity_ratio,
     scores_by_percentage,
 )
+from scheduler_core.kernels.allocation_row import RowUse, least_allocated_row, most_allocated_row
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, scored_resource
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _MAX_SHAPE_SCORE = 10
 _Kernel = Callable[[Sequence[ResourceUse]], Scores]
+_ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int | None]] = {
+    "LeastAllocated": least_allocated_row,
+    "MostAllocated": most_allocated_row,
+}
 
 
 class FitScorer:
     """A scoring strategy."""
 
-    __slots__ = ("_kernel", "_resources")
+    __slots__ = ("_kernel", "_resources", "_row_kernel")
 
     def __init__(self, strategy: ScoringStrategy) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
         self._kernel = _kernel(strategy)
+        self._row_kernel = _ROW_KERNELS.get(strategy.type)
 
     def demand(self, pod: PodInfo) -> Demand:
         """What a pod adds to a node, resource by resource."""
@@ -64,6 +70,10 @@ class FitScorer:
         if not uses:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
         return self._kernel(uses)
+
+    def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
+        """What :meth:`score` gives for one row; None where only the arrays tell."""
+        return None if self._row_kernel is None else self._row_kernel(row_uses(demand, nodes, row))
 
 
 def _kernel(strategy: ScoringStrategy) -> _Kernel:

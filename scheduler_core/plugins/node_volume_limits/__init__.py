@@ -10,7 +10,7 @@ is installed is behind a gate that is off.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,7 @@ from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unresolvable, unschedulable
 from scheduler_core.model.pod_volumes import ClaimReference, CsiVolume
 from scheduler_core.plugins.node_volume_limits.hints import registrations
@@ -37,6 +38,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that cannot attach as many volumes more as the pod brings."""
 
     name = "NodeVolumeLimits"
+    reads_identity = False
     filter_reads = Reads.OPAQUE
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -47,6 +49,11 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Empty for a pod without volumes that count; others are never served from a cache."""
         return None if pod.volumes.claims or pod.volumes.drivers else ()
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        del nodes
+        return None if pod.volumes.claims or pod.volumes.drivers else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Higher limits, pods and attachments that go, and the coming of a claim of the pod."""

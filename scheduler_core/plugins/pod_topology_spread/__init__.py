@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspr
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
@@ -61,6 +61,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
     """Keeps the numbers of matching pods in the domains of a topology close to each other."""
 
     name = "PodTopologySpread"
+    reads_identity = False
     args_model = PodTopologySpreadArgs
     filter_reads = Reads.DOMAIN
     score_reads = Reads.DOMAIN
@@ -87,6 +88,15 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         policies = (required_node_affinity(own), own.spec.tolerations)
         has_own = bool(own.spec.topology_spread_constraints)
         return (own.metadata.namespace, required, own_matches, preferred, policies, has_own)
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without constraints is skipped until another selector may give it default ones."""
+        if pod.pod.spec.topology_spread_constraints:
+            return None
+        workloads, version = nodes.workloads, nodes.workloads.version
+        if any(self._constraints(pod.pod, workloads, action) for action in (DO_NOT_SCHEDULE, SCHEDULE_ANYWAY)):
+            return None
+        return lambda: workloads.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Pods that come, go or change labels, new tolerations, and nodes that come, go or change labels or taints."""

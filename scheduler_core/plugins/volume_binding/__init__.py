@@ -11,7 +11,7 @@ capacity is behind a gate that is off, so PreScore always skips.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -34,6 +34,7 @@ from scheduler_core.framework.extension_points import (
     Scores,
 )
 from scheduler_core.framework.handle import Handle
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduler_core.plugins.volume_binding.binding import VolumeBinder
 from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, claims_of_pod, rejection_of_claims
@@ -70,6 +71,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     """Rules out nodes that the pod's volumes cannot be used from, and binds its claims before the pod."""
 
     name = "VolumeBinding"
+    reads_identity = False
     args_model = VolumeBindingArgs
     filter_reads = Reads.OPAQUE
 
@@ -82,6 +84,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """Empty for a pod without claims; others are never served from a cache."""
         return None if pod.volumes.claims else ()
+
+    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        del nodes
+        return None if pod.volumes.claims else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Changes of claims, volumes, classes, drivers and their capacity, and nodes that come or are labelled anew."""

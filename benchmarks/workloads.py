@@ -1,0 +1,160 @@
+"""What schedulers are measured with: nodes and pods, made from their numbers.
+
+Owns the workloads; the same number always gives the same object, and both schedulers are given the same ones. It must
+not know who schedules. They follow those of kube-scheduler's own scheduler_perf (kubernetes v1.36.3,
+``test/integration/scheduler_perf``) in kind: one constraint at a time, on nodes that are all alike but for their zone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, ZONES, Document, node
+
+HOSTNAME = "kubernetes.io/hostname"
+ZONE = "topology.kubernetes.io/zone"
+CREATED_BEFORE = "bound"
+UNSCHEDULABLE_EVERY = 5
+PREEMPTING_PRIORITY = 1000
+_FULL_CPUS = 30
+_SELECTOR = {"matchLabels": {"app": "bench"}}
+
+
+def _pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memory_mib: int = 200) -> Document:
+    requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
+    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"pod-{number:06d}", "namespace": NAMESPACE, "labels": {"app": "bench"}},
+        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [container], **(spec or {})},
+    }
+
+
+def placed(number: int, node_name: str, **more: Any) -> Document:
+    """A pod that runs on a node already."""
+    document = _pod(number, {"nodeName": node_name}, **more)
+    document["metadata"] = {
+        "name": f"{CREATED_BEFORE}-{number:06d}",
+        "namespace": NAMESPACE,
+        "labels": {"app": "other"},
+    }
+    return document
+
+
+def _affinity(kind: str, terms: list[Document], *, required: bool) -> Document:
+    if required:
+        return {"affinity": {kind: {"requiredDuringSchedulingIgnoredDuringExecution": terms}}}
+    weighted = [{"weight": 1, "podAffinityTerm": term} for term in terms]
+    return {"affinity": {kind: {"preferredDuringSchedulingIgnoredDuringExecution": weighted}}}
+
+
+def _term(topology_key: str) -> Document:
+    return {"topologyKey": topology_key, "labelSelector": _SELECTOR}
+
+
+def _spread(when: str) -> Document:
+    constraint = {"maxSkew": 5, "topologyKey": ZONE, "whenUnsatisfiable": when, "labelSelector": _SELECTOR}
+    return {"topologySpreadConstraints": [constraint]}
+
+
+def _node_affinity(number: int) -> Document:
+    zones = {"key": ZONE, "operator": "In", "values": [f"zone-{zone}" for zone in range(ZONES - 1)]}
+    required = {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}
+    return _pod(number, {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+
+
+def _mixed(number: int) -> Document:
+    return _pod(number, cpu_milli=64_000 if number % UNSCHEDULABLE_EVERY == 0 else 100)
+
+
+def _nothing(_nodes: int, _pods: int) -> Iterator[Document]:
+    yield from ()
+
+
+def _full(nodes: int, _pods: int) -> Iterator[Document]:
+    """On each node two pods of low priority that leave no room for a third."""
+    for number in range(2 * nodes):
+        name = node(number // 2)["metadata"]["name"]
+        yield placed(number, name, cpu_milli=_FULL_CPUS * 500, memory_mib=1024)
+
+
+def _spread_out(nodes: int, _pods: int) -> Iterator[Document]:
+    for number in range(10_000):
+        yield placed(number, node(number % nodes)["metadata"]["name"])
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A backlog and the cluster that it comes to.
+
+    Attributes:
+        name: Short, for the command line.
+        says: For people.
+        pod: Makes a pod by its number.
+        before: Makes the pods that run already, given how many nodes and pods there are.
+        bound_of: How many of so many pods are bound in the end.
+        at_most: The most pods that fit, given how many nodes there are.
+        churn: Whether a bound pod is deleted for each pod that is bound.
+    """
+
+    name: str
+    says: str
+    pod: Callable[[int], Document] = _pod
+    before: Callable[[int, int], Iterator[Document]] = _nothing
+    bound_of: Callable[[int], int] = field(default=lambda pods: pods)
+    at_most: Callable[[int], int] = field(default=lambda nodes: 100 * nodes)
+    churn: bool = False
+
+
+WORKLOADS = (
+    Workload("basic", "all pods alike"),
+    Workload("sizes", "every pod of another size", lambda number: _pod(number, cpu_milli=50 + number % 9973)),
+    Workload("node-affinity", "nodes of some zones required", _node_affinity),
+    Workload(
+        "affinity",
+        "one zone with the others required",
+        lambda number: _pod(number, _affinity("podAffinity", [_term(ZONE)], required=True)),
+        at_most=lambda nodes: 30 * nodes,
+    ),
+    Workload(
+        "preferred-affinity",
+        "one host with the others preferred",
+        lambda number: _pod(number, _affinity("podAffinity", [_term(HOSTNAME)], required=False)),
+    ),
+    Workload(
+        "anti-affinity",
+        "a host without the others required",
+        lambda number: _pod(number, _affinity("podAntiAffinity", [_term(HOSTNAME)], required=True)),
+        at_most=lambda nodes: nodes,
+    ),
+    Workload("spread", "even over zones required", lambda number: _pod(number, _spread("DoNotSchedule"))),
+    Workload("preferred-spread", "even over zones preferred", lambda number: _pod(number, _spread("ScheduleAnyway"))),
+    Workload(
+        "preemption",
+        "every pod has to preempt one of lower priority",
+        lambda number: _pod(number, {"priority": PREEMPTING_PRIORITY}, cpu_milli=10_000),
+        before=_full,
+        at_most=lambda nodes: nodes,
+    ),
+    Workload(
+        "unschedulable",
+        f"one pod of {UNSCHEDULABLE_EVERY} fits nowhere",
+        _mixed,
+        bound_of=lambda pods: pods - -(-pods // UNSCHEDULABLE_EVERY),
+    ),
+    Workload("churn", "pods are deleted while others are bound", churn=True),
+    Workload("occupied", "10,000 pods run already", before=_spread_out),
+)
+"""In the order of the tables."""
+
+
+def workload_named(name: str) -> Workload:
+    """The workload of that name.
+
+    Raises:
+        KeyError: There is none.
+    """
+    return {each.name: each for each in WORKLOADS}[name]

@@ -1,0 +1,80 @@
+"""The law of scalar twins: one row in Python's numbers is what the arrays say of it, to the bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.extension_points import FilterPlugin, ScorePlugin
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.kernels.allocation import (
+    ResourceUse,
+    balanced_allocation,
+    least_allocated,
+    most_allocated,
+)
+from scheduler_core.kernels.allocation_row import (
+    RowUse,
+    balanced_allocation_row,
+    least_allocated_row,
+    most_allocated_row,
+)
+from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE
+from scheduler_core.runtime.filtering import run_pre_filters
+from scheduler_core.runtime.scoring import run_pre_scores
+from scheduler_core.snapshot.node_columns import ALL_ROWS
+from tests.support.drawn_clusters import CLUSTERS, pods
+from tests.support.plain_profile import PlainNode, PlainPod
+from tests.support.scheduling import rig
+
+AMOUNTS = st.sampled_from([0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1]) | st.integers(0, 2**46)
+CAPACITIES = AMOUNTS | st.sampled_from([LARGEST_EXACT_WHOLE, LARGEST_EXACT_WHOLE + 1])
+USES = st.lists(st.tuples(CAPACITIES, AMOUNTS, AMOUNTS, st.integers(1, 100)), min_size=1, max_size=3)
+
+Arrays = Callable[[Sequence[ResourceUse]], np.ndarray[tuple[int], np.dtype[np.int64]]]
+Row = Callable[[Sequence[RowUse]], int | None]
+
+
+@pytest.mark.parametrize(
+    ("of_arrays", "of_row"),
+    [
+        pytest.param(least_allocated, least_allocated_row, id="least-allocated"),
+        pytest.param(most_allocated, most_allocated_row, id="most-allocated"),
+        pytest.param(balanced_allocation, balanced_allocation_row, id="balanced-allocation"),
+    ],
+)
+@settings(max_examples=1500, deadline=None)
+@given(uses=USES)
+def test_formulas(of_arrays: Arrays, of_row: Row, uses: list[RowUse]) -> None:
+    """Where the formula of a row gives a number, the arrays give the same."""
+    found = of_row(uses)
+    if found is not None:
+        arrays = [ResourceUse(np.array([use[0]]), np.array([use[1]]), use[2], use[3]) for use in uses]
+        assert found == of_arrays(arrays).item(0)
+
+
+@settings(max_examples=200, deadline=None)
+@given(cluster=CLUSTERS, template=pods("new"))
+def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
+    """Every default plugin judges and scores each row alone as it does all of them at once."""
+    made = rig(defaults=default_plugins())
+    made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
+    nodes, (instance,) = made.context.cache.columns, made.context.profiles
+    info, state = nodes.compile_pod(template.real()), CycleState()
+    run_pre_filters(instance, state, info, nodes)
+    run_pre_scores(instance, state, info, nodes, ALL_ROWS)
+    for plugin in instance.filters:
+        if isinstance(plugin, FilterPlugin) and plugin.name not in state.skip_filter:
+            codes = plugin.filter(state, info, nodes, ALL_ROWS)
+            judged = [plugin.filter_row(state, info, nodes, row) for row in range(nodes.size)]
+            assert judged == ([0] * nodes.size if codes is None else codes.tolist())
+    for scorer, _ in instance.scores:
+        if isinstance(scorer, ScorePlugin) and scorer.name not in state.skip_score:
+            scored = [scorer.score_row(state, info, nodes, row) for row in range(nodes.size)]
+            assert scored == scorer.score(state, info, nodes, ALL_ROWS).tolist()
+    made.queue.close()
