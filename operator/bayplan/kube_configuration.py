@@ -150,6 +150,10 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
     if "namespace" in asked:
         message = f"is where revisions of SchedulerProfiles are kept, which --config {configuration.path} does without"
         problems.append(Problem("--namespace", f"{message}; remove one of the two"))
+    if settings.profiles is not None:
+        message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does without"
+        where = "--profiles" if "profiles" in asked else "--settings: profiles"
+        problems.append(Problem(where, f"{message}; remove one of the two"))
     election = document.leader_election
     if election.leader_elect:
         times = _election(document).options("").problems(_ELECTION)

@@ -10,7 +10,8 @@ and goes on knows nothing of the time between, and its next instruction may be a
 renewal was *sent*, while others count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
 
 Follows client-go v0.36.3, tools/leaderelection, in what is written and when a lease is free. Differs on purpose: the
-renew deadline runs from the last success and not from the next try.
+renew deadline runs from the last success and not from the next try; and parts of a second of the lease are rounded up,
+since a Lease that says less than this process counts on would be taken too early.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import os
 import random
 import socket
@@ -294,7 +296,7 @@ class LeaderElection:
         now = self._clock.wall().strftime("%Y-%m-%dT%H:%M:%S.%fZ")
         return {
             "holderIdentity": holder,
-            "leaseDurationSeconds": lease_seconds or int(self._options.lease_seconds),
+            "leaseDurationSeconds": lease_seconds or math.ceil(self._options.lease_seconds),
             "acquireTime": now,
             "renewTime": now,
             "leaseTransitions": transitions,

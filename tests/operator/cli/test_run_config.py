@@ -89,6 +89,7 @@ def test_a_negative_rate_is_no_limit(written: Write) -> None:
             {}, {"allow_default_scheduler": False}, "--allow-default-scheduler", 'named "default-scheduler"', id="name"
         ),
         pytest.param({}, {"namespace": "n"}, "--namespace", "SchedulerProfiles", id="namespace"),
+        pytest.param({}, {"profiles": "tier=a"}, "--profiles", "SchedulerProfiles", id="profiles"),
     ],
 )
 def test_a_flag_that_says_something_else_is_refused(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from bayplan.extending.circuit import Circuit, CircuitOptions, CircuitState
 from bayplan.extending.http_extender import ExtenderParts, HttpExtender
 from bayplan.extending.tally import Tally
 from bayplan.extending.transport import Transport
+from bayplan.kube.leader_election import NotLeadingError
 
 from hack.controlplane.probes import free_port
 from scheduler_core.config.extender_config import Extender
@@ -67,6 +68,7 @@ class World:
         self.tally = Tally()
         self.closed = 0
         self.clients: list[HttpExtender] = []
+        self.write_fence: Callable[[], None] = lambda: None
 
     def client(self, **fields: Any) -> HttpExtender:
         """A client with a verb for everything."""
@@ -74,7 +76,15 @@ class World:
         given = {"urlPrefix": self.server.url, **verbs, "weight": 1, "nodeCacheCapable": True}
         extender = Extender.model_validate(given | fields)
         self.circuit = Circuit(self.clock, CircuitOptions(failures=3, seed=1), lambda: None)
-        parts = ExtenderParts(Transport(extender), self.circuit, self.cluster, self.tally, self.clock, self._note_close)
+        parts = ExtenderParts(
+            Transport(extender),
+            self.circuit,
+            self.cluster,
+            self.tally,
+            self.clock,
+            self._note_close,
+            lambda: self.write_fence(),
+        )
         self.clients.append(HttpExtender(extender, parts))
         return self.clients[-1]
 
@@ -233,6 +243,19 @@ async def test_preempt_errors(world: World, answer: Any, reason: str) -> None:
     with pytest.raises(ExtenderError) as caught:
         await world.client().preempt(POD, {"a": NodeVictims((VICTIM,))})
     assert caught.value.reason == reason
+
+
+async def test_a_bind_by_who_does_not_lead(world: World) -> None:
+    """The extender is not asked: it would bind the pod."""
+
+    def refuse() -> None:
+        raise NotLeadingError("lost")
+
+    world.server.rules["bind"] = lambda _: {}
+    world.write_fence = refuse
+    with pytest.raises(ExtenderError, match="lost"):
+        await world.client().bind(Binding("ns", "p", "u", "a"))
+    assert world.server.of("bind") == []
 
 
 async def test_a_bind_that_is_refused(world: World) -> None:

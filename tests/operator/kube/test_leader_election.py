@@ -56,10 +56,10 @@ class NapClock(VirtualClock):
 class Candidate:
     """A candidate "me", its server and its time."""
 
-    def __init__(self, api: FakeApi) -> None:
+    def __init__(self, api: FakeApi, options: ElectionOptions = OPTIONS) -> None:
         self.clock = NapClock()
         self.connection = ApiConnection(api, ConnectionOptions(), self.clock)
-        self.election = LeaderElection(self.connection, OPTIONS, self.clock, identity="me")
+        self.election = LeaderElection(self.connection, options, self.clock, identity="me")
         self.run = asyncio.ensure_future(self.election.run())
         self.run.add_done_callback(lambda _: self.clock.changed.set())
 
@@ -251,6 +251,31 @@ async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
     await me.stands_by()
     await me.election.release(1)
     assert not api.requests("PUT")
+
+
+async def test_a_process_that_was_stopped_is_no_leader_when_it_goes_on(api: FakeApi, me: Candidate) -> None:
+    """The clock has run on meanwhile: nothing is sent before the loss is noticed, and the Lease is not asked for."""
+    await leading(api, me)
+    asked = len(api.seen)
+    me.clock.advance(60)
+    with pytest.raises(NotLeadingError):
+        me.election.check()
+    await me.until(me.run.done)
+    with pytest.raises(LeadershipLostError):
+        me.run.result()
+    assert len(api.seen) == asked
+
+
+async def test_a_lease_is_written_in_whole_seconds_and_never_less(api: FakeApi) -> None:
+    """Others take it by what is written: 3.9 s must not become 3 s when this process counts on 3.5 s."""
+    api.on("GET", LEASE, lease(""))
+    api.on("PUT", LEASE, lease("me", "2"))
+    candidate = Candidate(api, ElectionOptions("ns", "bayplan", 3.9, 3.5, 1.0))
+    await candidate.leads()
+    assert spec(api, "PUT")["leaseDurationSeconds"] == 4
+    candidate.run.cancel()
+    await asyncio.wait([candidate.run])
+    await candidate.connection.close()
 
 
 async def test_what_changes_the_cluster_is_fenced(api: FakeApi, me: Candidate) -> None:
