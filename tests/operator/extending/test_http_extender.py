@@ -77,13 +77,7 @@ class World:
         extender = Extender.model_validate(given | fields)
         self.circuit = Circuit(self.clock, CircuitOptions(failures=3, seed=1), lambda: None)
         parts = ExtenderParts(
-            Transport(extender),
-            self.circuit,
-            self.cluster,
-            self.tally,
-            self.clock,
-            self._note_close,
-            lambda: self.write_fence(),
+            Transport(extender), self.circuit, self.cluster, self.tally, self.clock, self._note_close, self.write_fence
         )
         self.clients.append(HttpExtender(extender, parts))
         return self.clients[-1]
