@@ -1,36 +1,52 @@
-# The image of Bayplan: an interpreter, the locked dependencies and the package, nothing that builds.
-#   docker build --tag bayplan:0.1.0 --build-arg VERSION=0.1.0 --build-arg REVISION="$(git rev-parse HEAD)" .
-# BASE_IMAGE needs Python 3.11 or newer with pip and venv; both stages use the same one, since the virtual environment
-# points at its interpreter.
+# The image of Bayplan: an interpreter, the locked dependencies and the package; no shell, no package manager, no pip.
+#   make image                       builds it with docker, podman or buildah, with or without a registry
+#   docker build --tag bayplan .     does as well, where the base can be pulled
+# BASE_IMAGE is a Debian with Python 3.11 or newer, venv and ca-certificates. Nothing of it reaches the image but what
+# hack/image/runtime_root.py names, so the build's tools leave no trace.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
-ARG UV_VERSION=0.13.8
-ENV UV_LINK_MODE=copy \
-    UV_PYTHON_DOWNLOADS=never \
-    UV_COMPILE_BYTECODE=1 \
-    UV_PROJECT_ENVIRONMENT=/opt/bayplan
-RUN python3 -m venv /opt/uv && /opt/uv/bin/pip install --no-cache-dir "uv==${UV_VERSION}"
+# Extras of the package, such as --build-arg EXTRAS=otel for tracing.
+ARG EXTRAS=""
+ENV PYTHONHASHSEED=0 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    UV_NO_CACHE=1 \
+    UV_PYTHON_DOWNLOADS=never
 WORKDIR /src
-# Dependencies before sources: their layer lasts until the lock changes.
+# The index and its certificates, where they are not PyPI's own, come as secrets: they are seen by one command and are in
+# no layer.
+COPY hack/image/build-tools.txt ./
+RUN --mount=type=secret,id=index --mount=type=secret,id=ca \
+    if [ -f /run/secrets/index ]; then . /run/secrets/index; fi; \
+    python3 -m venv /opt/build \
+    && /opt/build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement build-tools.txt
+# Dependencies before sources: their layers last until the lock changes. Exported, since a lock names the index where it
+# was made and the one at hand may be a mirror.
 COPY pyproject.toml uv.lock ./
-RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --no-install-project
-COPY README.md LICENSE ./
+COPY hack/image/runtime_root.py hack/image/
+RUN --mount=type=secret,id=index --mount=type=secret,id=ca \
+    if [ -f /run/secrets/index ]; then . /run/secrets/index; fi; \
+    /opt/build/bin/uv export --frozen --no-dev --no-emit-project ${EXTRAS:+--extra "${EXTRAS}"} \
+        --quiet --output-file requirements.txt \
+    && /opt/build/bin/uv venv --quiet --python "$(command -v python3)" /opt/bayplan \
+    && /opt/build/bin/uv pip sync --python /opt/bayplan/bin/python --no-build --require-hashes requirements.txt \
+    && python3 hack/image/runtime_root.py runtime --environment /opt/bayplan --output /layers
+COPY README.md LICENSE CHANGELOG.md ./
+COPY crds crds
 COPY scheduler_core scheduler_core
 COPY operator operator
-RUN /opt/uv/bin/uv sync --no-cache --frozen --no-dev --no-editable
+RUN /opt/build/bin/hatchling build --target wheel --directory /wheels \
+    && /opt/build/bin/uv pip install --python /opt/bayplan/bin/python --no-index --no-deps /wheels/*.whl \
+    && python3 hack/image/runtime_root.py package --environment /opt/bayplan --output /layers
+COPY hack/image/healthcheck.py /layers/bayplan/opt/bayplan/healthcheck.py
 
-FROM ${BASE_IMAGE}
-ARG VERSION=0.1.0
-ARG REVISION=unknown
-LABEL org.opencontainers.image.title="bayplan" \
-      org.opencontainers.image.description="A Kubernetes scheduler that is managed as an operator" \
-      org.opencontainers.image.licenses="Apache-2.0" \
-      org.opencontainers.image.version="${VERSION}" \
-      org.opencontainers.image.revision="${REVISION}"
-COPY --from=build /opt/bayplan /opt/bayplan
-# The root file system is read-only where the chart runs this: nothing may want to write byte code.
-ENV PATH=/opt/bayplan/bin:$PATH \
+FROM scratch
+COPY --from=build /layers/runtime/ /
+COPY --from=build /layers/dependencies/ /
+COPY --from=build /layers/bayplan/ /
+ENV PATH=/opt/bayplan/bin \
+    LANG=C.UTF-8 \
+    SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
 # A number, so that the kubelet can tell that it is not root without the image's user table.
@@ -38,6 +54,20 @@ USER 65532:65532
 EXPOSE 10259
 # For engines without probes of their own; Kubernetes uses the chart's.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=6 \
-    CMD ["python3", "-c", "import http.client; c = http.client.HTTPConnection('127.0.0.1', 10259, timeout=4); c.request('GET', '/livez'); raise SystemExit(c.getresponse().status != 200)"]
+    CMD ["python3", "/opt/bayplan/healthcheck.py"]
 ENTRYPOINT ["bayplan"]
 CMD ["run"]
+# Last, since they change with every commit.
+ARG BASE_IMAGE
+ARG VERSION=0.1.0
+ARG REVISION=unknown
+ARG CREATED=1970-01-01T00:00:00Z
+ARG SOURCE=""
+LABEL org.opencontainers.image.title="bayplan" \
+      org.opencontainers.image.description="A Kubernetes scheduler that is managed as an operator" \
+      org.opencontainers.image.licenses="Apache-2.0" \
+      org.opencontainers.image.source="${SOURCE}" \
+      org.opencontainers.image.version="${VERSION}" \
+      org.opencontainers.image.revision="${REVISION}" \
+      org.opencontainers.image.created="${CREATED}" \
+      org.opencontainers.image.base.name="${BASE_IMAGE}"

@@ -3,6 +3,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 UV_VERSION := 0.13.8
+KIND_VERSION ?= v0.31.0
 BIN := .venv/bin
 UV := $(shell command -v uv || echo .uv/bin/uv)
 STAMP := .venv/.installed
@@ -75,6 +76,7 @@ simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SE
 check: install ## Format, lint, types, import contract, file length, drift of CRDs and docs; no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
 	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
+	@echo "==> Dockerfile" && if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; else echo "no hadolint for this machine"; fi
 	@echo "==> types" && $(BIN)/mypy --no-error-summary $(PRESENT)
 	@echo "==> import contract" && PYTHONPATH=operator $(BIN)/lint-imports --no-logo > .import-contract.log || (cat .import-contract.log && false)
 	@rm -f .import-contract.log
@@ -94,6 +96,14 @@ crds: install ## Generate crds/*.yaml from the models
 .PHONY: docs
 docs: install ## Generate docs/reference/*.md from the models, the settings and the commands
 	@$(BIN)/python -m hack.docs
+
+.PHONY: image
+image: install ## Build the container image with docker, podman or buildah into dist/bayplan-image.tar (BASE_IMAGE=...)
+	@$(BIN)/python -m hack.image
+
+.PHONY: e2e-kind
+e2e-kind: install ## Install the image and the chart in a kind cluster and try them there; needs docker or podman
+	@KIND_VERSION=$(KIND_VERSION) $(BIN)/pytest $(PYTEST_ARGS) tests/kind
 
 .PHONY: build
 build: install ## Build the wheel and the source distribution into dist/

@@ -1,0 +1,181 @@
+"""Builds the image of a checkout, and reads what was built.
+
+Owns the arguments of the Dockerfile and where their values come from. It must not know which engine it calls.
+
+Why the commit's time and not now: one commit gives one image, whoever builds it and whenever. `SOURCE_DATE_EPOCH` wins
+over it (https://reproducible-builds.org/specs/source-date-epoch).
+"""
+
+import json
+import os
+import subprocess
+import tarfile
+import tempfile
+import tomllib
+import urllib.parse
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hack.image.debian_base import base_archive, base_name, registry_reached
+from hack.image.engines import Engine, ImageError, cache_dir, disk_bytes
+from hack.image.package_index import secret_flags
+
+ROOT = Path(__file__).resolve().parents[2]
+REGISTRY_BASE = "docker.io/library/python:3.11-slim-bookworm"
+"""What the Dockerfile is built on where its registry is reached."""
+
+_STORAGE_BYTES = 4 * 2**30  # of layers that builds may start from; beyond, they are thrown away
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """What an image says of its origin.
+
+    Args:
+        version: Version of the package.
+        revision: Commit, with "-dirty" when the checkout differs from it; "unknown" outside of a checkout.
+        epoch: Seconds since 1970 of the commit.
+        source: URL of the repository, without credentials; "" when it has none.
+    """
+
+    version: str
+    revision: str
+    epoch: int
+    source: str
+
+    @property
+    def created(self) -> str:
+        """The time as RFC 3339 writes it."""
+        return datetime.fromtimestamp(self.epoch, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """An image in an archive.
+
+    Args:
+        archive: The archive, in docker's format.
+        config: The image's configuration, as the OCI image specification names its fields.
+        identity: Digest of the configuration, which covers the layers' content: what engines call the image's id.
+        layer_bytes: Size of each layer, uncompressed.
+    """
+
+    archive: Path
+    config: dict[str, Any]
+    identity: str
+    layer_bytes: tuple[int, ...]
+
+
+def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
+    """Read version, commit, time and origin of this checkout."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    revision = _git("rev-parse", "HEAD")
+    if revision and _git("status", "--porcelain", "--untracked-files=no"):
+        revision += "-dirty"
+    epoch = environment.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or "0"
+    if not epoch.isdecimal():
+        raise ImageError(f"SOURCE_DATE_EPOCH is {epoch!r}: it must be whole seconds since 1970")
+    return Provenance(project["version"], revision or "unknown", int(epoch), _without_password(_git_origin()))
+
+
+def choose_base(engine: Engine) -> str:
+    """Name the base to build on, and make it when no registry is reached.
+
+    Args:
+        engine: Where the base must be.
+
+    Returns:
+        `BASE_IMAGE` of the environment; else the registry's; else one made of Debian's packages.
+
+    Raises:
+        ImageError: There is no registry, and no base can be made.
+    """
+    given = os.environ.get("BASE_IMAGE")
+    if given:
+        return given
+    if registry_reached(REGISTRY_BASE):
+        return REGISTRY_BASE
+    name = base_name()
+    archive = base_archive(cache_dir())
+    if not engine.has(name):
+        engine.import_tree(archive, name)
+    return name
+
+
+def build(engine: Engine, tag: str, origin: Provenance, *, cached: bool = True, extras: str = "") -> None:
+    """Build the image into the engine's storage.
+
+    Args:
+        engine: What builds.
+        tag: Name of the image.
+        origin: What it says of itself.
+        cached: Start from layers of earlier builds.
+        extras: Extra of the package to install, such as "otel".
+
+    Raises:
+        ImageError: The build failed; the message ends with what the engine said.
+    """
+    _bound_storage(engine)
+    base = choose_base(engine)
+    arguments = {
+        "BASE_IMAGE": base,
+        "VERSION": origin.version,
+        "REVISION": origin.revision,
+        "CREATED": origin.created,
+        "SOURCE": origin.source,
+        "SOURCE_DATE_EPOCH": str(origin.epoch),
+    }
+    if extras:
+        arguments["EXTRAS"] = extras
+    command = engine.build_command(cached=cached)
+    if engine.name != "docker":
+        command.append(f"--timestamp={origin.epoch}")
+    command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
+    with tempfile.TemporaryDirectory(prefix="bayplan-image-") as secrets:
+        command += secret_flags(Path(secrets))
+        engine.run(*command, f"--tag={tag}", "--file=Dockerfile", ".", cwd=ROOT)
+
+
+def read_archive(archive: Path) -> Image:
+    """Read an archive in docker's format.
+
+    Raises:
+        ImageError: It is none, or holds several images.
+    """
+    try:
+        with tarfile.open(archive) as tar:
+            (entry,) = json.load(tar.extractfile("manifest.json"))  # type: ignore[arg-type]  # a regular file
+            config = json.load(tar.extractfile(entry["Config"]))  # type: ignore[arg-type]  # a regular file
+            sizes = tuple(tar.getmember(layer).size for layer in entry["Layers"])
+    except (tarfile.TarError, KeyError, ValueError) as problem:
+        raise ImageError(f"{archive} is no archive of one image ({problem}): build it with `make image`") from problem
+    identity = Path(entry["Config"]).name.removesuffix(".json")
+    return Image(archive, config, identity, sizes)
+
+
+def _bound_storage(engine: Engine) -> None:
+    """Throw away a storage that has grown too large; docker bounds its own."""
+    roots = [Path(flag.removeprefix("--root=")) for flag in engine.storage if flag.startswith("--root=")]
+    if roots and disk_bytes(roots) > _STORAGE_BYTES:
+        engine.run("rmi", "--all", "--force")
+
+
+def _git(*arguments: str) -> str:
+    outcome = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
+    return outcome.stdout.strip() if outcome.returncode == 0 else ""
+
+
+def _git_origin() -> str:
+    return _git("remote", "get-url", "origin")
+
+
+def _without_password(url: str) -> str:
+    """A repository's URL for everybody to read; "" for one that only this machine can follow."""
+    parts = urllib.parse.urlsplit(url)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return ""
+    port = f":{parts.port}" if parts.port else ""
+    return urllib.parse.urlunsplit((parts.scheme, parts.hostname + port, parts.path, "", ""))
