@@ -58,10 +58,14 @@ class RequestAuthorization:
     Args:
         reviews: Who knows.
         clock: Time.
+        is_trusted: Whether whoever asks from an address need not show a token.
     """
 
-    def __init__(self, reviews: Reviews, clock: Clock) -> None:
+    def __init__(
+        self, reviews: Reviews, clock: Clock, is_trusted: Callable[[str | None], bool] = is_on_this_host
+    ) -> None:
         self._reviews = reviews
+        self._is_trusted = is_trusted
         self._users: _Answers[bytes, User | None] = _Answers(clock)
         self._access: _Answers[tuple[str, ...], Access] = _Answers(clock)
 
@@ -71,7 +75,7 @@ class RequestAuthorization:
 
         @web.middleware
         async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
-            if request.path not in OPEN_PATHS and not is_on_this_host(request.remote):
+            if request.path not in OPEN_PATHS and not self._is_trusted(request.remote):
                 refusal = await self._refusal(request)
                 if refusal is not None:
                     return refusal

@@ -69,16 +69,16 @@ class ServedCertificate:
         """Look after the files until cancelled."""
         while self._files is not None:
             await clock.sleep(_LOOK_SECONDS)
-            await asyncio.to_thread(self.refresh)
+            await self.refresh()
 
-    def refresh(self) -> bool:
+    async def refresh(self) -> bool:
         """Take up the files if they have changed and fit; whether they did."""
         try:
-            pem = self._read()
-            if pem == self._pem:
-                self._told = ""
-                return False
-            self._take(pem)
+            # A file system may hang; the context, which handshakes use, is changed between two of them.
+            pem = await asyncio.to_thread(self._read)
+            is_new = pem != self._pem
+            if is_new:
+                self._take(pem)
         except (OSError, ValueError) as error:
             # A renewal may be seen half-way; one that stays so is told once.
             text = self._unusable(error)
@@ -87,8 +87,9 @@ class ServedCertificate:
             self._told = text
             return False
         self._told = ""
-        log.info("The certificate of %s has changed and is served from now on", self._named)
-        return True
+        if is_new:
+            log.info("The certificate of %s has changed and is served from now on", self._named)
+        return is_new
 
     def _read(self) -> bytes:
         assert self._files is not None

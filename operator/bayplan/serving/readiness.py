@@ -78,7 +78,7 @@ class Readiness:
         if self._stopping:
             return [Check("the process goes on", is_passed=False, why="it is stopping")]
         if self._standby is not None:
-            return [Check(f"{self._standby()}: taking over", is_passed=True)]
+            return [Check(f"{self._standby()}; ready to take over", is_passed=True)]
         return [
             Check(_as_done(condition), fulfilled, "" if fulfilled else self._obstacle(condition) or "not yet")
             for condition, fulfilled in self._fulfilled.items()

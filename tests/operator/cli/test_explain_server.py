@@ -12,9 +12,12 @@ import pytest
 from bayplan.cli import bayplan
 from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberCounts
 from bayplan.explanation.model import Explanation, Verdict
+from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.explain import ExplainEndpoint
 from bayplan.serving.health import HealthServer
+from bayplan.serving.protection import Protection
 from bayplan.serving.readiness import Readiness
+from bayplan.serving.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
 from prometheus_client import CollectorRegistry
 
@@ -45,7 +48,7 @@ def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExp
 
 
 @contextmanager
-def operator(*, ready: bool = True, explains: bool = True) -> Iterator[str]:
+def operator(*, ready: bool = True, explains: bool = True, secure: bool = False) -> Iterator[str]:
     """An operator's port in a thread of its own, since the command runs its own loop; its URL."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
@@ -54,7 +57,8 @@ def operator(*, ready: bool = True, explains: bool = True) -> Iterator[str]:
     routes = ExplainEndpoint(known, readiness, explain_gang=known_gang).routes if explains else []
 
     async def made() -> HealthServer:
-        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes)
+        protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
+        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes, protection)
         await server.start()
         return server
 
@@ -117,3 +121,19 @@ def test_nobody_there() -> None:
     result = asked(url, "web")
     assert result.exit_code == 1
     assert "run kubectl port-forward to the operator, name it with --server, or use --offline" in result.stderr
+
+
+@pytest.mark.parametrize("secure", [pytest.param(True, id="HTTPS"), pytest.param(False, id="HTTP")])
+def test_the_scheme_is_found(*, secure: bool) -> None:
+    """Without a scheme the command finds out; on this host an operator may vouch for itself."""
+    with operator(secure=secure) as url:
+        result = asked(url.removeprefix("http://"), "web", "-o", "json")
+    assert result.exit_code == 0, result.output
+
+
+def test_another_scheme_than_asked_for() -> None:
+    """Whoever names a scheme is not answered by another one."""
+    with operator(secure=False) as url:
+        result = asked(url.replace("http", "https"), "web")
+    assert result.exit_code == 1
+    assert "cannot be asked" in result.stderr

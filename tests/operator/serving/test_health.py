@@ -71,3 +71,34 @@ async def test_a_taken_port_is_told(server: HealthServer, readiness: Readiness) 
     second = HealthServer((LOOPBACK, server.port), readiness, CollectorRegistry())
     with pytest.raises(ConfigError, match=r"cannot be listened on .*--serve-address"):
         await second.start()
+
+
+async def test_readiness_in_full(server: HealthServer, readiness: Readiness) -> None:
+    """Asked for more, each condition is told in a line, as the API server's own checks are."""
+    readiness.explain("nodes are being listed", lambda: "no right to list nodes")
+    readiness.fulfil("pods are being listed")
+    assert await get(server, "/readyz?verbose") == (
+        503,
+        "[+]pods are listed ok\n[-]nodes are listed failed: no right to list nodes\nreadyz check failed\n",
+    )
+    readiness.fulfil("nodes are being listed")
+    assert await get(server, "/readyz?verbose") == (
+        200,
+        "[+]pods are listed ok\n[+]nodes are listed ok\nreadyz check passed\n",
+    )
+
+
+async def test_the_full_answer_of_a_standby(server: HealthServer, readiness: Readiness) -> None:
+    """A standby passes with its role; a process that stops fails."""
+    readiness.stand_by(lambda: "standby, other leads")
+    assert await get(server, "/readyz?verbose") == (
+        200,
+        "[+]standby, other leads; ready to take over ok\nreadyz check passed\n",
+    )
+    readiness.stop()
+    assert (await get(server, "/readyz?verbose"))[0] == 503
+
+
+async def test_liveness_in_full(server: HealthServer) -> None:
+    """The one thing that liveness is made of."""
+    assert await get(server, "/livez?verbose") == (200, "[+]the event loop turns ok\nlivez check passed\n")

@@ -1,0 +1,143 @@
+"""Who may scrape, as the real API server says; TLS and bearer tokens over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from http import HTTPStatus
+
+import aiohttp
+import pytest
+from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.cluster_access import from_kubeconfig
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.leader_election import NotLeadingError
+from bayplan.kube.system_clock import SystemClock
+from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.health import HealthServer
+from bayplan.serving.protection import Protection, protection_of
+from bayplan.serving.readiness import Readiness
+from bayplan.serving.serving_settings import ServingSettings
+from prometheus_client import CollectorRegistry, Gauge
+
+from hack.controlplane.launcher import ControlPlane
+
+pytestmark = pytest.mark.cluster
+
+LOOPBACK = "127.0.0.1"
+GRANT_SECONDS = 20.0
+
+
+def nobody(remote: str | None) -> bool:
+    """Tests ask from loopback; here that is no reason to trust."""
+    return False
+
+
+def never() -> None:
+    """The fence of a process that does not lead."""
+    raise NotLeadingError("another process leads")
+
+
+@pytest.fixture
+async def connection(control_plane: ControlPlane) -> AsyncIterator[ApiConnection]:
+    access = await from_kubeconfig(control_plane.kubeconfig)
+    async with ApiConnection(access, ConnectionOptions(), SystemClock()) as connection:
+        yield connection
+
+
+@pytest.fixture
+async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
+    """A server that asks the real API server about everybody."""
+    metrics = CollectorRegistry()
+    Gauge("answer", "Of everything.", registry=metrics).set(42)
+    clock = SystemClock()
+    authorization = RequestAuthorization(AccessReviews(connection), clock, nobody)
+    protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)), authorization, clock)
+    server = HealthServer((LOOPBACK, 0), Readiness(()), metrics, protection=protection)
+    await server.start()
+    yield server
+    await server.stop()
+
+
+@pytest.fixture
+def scraper(control_plane: ControlPlane, namespace: str) -> str:
+    """A token of a service account that may get /metrics, as the chart's metrics-reader may."""
+    control_plane.kubectl("create", "serviceaccount", "scraper", f"--namespace={namespace}")
+    control_plane.kubectl("create", "clusterrole", namespace, "--verb=get", "--non-resource-url=/metrics")
+    account = f"{namespace}:scraper"
+    control_plane.kubectl(
+        "create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", f"--serviceaccount={account}"
+    )
+    deadline = time.monotonic() + GRANT_SECONDS
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": f"system:serviceaccount:{account}",
+            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+        },
+    }
+    command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
+    # The API server takes notice of a binding in its own time, and Bayplan would remember a refusal.
+    while control_plane.kubectl(*command, input=json.dumps(review)) != "true":
+        assert time.monotonic() < deadline
+    return token_of(control_plane, namespace, "scraper")
+
+
+def token_of(plane: ControlPlane, namespace: str, account: str) -> str:
+    return plane.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+
+
+async def ask(server: HealthServer, path: str, token: str = "") -> tuple[int, str]:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    url = f"https://{LOOPBACK}:{server.port}{path}"
+    async with aiohttp.ClientSession() as client, client.get(url, headers=headers, ssl=False) as answer:
+        return answer.status, await answer.text()
+
+
+async def test_who_may_scrape(
+    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, namespace: str, scraper: str
+) -> None:
+    """No token, a false one, one without the right, one with it; a standby asks as well, though it must not write."""
+    connection.write_fence = never
+    control_plane.kubectl("create", "serviceaccount", "other", f"--namespace={namespace}")
+    other = token_of(control_plane, namespace, "other")
+    assert (await ask(server, "/metrics"))[0] == HTTPStatus.UNAUTHORIZED
+    assert (await ask(server, "/metrics", "false"))[0] == HTTPStatus.UNAUTHORIZED
+    status, text = await ask(server, "/metrics", other)
+    assert status == HTTPStatus.FORBIDDEN
+    user = f"system:serviceaccount:{namespace}:other"
+    assert json.loads(text)["message"].startswith(f'forbidden: User "{user}" cannot get path "/metrics"')
+    found = await ask(server, "/metrics", scraper)
+    assert found[0] == HTTPStatus.OK
+    assert "answer 42.0" in found[1]
+    assert (await ask(server, "/debug", scraper))[0] == HTTPStatus.FORBIDDEN
+    assert (await ask(server, "/readyz"))[0] == HTTPStatus.OK
+
+
+async def test_an_api_server_that_hangs(
+    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane
+) -> None:
+    """A scrape is refused within its usual time, probes are answered at once, and so are callers of the same host."""
+    settings = ServingSettings(secure_serving=True, authorize_requests=True)
+    protection = protection_of(settings, connection, SystemClock())
+    usual = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), protection=protection)
+    await usual.start()
+    control_plane.apiserver.pause()
+    try:
+        scrape = asyncio.create_task(ask(server, "/metrics", "of-whom"))
+        async with asyncio.timeout(3):
+            for path in ("/livez", "/readyz", "/healthz"):
+                assert (await ask(server, path))[0] == HTTPStatus.OK
+            assert (await ask(usual, "/metrics"))[0] == HTTPStatus.OK
+        assert not scrape.done()
+        async with asyncio.timeout(9):
+            status, text = await scrape
+    finally:
+        control_plane.apiserver.resume()
+        await usual.stop()
+    assert status == HTTPStatus.SERVICE_UNAVAILABLE
+    assert "cannot be asked of the API server" in json.loads(text)["message"]
