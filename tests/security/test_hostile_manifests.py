@@ -1,0 +1,150 @@
+"""Hostile custom resources: refused with a path or live as a whole, and never in the way of others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from bayplan.profile_controller import ControllerPorts, ProfileController
+from bayplan.resources.plugin_config import PluginConfig
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from scheduler_core.errors import ConfigError
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.scheduler import Scheduler
+from tests.security.hostility import Document, Hostility
+from tests.support.builders import node, pod
+from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
+from tests.support.manifests import plugin_config_manifest, profile_manifest
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+_LONGEST_MESSAGE = 4608
+_MOST_PROBLEMS = 1100
+_BATCH = 100
+
+
+class Cluster:
+    """An operator's insides with a control profile that must never notice anything."""
+
+    def __init__(self) -> None:
+        self.writer = RecordingWriter()
+        self.statuses = FakeStatuses()
+        clock = VirtualClock()
+        self.scheduler = Scheduler(clock, self.writer, registry=in_tree_registry())
+        self.controller = ProfileController(self.scheduler, ControllerPorts(FakeRevisions(), self.statuses, clock))
+        self.outcomes: Counter[str] = Counter()
+        self._version = 0
+        self._controls = 0
+        self.scheduler.feed.node_added(node("control", allocatable={"cpu": "1000", "memory": "1Ti", "pods": "100000"}))
+        self.apply(profile_manifest("control"))
+        self.control_revision = self.revision("control")
+
+    def apply(self, manifest: Document) -> None:
+        """Create or edit an object, and reconcile."""
+        self._version += 1
+        kind = SchedulerProfile if manifest["kind"] == "SchedulerProfile" else PluginConfig
+        metadata = manifest["metadata"] | {"resourceVersion": str(self._version), "generation": self._version}
+        self.controller.seen(kind, manifest | {"metadata": metadata})
+        self.controller.reconcile()
+
+    def revision(self, scheduler_name: str) -> str:
+        """What is live under a name, "" if nothing is."""
+        instance = self.scheduler.context.profiles.get(scheduler_name)
+        return "" if instance is None else instance.revision
+
+    def accepted(self, name: str) -> tuple[bool, str, str]:
+        """Whether a profile is accepted, the reason of Ready, and the message."""
+        conditions = {one["type"]: one for one in self.statuses.profile(name)["conditions"]}
+        accepted = conditions["Accepted"]
+        return accepted["status"] == "True", conditions["Ready"]["reason"], accepted["message"]
+
+    async def schedule_a_control_pod(self) -> None:
+        """The control profile is as it was, and binds."""
+        assert self.revision("control") == self.control_revision
+        name = f"control-{self._controls}"
+        self._controls += 1
+        self.scheduler.feed.pod_added(pod(name, scheduler_name="control", requests={"cpu": "10m"}))
+        running = asyncio.create_task(self.scheduler.run())
+        await self.scheduler.until_idle()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert name in {binding.name for binding in self.writer.bindings}
+
+
+def _told_well(message: str) -> bool:
+    return 0 < len(message) <= _LONGEST_MESSAGE and "spec" in message
+
+
+def _expected_revision(spec: Any, referenced: list[Any]) -> str:
+    body = {"metadata": {"name": "hostile"}, "spec": spec}
+    return SchedulerProfile.from_object(body).profile_config(referenced).revision()
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_profiles(seed: int) -> None:
+    """Each edit of a profile is live with its own revision, or refused with a path while the last good one goes on."""
+    cluster, hostility = Cluster(), Hostility(seed)
+    cluster.apply(profile_manifest("hostile", age=1))
+    for number in range(1000):
+        before = cluster.revision("hostile")
+        spec = hostility.profile_spec()
+        if isinstance(spec, dict):
+            spec.pop("schedulerName", None)  # that it never changes is a rule of the API server
+        cluster.apply(profile_manifest("hostile", spec, age=1))
+        await cluster.controller.publish()
+        is_accepted, ready, message = cluster.accepted("hostile")
+        live = cluster.revision("hostile")
+        if is_accepted and ready == "Live":
+            assert live == _expected_revision(spec, [])
+        else:
+            assert live == before
+            assert ready == "WaitingForQueueSort" or _told_well(message), message
+        cluster.outcomes["live" if is_accepted else "refused"] += 1
+        assert len(str(cluster.statuses.profile("hostile"))) < 16_384
+        if number % _BATCH == 0:
+            await cluster.schedule_a_control_pod()
+    await cluster.schedule_a_control_pod()
+    assert min(cluster.outcomes["live"], cluster.outcomes["refused"]) > 100, cluster.outcomes
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_plugin_configs(seed: int) -> None:
+    """Each edit of a PluginConfig reaches the profile that refers to it as a whole, or not at all."""
+    cluster, hostility = Cluster(), Hostility(100 + seed)
+    cluster.apply(plugin_config_manifest("args"))
+    cluster.apply(profile_manifest("hostile", {"pluginConfigRefs": [{"name": "args"}]}, age=1))
+    for number in range(1000):
+        before = cluster.revision("hostile")
+        manifest = plugin_config_manifest("args") | {"spec": hostility.plugin_config_spec()}
+        cluster.apply(manifest)
+        await cluster.controller.publish()
+        is_accepted, _, message = cluster.accepted("hostile")
+        valid = next(
+            one for one in cluster.statuses.statuses["pluginconfigs", "args"]["conditions"] if one["type"] == "Valid"
+        )
+        if is_accepted:
+            entry = PluginConfig.from_object(manifest).entry()
+            references = {"pluginConfigRefs": [{"name": "args"}]}
+            assert cluster.revision("hostile") == _expected_revision(references, [entry])
+        else:
+            assert cluster.revision("hostile") == before
+            assert _told_well(message)
+            assert _told_well(valid["message"])
+        cluster.outcomes["live" if is_accepted else "refused"] += 1
+        if number % _BATCH == 0:
+            await cluster.schedule_a_control_pod()
+    await cluster.schedule_a_control_pod()
+    assert min(cluster.outcomes["live"], cluster.outcomes["refused"]) > 100, cluster.outcomes
+
+
+def test_problems_are_counted() -> None:
+    """However much is wrong with a spec, what is said of it is bounded."""
+    spec = {"plugins": {"score": {"enabled": [{"name": 1, f"x{number}": 1} for number in range(3000)]}}}
+    with pytest.raises(ConfigError) as raised:
+        SchedulerProfile.from_object({"metadata": {"name": "hostile"}, "spec": spec})
+    assert len(raised.value.problems) <= _MOST_PROBLEMS
