@@ -138,6 +138,11 @@ class LiveProfiles:
             located = (profile.located(problem) for problem in error.problems)
             build.problems = tuple(problem for problem in located if problem not in profile.problems)
             return
+        except Exception:
+            # Whatever it is, the other profiles must not wait for it.
+            log.exception("profile %s: building it failed by a fault of its own; please report it", profile.meta.name)
+            build.problems = (Problem("spec", "cannot be built, by a fault of Bayplan; see the operator's log"),)
+            return
         if profile.problems:
             instance.retire()
         else:
@@ -259,4 +264,5 @@ class LiveProfiles:
             live_revision="" if live is None else live.revision,
             resolved={} if live is None else live.resolved,
             waiting_for=waiting_for,
+            name_is_reserved=profile.name_is_reserved,
         )

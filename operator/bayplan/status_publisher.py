@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from bayplan.reconcile.status import COUNT_INTERVAL_SECONDS, status_change
 from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.errors import ClusterWriteError, NotFoundError
-from scheduler_core.ports import Clock
+from scheduler_core.ports import Clock, Event
 
 log = logging.getLogger(__name__)
 
@@ -36,12 +36,14 @@ class StatusSource:
         meta: The object.
         seen: The status that the object carried when it was seen.
         make: Makes the status from the one that is written and the time.
+        events: What of a change of the status, from the first to the second, is told by events.
     """
 
     plural: str
     meta: ObjectMeta
     seen: Mapping[str, Any]
     make: Callable[[Mapping[str, Any], datetime], dict[str, Any]]
+    events: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[Event]]
 
 
 @dataclass(slots=True)
@@ -51,11 +53,18 @@ class _Written:
 
 
 class StatusPublisher:
-    """Writes statuses; counts of one object at most every ten seconds."""
+    """Writes statuses, counts of one object at most every ten seconds, and tells of them by events.
 
-    def __init__(self, writer: StatusWriter, clock: Clock) -> None:
+    Args:
+        writer: Takes statuses.
+        clock: The time.
+        record: Takes events, each after the status that it tells of is written: what fails is tried again as a whole.
+    """
+
+    def __init__(self, writer: StatusWriter, clock: Clock, record: Callable[[Event], None]) -> None:
         self._writer = writer
         self._clock = clock
+        self._record = record
         self._written: dict[str, _Written] = {}
 
     async def publish(self, sources: Iterable[StatusSource], *, counts_too: bool = False) -> None:
@@ -91,6 +100,8 @@ class StatusPublisher:
         if not change.patch or not (change.at_once or due):
             return
         await self._writer.patch_status(source.plural, source.meta.name, change.patch)
-        written.status = wanted
+        before, written.status = written.status, wanted
         if change.counts:
             written.counts_at = now
+        for event in source.events(before, wanted):
+            self._record(event)

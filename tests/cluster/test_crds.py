@@ -250,9 +250,9 @@ def test_a_bad_status_is_refused(objects: Objects) -> None:
 
 
 COLUMNS = {
-    "sp": ("SchedulerProfile", "NAME READY ACCEPTED REVISION PENDING UNSCHED BOUND AGE"),
-    "plc": ("PluginConfig", "NAME PLUGIN VALID USED BY AGE"),
-    "bpg": ("PodGroup", "NAME PHASE MIN MEMBERS BOUND REASON AGE"),
+    "sp": ("SchedulerProfile", "NAME READY ACCEPTED REVISION PENDING UNSCHED AGE"),
+    "plc": ("PluginConfig", "NAME PLUGIN VALID USED AGE"),
+    "bpg": ("PodGroup", "NAME PHASE MIN PODS BOUND REASON AGE"),
 }
 
 
@@ -272,8 +272,8 @@ def test_columns(objects: Objects, short: str) -> None:
 @pytest.mark.parametrize(
     ("short", "heading"),
     [
-        pytest.param("sp", "GATED SCHEDULER MESSAGE LAST ERROR", id="profiles"),
-        pytest.param("plc", "MESSAGE", id="plugin-configs"),
+        pytest.param("sp", "BACKOFF GATED BOUND CONTESTED SCHEDULER MESSAGE LAST ERROR", id="profiles"),
+        pytest.param("plc", "USED BY MESSAGE", id="plugin-configs"),
         pytest.param("bpg", "RUNNING GATED SUCCEEDED FAILED DOMAIN MESSAGE", id="groups"),
     ],
 )

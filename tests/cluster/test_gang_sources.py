@@ -160,7 +160,7 @@ def test_the_table_reads_at_a_glance(world: LiveGangs, plane: ControlPlane) -> N
     world.until(lambda: rows() == wanted, f"the table says {wanted}")
     for resource in ("bpg", "podgroups.bayplan.dev"):
         header, *lines = plane.kubectl("get", resource, f"--namespace={NAMESPACE}").splitlines()
-        assert header.split() == ["NAME", "PHASE", "MIN", "MEMBERS", "BOUND", "REASON", "AGE"]
+        assert header.split() == ["NAME", "PHASE", "MIN", "PODS", "BOUND", "REASON", "AGE"]
         assert {line.split()[0] for line in lines} == set(wanted)
         assert [line for line in (header, *lines) if len(line.rstrip()) > NARROW] == []
         assert all(re.fullmatch(r"\d+[smh](\d+s)?", line.split()[-1]) for line in lines)

@@ -30,6 +30,7 @@ class DesiredPluginConfig:
         entry: What it adds to a profile; None when it is not valid.
         problems: What is wrong; paths begin with ``spec``.
         referenced_by: Profiles that refer to it, by name, as many as status holds.
+        reference_count: How many refer to it.
         status: The status that the object carries.
     """
 
@@ -38,6 +39,7 @@ class DesiredPluginConfig:
     entry: plugins_config.PluginConfig | None
     problems: tuple[Problem, ...]
     referenced_by: tuple[str, ...]
+    reference_count: int
     status: Mapping[str, Any]
 
 
@@ -77,6 +79,7 @@ def _judge(
         entry=None if problems else entry,
         problems=problems,
         referenced_by=tuple(referrers[:_MAX_REFERRERS]),
+        reference_count=len(referrers),
         status=status if isinstance(status, Mapping) else {},
     )
 

@@ -7,7 +7,7 @@ cost one write in ten seconds.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from bayplan.extending.http_extender import ExtenderState
+from bayplan.reconcile.contested import CONTESTED, contested, last_lost_time
 from bayplan.reconcile.plugin_configs import DesiredPluginConfig
 from bayplan.resources.conditions import Condition, ConditionUpdate, set_condition
 from bayplan.resources.plugin_config import PluginConfigStatus
@@ -25,13 +26,19 @@ from bayplan.resources.scheduler_profile import (
     ResolvedPoint,
     SchedulerProfileStatus,
 )
+from scheduler_core.cycle.context import LostBind
 from scheduler_core.errors import Problem
 from scheduler_core.framework.plugin_sets import ResolvedPlugins
 
 COUNT_INTERVAL_SECONDS = 10.0
 """Counts of one object are written at most this often."""
 
-_COUNTS = frozenset({"queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError"})
+_COUNTS = frozenset(
+    {"queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError", "lostBinds", "lastLostBindTime"}
+)
+_CONDITIONS_FIELD = "conditions"
+_UNDER_WAY = frozenset({"Reconciling", "Stalled"})
+"""Conditions of kstatus (cli-utils ``pkg/kstatus``), which are left out where they do not hold."""
 _EXTENDERS = "extenders"
 _MAX_PROBLEMS_LENGTH = 4096
 _MAX_PROBLEM_LENGTH = 1024
@@ -50,6 +57,8 @@ class Progress:
     scheduled: int = 0
     last_scheduled: datetime | None = None
     last_error: str = ""
+    lost_binds: int = 0
+    last_lost_bind: LostBind | None = None
     extenders: tuple[ExtenderState, ...] = ()
 
 
@@ -65,6 +74,7 @@ class ProfileFindings:
         live_revision: The revision that runs, "" if none does.
         resolved: The plugins of that revision.
         waiting_for: Profiles that stand against its QueueSort; None when it does not wait.
+        name_is_reserved: Whether the claim is refused since the name is kube-scheduler's.
     """
 
     generation: int
@@ -74,6 +84,7 @@ class ProfileFindings:
     live_revision: str = ""
     resolved: ResolvedPlugins = field(default_factory=dict)
     waiting_for: tuple[str, ...] | None = None
+    name_is_reserved: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +116,14 @@ def profile_status(
     Returns:
         The status in plain JSON types.
     """
-    conditions: Sequence[Condition] = read_conditions(written)
-    for update in (_accepted(findings), _ready(findings)):
+    known = read_conditions(written)
+    lost_time = last_lost_time(progress.last_lost_bind, written)
+    rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
+    accepted, ready = _accepted(findings), _ready(findings)
+    updates = [accepted, ready, rivalry, *_under_way(accepted, ready, findings)]
+    told = {update.type for update in updates}
+    conditions: Sequence[Condition] = [one for one in known if one.type in told or one.type not in _UNDER_WAY]
+    for update in updates:
         conditions = set_condition(conditions, update, findings.generation, now)
     status = SchedulerProfileStatus(
         observed_generation=findings.generation,
@@ -124,6 +141,8 @@ def profile_status(
         scheduled_total=progress.scheduled,
         last_scheduled_time=progress.last_scheduled,
         last_error=progress.last_error[:_MAX_ERROR_LENGTH] or None,
+        lost_binds=progress.lost_binds,
+        last_lost_bind_time=lost_time,
         extenders=tuple(_extender(state) for state in progress.extenders),
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -141,14 +160,16 @@ def plugin_config_status(judged: DesiredPluginConfig, written: Mapping[str, Any]
         The status in plain JSON types.
     """
     if judged.problems:
-        update = ConditionUpdate("Valid", "False", "InvalidSpec", problems_message(judged.problems))
+        words = f"{_sentence(problems_message(judged.problems))} Correct the spec and apply it again."
+        update = ConditionUpdate("Valid", "False", "InvalidSpec", words)
     else:
-        update = ConditionUpdate("Valid", "True", "Valid", "")
+        update = ConditionUpdate("Valid", "True", "Valid", "The plugin exists and takes these args.")
     generation = judged.meta.generation
     status = PluginConfigStatus(
         observed_generation=generation,
         conditions=tuple(set_condition(read_conditions(written), update, generation, now)),
         referenced_by=judged.referenced_by,
+        reference_count=judged.reference_count,
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
@@ -169,6 +190,9 @@ def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> Stat
     if _circuits(written) == _circuits(wanted):
         # An error that changes nothing may wait: one that repeats in other words must not cost a write each time.
         counts.add(_EXTENDERS)
+    if _steady(written) == _steady(wanted):
+        # How many binds were lost stands in the words, and may cost no more writes than any other count.
+        counts.add(_CONDITIONS_FIELD)
     return StatusChange(
         patch,
         at_once=any(name not in counts for name in patch),
@@ -178,6 +202,16 @@ def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> Stat
 
 def _circuits(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(entry.get(name) for name in ("urlPrefix", "state")) for entry in status.get(_EXTENDERS) or ()]
+
+
+def _steady(status: Mapping[str, Any]) -> list[object]:
+    """The conditions without the words that change with counts."""
+    return [
+        {name: value for name, value in one.items() if name != "message"}
+        if isinstance(one, Mapping) and one.get("type") == CONTESTED
+        else one
+        for one in status.get(_CONDITIONS_FIELD) or ()
+    ]
 
 
 def problems_message(problems: Iterable[Problem]) -> str:
@@ -199,6 +233,10 @@ def problems_message(problems: Iterable[Problem]) -> str:
             return f"{message} and {len(texts) - number + 1} more"
         message = longer
     return message
+
+
+def _sentence(text: str) -> str:
+    return text if text.endswith((".", "!", "?", "...", "more")) else f"{text}."
 
 
 def _cut(text: str, limit: int) -> str:
@@ -224,10 +262,25 @@ def _extender(state: ExtenderState) -> ExtenderStatus:
 
 def _accepted(findings: ProfileFindings) -> ConditionUpdate:
     if not findings.problems:
-        return ConditionUpdate("Accepted", "True", "Valid", "")
-    only_the_name = not findings.holds_name and len(findings.problems) == 1
-    reason = "SchedulerNameTaken" if only_the_name else "InvalidSpec"
-    return ConditionUpdate("Accepted", "False", reason, problems_message(findings.problems))
+        return ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
+    words = _sentence(problems_message(findings.problems))
+    if not findings.holds_name and len(findings.problems) == 1:
+        reason = "SchedulerNameReserved" if findings.name_is_reserved else "SchedulerNameTaken"
+        return ConditionUpdate("Accepted", "False", reason, words)
+    live = findings.live_revision
+    goes_on = f"; until then revision {live} goes on" if live else ""
+    return ConditionUpdate("Accepted", "False", "InvalidSpec", f"{words} Correct the spec and apply it again{goes_on}.")
+
+
+def _under_way(
+    accepted: ConditionUpdate, ready: ConditionUpdate, findings: ProfileFindings
+) -> Iterator[ConditionUpdate]:
+    """What tools that follow kstatus take for a failure or for work that goes on, though a good revision is Ready."""
+    if findings.problems:
+        words = "The spec as written is not taken; the condition Accepted tells why, and what to do."
+        yield ConditionUpdate("Stalled", "True", accepted.reason, words)
+    elif findings.waiting_for is not None:
+        yield ConditionUpdate("Reconciling", "True", ready.reason, ready.message)
 
 
 def _ready(findings: ProfileFindings) -> ConditionUpdate:
@@ -240,12 +293,16 @@ def _ready(findings: ProfileFindings) -> ConditionUpdate:
             "True" if live else "False",
             "WaitingForQueueSort",
             f"All live profiles must ask for the same queueSort plugin and args, and {others} do not; until they do, "
-            f"{goes_on}.",
+            f"{goes_on}. Give all of them the same queueSort, or delete those that disagree.",
         )
     if not live:
         told = "the name is not granted" if not findings.holds_name else "the spec is not valid"
         return ConditionUpdate(
-            "Ready", "False", "NotLive", f"No revision is live, since {told}; see the condition Accepted."
+            "Ready",
+            "False",
+            "NotLive",
+            f"No revision is live, since {told}. Do what the condition Accepted tells; pods of "
+            f"{findings.scheduler_name} are not scheduled by this profile until then.",
         )
     if findings.problems:
         return ConditionUpdate(

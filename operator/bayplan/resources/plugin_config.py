@@ -19,7 +19,7 @@ from bayplan.resources.resource_model import (
     StatusModel,
 )
 from scheduler_core.config import plugins_config
-from scheduler_core.config.config_model import INT64_MAX, ConfigModel
+from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel
 
 
 class PluginConfigSpec(ConfigModel):
@@ -50,6 +50,7 @@ class PluginConfigStatus(StatusModel):
         description="Valid: whether the plugin exists and takes these args, with every problem and its field path.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
+    reference_count: int = Field(default=0, ge=0, le=INT32_MAX, description="How many SchedulerProfiles refer to it.")
     referenced_by: tuple[str, ...] = Field(
         default=(),
         description="Names of the SchedulerProfiles that refer to this object, the first 256 in order.",
@@ -77,7 +78,8 @@ class PluginConfig(CustomResource):
             PrinterColumn(
                 "Valid", "string", '.status.conditions[?(@.type=="Valid")].status', "Whether the args are valid."
             ),
-            PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it."),
+            PrinterColumn("Used", "integer", ".status.referenceCount", "How many profiles use it."),
+            PrinterColumn("Used By", "string", ".status.referencedBy", "Profiles that use it.", wide=True),
             PrinterColumn(
                 "Message",
                 "string",

@@ -265,7 +265,7 @@ class PodGroup(CustomResource):
         columns=(
             PrinterColumn("Phase", "string", ".status.phase", "How far the group has come."),
             PrinterColumn("Min", "integer", ".spec.minMember", "Members that must be placed together."),
-            PrinterColumn("Members", "integer", ".status.members", "Members that exist."),
+            PrinterColumn("Pods", "integer", ".status.members", "Members that exist."),
             PrinterColumn("Bound", "integer", ".status.scheduled", "Members that are bound."),
             PrinterColumn(
                 "Reason", "string", '.status.conditions[?(@.type=="Scheduled")].reason', "Why it is (not) scheduled."

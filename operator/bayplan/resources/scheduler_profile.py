@@ -197,7 +197,9 @@ class SchedulerProfileStatus(StatusModel):
     conditions: tuple[Condition, ...] = Field(
         default=(),
         description="Accepted: whether the spec as written is valid, with every problem and its field path. Ready: "
-        "whether a revision is live, the last good one when the spec is not valid.",
+        "whether a revision is live, the last good one when the spec is not valid. Contested: whether someone else has "
+        "lately bound pods that this profile was binding. Stalled and Reconciling stand there only while they hold, "
+        "for tools that wait for a spec to take effect: it is not taken, or waits for other profiles.",
         json_schema_extra=dict(CONDITIONS_SCHEMA),
     )
     plugins: tuple[ResolvedPoint, ...] = Field(
@@ -219,6 +221,15 @@ class SchedulerProfileStatus(StatusModel):
         default=None,
         description="The last error that was not a pod's own, such as a plugin that failed.",
         json_schema_extra={"maxLength": 4096},
+    )
+    lost_binds: int = Field(
+        default=0,
+        ge=0,
+        le=INT64_MAX,
+        description="Pods that someone else bound while this profile was binding them, since the operator started.",
+    )
+    last_lost_bind_time: Timestamp | None = Field(
+        default=None, description="When that was last found; the condition Contested tells more."
     )
     extenders: tuple[ExtenderStatus, ...] = Field(
         default=(),
@@ -248,8 +259,18 @@ class SchedulerProfile(CustomResource):
             PrinterColumn("Revision", "string", ".status.activeRevision", "Hash of what is live."),
             PrinterColumn("Pending", "integer", ".status.pending", "Pods that wait for a node."),
             PrinterColumn("Unsched", "integer", ".status.queue.unschedulable", "Pods that fit nowhere at present."),
-            PrinterColumn("Bound", "integer", ".status.scheduledTotal", "Pods bound since the operator started."),
+            PrinterColumn("Backoff", "integer", ".status.queue.backoff", "Pods that wait a little.", wide=True),
             PrinterColumn("Gated", "integer", ".status.queue.gated", "Pods that are held back.", wide=True),
+            PrinterColumn(
+                "Bound", "integer", ".status.scheduledTotal", "Pods bound since the operator started.", wide=True
+            ),
+            PrinterColumn(
+                "Contested",
+                "string",
+                '.status.conditions[?(@.type=="Contested")].status',
+                "Whether someone else binds its pods.",
+                wide=True,
+            ),
             PrinterColumn("Scheduler", "string", ".status.schedulerName", "The schedulerName of its pods.", wide=True),
             PrinterColumn(
                 "Message",

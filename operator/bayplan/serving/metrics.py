@@ -49,6 +49,15 @@ class ProfileCollector(Collector):
         for instance in context.profiles:
             revision.add_metric([instance.name, instance.revision], 1)
         yield revision
+        lost = CounterMetricFamily(
+            "bayplan_binds_lost",
+            "Pods that someone else bound while the profile was binding them; they are let go.",
+            labels=["profile"],
+        )
+        for name in sorted({*context.records, *(instance.name for instance in context.profiles)}):
+            record = context.records.get(name)
+            lost.add_metric([name], 0 if record is None else record.lost_binds)
+        yield lost
         yield from _plugin_metrics(context)
         yield GaugeMetricFamily(
             "bayplan_parked_pods", "Pods whose schedulerName no live profile serves.", value=context.queue.parked_count

@@ -36,32 +36,86 @@ def conditions(status: dict[str, Any]) -> dict[str, tuple[str, str]]:
     return {one["type"]: (one["status"], one["reason"]) for one in status["conditions"]}
 
 
+STALLED = ("Stalled", "InvalidSpec")
 CASES = [
-    pytest.param(found(live_revision="r1"), ("True", "Valid"), ("True", "Live"), id="live"),
+    pytest.param(found(live_revision="r1"), ("True", "Valid"), ("True", "Live"), None, id="live"),
     pytest.param(
-        found(live_revision="r1", problems=BAD), ("False", "InvalidSpec"), ("True", "LastGoodRevision"), id="broken"
+        found(live_revision="r1", problems=BAD),
+        ("False", "InvalidSpec"),
+        ("True", "LastGoodRevision"),
+        STALLED,
+        id="broken",
     ),
-    pytest.param(found(problems=BAD), ("False", "InvalidSpec"), ("False", "NotLive"), id="never-good"),
+    pytest.param(found(problems=BAD), ("False", "InvalidSpec"), ("False", "NotLive"), STALLED, id="never-good"),
     pytest.param(
-        found(problems=TAKEN, holds_name=False), ("False", "SchedulerNameTaken"), ("False", "NotLive"), id="name-taken"
+        found(problems=TAKEN, holds_name=False),
+        ("False", "SchedulerNameTaken"),
+        ("False", "NotLive"),
+        ("Stalled", "SchedulerNameTaken"),
+        id="name-taken",
     ),
     pytest.param(
-        found(problems=TAKEN + BAD, holds_name=False), ("False", "InvalidSpec"), ("False", "NotLive"), id="both"
+        found(problems=TAKEN, holds_name=False, name_is_reserved=True),
+        ("False", "SchedulerNameReserved"),
+        ("False", "NotLive"),
+        ("Stalled", "SchedulerNameReserved"),
+        id="name-reserved",
+    ),
+    pytest.param(
+        found(problems=TAKEN + BAD, holds_name=False),
+        ("False", "InvalidSpec"),
+        ("False", "NotLive"),
+        STALLED,
+        id="both",
     ),
     pytest.param(
         found(live_revision="r1", waiting_for=("x",)),
         ("True", "Valid"),
         ("True", "WaitingForQueueSort"),
+        ("Reconciling", "WaitingForQueueSort"),
         id="waiting-live",
     ),
-    pytest.param(found(waiting_for=("x",)), ("True", "Valid"), ("False", "WaitingForQueueSort"), id="waiting-new"),
+    pytest.param(
+        found(waiting_for=("x",)),
+        ("True", "Valid"),
+        ("False", "WaitingForQueueSort"),
+        ("Reconciling", "WaitingForQueueSort"),
+        id="waiting-new",
+    ),
 ]
 
 
-@pytest.mark.parametrize(("findings", "accepted", "ready"), CASES)
-def test_conditions(findings: ProfileFindings, accepted: tuple[str, str], ready: tuple[str, str]) -> None:
-    """Accepted judges the spec as written, Ready what runs."""
-    assert conditions(profile_status(findings, Progress(), {}, NOW)) == {"Accepted": accepted, "Ready": ready}
+@pytest.mark.parametrize(("findings", "accepted", "ready", "under_way"), CASES)
+def test_conditions(
+    findings: ProfileFindings, accepted: tuple[str, str], ready: tuple[str, str], under_way: tuple[str, str] | None
+) -> None:
+    """Accepted judges the spec as written, Ready what runs; kstatus' own are there only while they hold."""
+    told = conditions(profile_status(findings, Progress(), {}, NOW))
+    rare = {} if under_way is None else {under_way[0]: ("True", under_way[1])}
+    assert told == {"Accepted": accepted, "Ready": ready, "Contested": ("False", "Uncontested"), **rare}
+
+
+@pytest.mark.parametrize(("findings", "accepted", "ready", "under_way"), CASES)
+def test_every_bad_condition_says_what_to_do(
+    findings: ProfileFindings, accepted: tuple[str, str], ready: tuple[str, str], under_way: tuple[str, str] | None
+) -> None:
+    """Each is a sentence, each is of the generation that was judged, and one that is False ends with a remedy."""
+    del accepted, ready, under_way
+    status = profile_status(findings, Progress(), {}, NOW)
+    for one in status["conditions"]:
+        assert one["message"].endswith(".")
+        assert one["observedGeneration"] == status["observedGeneration"] == 3
+    told = {one["type"]: one["message"] for one in status["conditions"] if one["status"] == "False"}
+    remedies = ("is held.", "Correct the spec", "Do what the condition Accepted tells", "Give all of them", "Nobody")
+    assert all(any(remedy in message for remedy in remedies) for message in told.values()), told
+
+
+def test_what_is_over_is_taken_away() -> None:
+    """A spec that is corrected leaves no word of what it stalled on; the times of the others stand."""
+    broken = profile_status(found(live_revision="r1", problems=BAD), Progress(), {}, NOW)
+    mended = profile_status(found(live_revision="r1"), Progress(), broken, NOW + timedelta(hours=1))
+    assert set(conditions(mended)) == {"Accepted", "Ready", "Contested"}
+    assert status_change(broken, mended).at_once
 
 
 def test_those_that_disagree_are_named() -> None:
@@ -75,7 +129,7 @@ def test_transition_times_are_kept() -> None:
     first = profile_status(found(live_revision="r1"), Progress(), {}, NOW)
     second = profile_status(found(live_revision="r1", problems=BAD), Progress(), first, NOW + timedelta(hours=1))
     times = {one["type"]: one["lastTransitionTime"] for one in second["conditions"]}
-    assert times == {"Accepted": "2026-01-01T13:00:00Z", "Ready": "2026-01-01T12:00:00Z"}
+    assert (times["Accepted"], times["Ready"]) == ("2026-01-01T13:00:00Z", "2026-01-01T12:00:00Z")
 
 
 def test_counts_and_plugins() -> None:
@@ -147,7 +201,7 @@ def test_plugin_config_status() -> None:
     status = plugin_config_status(state.plugin_configs[0], {}, NOW)
     assert conditions(status) == {"Valid": ("False", "InvalidSpec")}
     assert status["conditions"][0]["message"].startswith('spec.plugin: there is no plugin "Nothing"')
-    assert status["referencedBy"] == ["a"]
+    assert (status["referencedBy"], status["referenceCount"]) == (["a"], 1)
 
 
 def test_a_status_that_cannot_be_read_counts_as_none() -> None:

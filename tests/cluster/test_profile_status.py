@@ -1,0 +1,236 @@
+"""Statuses on the real API server as their reader meets them: columns, conditions, events, and who writes what."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.manifests import most_allocated
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+VERSION = "bayplan.dev/v1alpha1"
+NARROW = 80
+SECONDS = "--timeout=20s"
+UNKNOWN: Manifest = {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}}
+PACK: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": most_allocated()}]}
+GITOPS = ("--server-side", "--field-manager=gitops")
+
+
+class Shown:
+    """What one operator tells of what a test applies; cluster-scoped, and gone at the end."""
+
+    def __init__(self, plane: ControlPlane, api: ApiClient, operator: OperatorProcess, namespace: str) -> None:
+        self.plane = plane
+        self.api = api
+        self.operator = operator
+        self.namespace = namespace
+        self._made: set[str] = set()
+
+    def name(self, short: str) -> str:
+        """A name of 20 characters that is the test's own."""
+        return f"{short}-{self.namespace[-8:]}".rjust(20, "x")
+
+    def apply(self, kind: str, name: str, spec: Manifest, *flags: str) -> str:
+        """Apply an object; what kubectl says."""
+        manifest = {"apiVersion": VERSION, "kind": kind, "metadata": {"name": name}, "spec": spec}
+        self._made.add(f"{kind}/{name}")
+        return self.plane.kubectl(
+            "apply", *flags, f"--namespace={self.namespace}", "--filename=-", input=json.dumps(manifest)
+        )
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """The object, with its managedFields."""
+        found: dict[str, Any] = json.loads(
+            self.plane.kubectl(
+                "get", kind, name, f"--namespace={self.namespace}", "--output=json", "--show-managed-fields"
+            )
+        )
+        return found
+
+    def reasons(self, name: str) -> list[str]:
+        """The reasons of the events of a cluster-scoped object, in their order."""
+        events = self.api.items("/apis/events.k8s.io/v1/namespaces/default/events")
+        ours = [one for one in events if one["regarding"].get("name") == name]
+        return [one["reason"] for one in sorted(ours, key=lambda one: str(one["eventTime"]))]
+
+    def until_condition(self, name: str, expected: str) -> None:
+        """Wait for a condition of a profile, as a pipeline does."""
+        self.plane.kubectl("wait", f"sp/{name}", f"--for=condition={expected}", SECONDS)
+
+    def until(self, condition: Callable[[], bool], what: str) -> None:
+        self.operator.until(condition, what)
+
+    def clean_up(self) -> None:
+        for made in self._made:
+            self.plane.kubectl("delete", made, "--ignore-not-found", f"--namespace={self.namespace}")
+
+
+@pytest.fixture(scope="module")
+def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
+    install_crds(control_plane)
+    log = tmp_path_factory.mktemp("operator") / "operator.log"
+    with OperatorProcess(control_plane.kubeconfig, log) as operator:
+        operator.start()
+        yield operator
+
+
+@pytest.fixture
+def shown(control_plane: ControlPlane, operator: OperatorProcess, namespace: str) -> Iterator[Shown]:
+    with ApiClient(control_plane) as api:
+        shown = Shown(control_plane, api, operator, namespace)
+        yield shown
+        shown.clean_up()
+
+
+def conditions(status: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {one["type"]: one for one in status["conditions"]}
+
+
+def test_narrow_columns(shown: Shown) -> None:
+    """Every line of ``kubectl get`` fits into 80 columns with names of 20 characters, whatever state objects are in."""
+    good, bad, late = shown.name("good"), shown.name("bad"), shown.name("late")
+    shown.apply("SchedulerProfile", good, {})
+    shown.apply("SchedulerProfile", bad, UNKNOWN)
+    shown.until_condition(good, "Ready")
+    shown.apply("SchedulerProfile", late, {"schedulerName": good})
+    shown.until_condition(late, "Accepted=false")
+    for name, plugin in ((good, "NodeResourcesFit"), (bad, "NodeResourcesBalancedAllocation")):
+        shown.apply("PluginConfig", name, {"plugin": plugin, "args": {} if name == good else {"no": 1}})
+        shown.plane.kubectl("wait", f"plc/{name}", f"--for=condition=Valid={name == good}", SECONDS)
+        shown.apply("PodGroup", name, {"minMember": 100})
+    shown.until(lambda: "phase" in shown.get("podgroup", bad).get("status", {}), "the groups are told of")
+    headings = {
+        "sp": "NAME READY ACCEPTED REVISION PENDING UNSCHED AGE",
+        "plc": "NAME PLUGIN VALID USED AGE",
+        "podgroups.bayplan.dev": "NAME PHASE MIN PODS BOUND REASON AGE",
+    }
+    for kind, heading in headings.items():
+        lines = shown.plane.kubectl("get", kind, f"--namespace={shown.namespace}").splitlines()
+        assert lines[0].split() == heading.split()
+        assert len(lines) > 2
+        assert max(len(line.rstrip()) for line in lines) <= NARROW, "\n".join(lines)
+
+
+def test_wide_columns_tell_the_rest(shown: Shown) -> None:
+    """What is wrong stands there in words, for the profile and for the error."""
+    name = shown.name("wide")
+    shown.apply("SchedulerProfile", name, UNKNOWN)
+    shown.until_condition(name, "Accepted=false")
+    heading, row = shown.plane.kubectl("get", "sp", name, "--output=wide").splitlines()
+    told = re.split(r"\s{2,}", heading.strip())
+    assert told[7:] == ["BACKOFF", "GATED", "BOUND", "CONTESTED", "SCHEDULER", "MESSAGE", "LAST ERROR"]
+    assert "spec.plugins.score.enabled[0].name" in row
+
+
+def test_a_life_in_conditions_and_events(shown: Shown) -> None:
+    """Good, edited, broken, mended: ``kubectl wait`` follows, ``kubectl describe`` says it in words, each once."""
+    name = shown.name("life")
+    shown.apply("SchedulerProfile", name, {})
+    shown.until_condition(name, "Ready")
+    first = shown.get("sp", name)["status"]["activeRevision"]
+    shown.apply("SchedulerProfile", name, UNKNOWN)
+    shown.until_condition(name, "Accepted=false")
+    shown.until_condition(name, "Stalled")
+    shown.until_condition(name, "Ready")
+    shown.apply("SchedulerProfile", name, PACK)
+    shown.until_condition(name, "Accepted")
+    second = shown.get("sp", name)["status"]["activeRevision"]
+    assert set(conditions(shown.get("sp", name)["status"])) == {"Accepted", "Ready", "Contested"}
+    expected = ["Accepted", "Activated", "Rejected", "Accepted", "Activated"]
+    shown.until(lambda: sorted(shown.reasons(name)) == sorted(expected), "events tell it")
+    described = shown.plane.kubectl("describe", "sp", name)
+    events = described.partition("Events:")[2]
+    assert f"Revision {second} is live, {first} before." in events
+    assert re.search(r"Warning\s+Rejected\s+.*bayplan.*did you mean", events), events
+    assert "Nobody else has bound a pod of this profile" in described
+
+
+def test_a_plugin_config_in_events(shown: Shown) -> None:
+    """It is told as a profile is."""
+    name = shown.name("args")
+    shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {"no": 1}})
+    shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid=false", SECONDS)
+    shown.apply("PluginConfig", name, {"plugin": "NodeResourcesFit", "args": {}})
+    shown.plane.kubectl("wait", f"plc/{name}", "--for=condition=Valid", SECONDS)
+    shown.until(lambda: sorted(shown.reasons(name)) == ["Invalid", "Valid"], "events tell it")
+    assert "Generation 2 of the args is valid." in shown.plane.kubectl("describe", "plc", name)
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec"),
+    [
+        pytest.param("SchedulerProfile", PACK, id="profile"),
+        pytest.param("PluginConfig", {"plugin": "NodeResourcesFit", "args": most_allocated()}, id="plugin-config"),
+        pytest.param("PodGroup", {"minMember": 2}, id="group"),
+    ],
+)
+def test_the_operator_owns_the_status_alone(shown: Shown, kind: str, spec: Manifest) -> None:
+    """What others apply stays theirs: no spec, label, annotation or finalizer is written, nothing ever conflicts."""
+    name = shown.name("applied")
+    resource = f"{kind.lower()}s.bayplan.dev"
+    shown.apply(kind, name, spec, *GITOPS)
+    shown.until(lambda: "conditions" in shown.get(resource, name).get("status", {}), "it is told of")
+    before = shown.get(resource, name)
+    assert (
+        shown.apply(kind, name, spec, *GITOPS).strip() == f"{resource.replace('s.', '.', 1)}/{name} serverside-applied"
+    )
+    after = shown.get(resource, name)
+    assert after["metadata"]["generation"] == 1
+    assert not {"annotations", "finalizers", "labels", "ownerReferences"} & after["metadata"].keys()
+    owners = {one["manager"]: one for one in after["metadata"]["managedFields"]}
+    assert owners.pop("gitops")["fieldsV1"].keys() == {"f:spec"}
+    assert owners
+    for owner in owners.values():
+        assert (owner["subresource"], owner["fieldsV1"].keys()) == ("status", {"f:status"})
+    assert after["metadata"]["resourceVersion"] == before["metadata"]["resourceVersion"]
+    assert after["status"] == before["status"]
+
+
+@pytest.mark.parametrize("end", [pytest.param("kill", id="crash"), pytest.param("terminate", id="sigterm")])
+def test_a_restart_changes_nothing(shown: Shown, end: str) -> None:
+    """Neither versions nor times of objects that nobody has touched, and no event is repeated, good or bad."""
+    good, bad = shown.name("calm"), shown.name("broken")
+    shown.apply("SchedulerProfile", good, PACK)
+    shown.apply("SchedulerProfile", bad, {})
+    for name in (good, bad):
+        shown.until_condition(name, "Ready")
+    shown.apply("SchedulerProfile", bad, UNKNOWN)
+    shown.until_condition(bad, "Accepted=false")
+    events = {good: ["Accepted", "Activated"], bad: ["Accepted", "Activated", "Rejected"]}
+    shown.until(lambda: all(sorted(shown.reasons(name)) == told for name, told in events.items()), "events tell it")
+    before = {name: shown.get("sp", name) for name in (good, bad)}
+    getattr(shown.operator, end)()
+    shown.operator.start()
+    marker = shown.name("marker")
+    shown.apply("SchedulerProfile", marker, {})
+    shown.until_condition(marker, "Ready")
+    shown.until(lambda: shown.reasons(marker) == ["Accepted", "Activated"], "later events are there")
+    assert {name: shown.get("sp", name) for name in (good, bad)} == before
+    assert {name: sorted(shown.reasons(name)) for name in (good, bad)} == events
+
+
+def test_conditions_are_of_the_generation(shown: Shown) -> None:
+    """As kstatus wants it: every condition, and the status, name the generation that they were found for."""
+    name = shown.name("kstatus")
+    shown.apply("SchedulerProfile", name, {})
+    shown.until_condition(name, "Ready")
+    shown.apply("SchedulerProfile", name, UNKNOWN)
+    shown.until_condition(name, "Stalled")
+    status = shown.get("sp", name)["status"]
+    assert status["observedGeneration"] == 2
+    assert {kind: one["observedGeneration"] for kind, one in conditions(status).items()} == dict.fromkeys(
+        ("Accepted", "Ready", "Contested", "Stalled"), 2
+    )
+    remedy = conditions(status)["Accepted"]["message"]
+    assert remedy.endswith(
+        f"Correct the spec and apply it again; until then revision {status['activeRevision']} goes on."
+    )
