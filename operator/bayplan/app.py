@@ -30,6 +30,7 @@ from bayplan.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT
 from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources
 from bayplan.gangs.group_status_writes import GroupStatusWrites
+from bayplan.gangs.neighbours import Neighbours
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
@@ -38,6 +39,7 @@ from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.kube_configuration import RunConfiguration
+from bayplan.leadership import LOST_STOP_SECONDS, candidate
 from bayplan.loop_liveness import LoopLiveness
 from bayplan.plugin_watchdog import PluginWatchdog
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
@@ -48,7 +50,7 @@ from bayplan.serving.metrics import metrics_registry
 from bayplan.serving.protection import protection_of
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.scheduler_metrics import ApiCallCollector
-from bayplan.settings import Settings, revision_namespace, runs_in_cluster
+from bayplan.settings import Settings, runs_in_cluster
 from bayplan.tracing import tracer_of
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
@@ -146,10 +148,13 @@ class Operator:
             else ConfiguredProfiles(self._scheduler, configuration)
         )
         self._extenders.on_change = self._profiles.extenders_changed
-        self._election = self._candidate()
+        self._group_statuses.neighbours = Neighbours(self._groups.status, self._profiles.serves)
+        self._profiles.when_elsewhere(self._group_statuses.look_again)
+        self._election = candidate(settings, connection, self._extenders, clock)
         self._stop_asked = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
+        self._is_lost = False
 
     async def run(self) -> int:
         """Start, run, stop; see :func:`run_operator`."""
@@ -197,13 +202,12 @@ class Operator:
         self._readiness.fulfil(_PROFILES)
         if not self._delays_caches:
             await self._informers.synced.wait()
+        _keep_for_long()
         if self._election is not None:
             await self._stand_by(self._election)
         await self._informers.synced.wait()
         self._profiles.activate()
-        # What was listed stays for long: it need not be looked at by each collection.
-        gc.collect()
-        gc.freeze()
+        _keep_for_long()
         self._spawn("scheduler", self._scheduler.run())
         self._spawn("statuses of groups", self._group_statuses.run())
         for name, work in self._profiles.tasks(self._take_signals).items():
@@ -220,20 +224,12 @@ class Operator:
         if self._delays_caches:
             self._watch_cluster()
         await self._profiles.read()
+        # What the leader before has written meanwhile, nobody has told.
+        self._group_statuses.take_over()
 
     @property
     def _delays_caches(self) -> bool:
         return self._election is not None and self._settings.delay_cache_until_active
-
-    def _candidate(self) -> LeaderElection | None:
-        """Of the election, when there is one; nothing is written then by who does not hold the Lease."""
-        settings = self._settings.leader_election
-        if not settings.leader_elect:
-            return None
-        options = settings.options(revision_namespace(self._settings))
-        election = LeaderElection(self._connection, options, self._clock)
-        self._connection.write_fence = election.check
-        return election
 
     def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> None:
         task = self._tasks[name] = asyncio.create_task(work, name=name)
@@ -246,6 +242,7 @@ class Operator:
         if fault is None and task.get_name() == "start":
             return
         if isinstance(fault, LeadershipLostError):
+            self._is_lost = True
             log.critical("%s", fault)
         else:
             self._tell_fault(task, fault)
@@ -299,7 +296,7 @@ class Operator:
     async def _stop(self) -> None:
         """End in order, all of it within the grace of the settings."""
         self._readiness.stop()
-        grace = self._settings.graceful_stop_seconds
+        grace = min(self._settings.graceful_stop_seconds, LOST_STOP_SECONDS if self._is_lost else float("inf"))
         self._stopping(grace)
         deadline = self._clock.now() + grace * 0.9
         # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
@@ -326,6 +323,12 @@ class Operator:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 log.warning("The %s does not end and is left", task.get_name())
+
+
+def _keep_for_long() -> None:
+    """Keep what was listed out of the collector's sight; once a standby did, little is left to do at its takeover."""
+    gc.collect()
+    gc.freeze()
 
 
 def _watch_task(resource: str) -> str:

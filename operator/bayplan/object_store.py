@@ -93,6 +93,12 @@ def _version(body: Body) -> int:
 
 
 def _judged(body: Body) -> tuple[object, ...]:
-    """What of an object is judged: not its status."""
+    """What of an object is judged: not its status. Its labels are, by which a process may choose its profiles."""
     metadata = body["metadata"]
-    return metadata.get("uid"), metadata.get("generation"), metadata.get("deletionTimestamp"), body.get("spec")
+    return (
+        metadata.get("uid"),
+        metadata.get("generation"),
+        metadata.get("deletionTimestamp"),
+        metadata.get("labels"),
+        body.get("spec"),
+    )

@@ -20,7 +20,10 @@ from bayplan.live_profiles import LiveProfiles
 from bayplan.object_store import Body, ObjectStore
 from bayplan.reconcile.desired_state import DesiredProfile, DesiredState, desired_state
 from bayplan.reconcile.extenders import extender_states
-from bayplan.reconcile.status import ProfileFindings, Progress, plugin_config_status, profile_status
+from bayplan.reconcile.profile_events import plugin_config_events, profile_events
+from bayplan.reconcile.profile_selection import ProfileSelection
+from bayplan.reconcile.served_profiles import ServedProfiles
+from bayplan.reconcile.status import ProfileFindings, Progress, plugin_config_status, problems_message, profile_status
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -59,21 +62,32 @@ class ProfileController:
 
     Attributes:
         history: Good revisions that are kept.
+        on_elsewhere: Told when a name has become one that another process serves, or is that no more.
     """
 
-    def __init__(self, scheduler: Scheduler, ports: ControllerPorts, *, allow_default_scheduler: bool = False) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        ports: ControllerPorts,
+        *,
+        allow_default_scheduler: bool = False,
+        selection: ProfileSelection | None = None,
+    ) -> None:
         self._scheduler = scheduler
         self._clock = ports.clock
         self._allow_default_scheduler = allow_default_scheduler
+        self._served = ServedProfiles(selection)
+        self.on_elsewhere: Callable[[], None] = lambda: None
         self.history = RevisionHistory(ports.revisions)
         self._live = LiveProfiles(scheduler, self.history.last_good)
-        self._publisher = StatusPublisher(ports.statuses, ports.clock)
+        self._publisher = StatusPublisher(ports.statuses, ports.clock, scheduler.context.writer.record)
         self._stores: dict[type[CustomResource], ObjectStore] = {
             SchedulerProfile: ObjectStore(),
             PluginConfig: ObjectStore(),
         }
         self._desired = DesiredState((), ())
         self._findings: tuple[ProfileFindings, ...] = ()
+        self._rejected: dict[str, str] = {}
         self._objects_changed = asyncio.Event()
         self._to_publish = asyncio.Event()
 
@@ -104,12 +118,20 @@ class ProfileController:
             self._stores[PluginConfig].bodies(),
             self._scheduler.registry,
             allow_default_scheduler=self._allow_default_scheduler,
+            selection=self._served.selection,
         )
         step = self._live.apply(desired)
         for activation in step.activations:
             self.history.note(activation.meta, activation.config)
         self._desired, self._findings = desired, step.findings
+        if self._served.noted(desired):
+            self.on_elsewhere()
+        self._tell_rejected()
         self._to_publish.set()
+
+    def serves(self, scheduler_name: str) -> bool | None:
+        """Whether this process serves a name; None where no process does."""
+        return self._served.serves(scheduler_name)
 
     async def publish(self, *, counts_too: bool = False) -> None:
         """Keep what went live, and write statuses that differ.
@@ -138,6 +160,9 @@ class ProfileController:
     async def _reconcile_when_changed(self) -> None:
         await self._objects_changed.wait()
         try:
+            if self._served.has_newcomers(self._stores[SchedulerProfile].bodies()):
+                # Another process has kept their revisions so far.
+                await self.history.load()
             self.reconcile()
         except Exception:
             self._objects_changed.set()
@@ -175,6 +200,19 @@ class ProfileController:
 
     # -- telling ------------------------------------------------------------------------------------------------
 
+    def _tell_rejected(self) -> None:
+        """Log what keeps a profile from being what its spec says, once by each process; events tell it once at all."""
+        told = {
+            profile.meta.uid: problems_message(findings.problems)
+            for profile, findings in zip(self._desired.profiles, self._findings, strict=True)
+            if findings.problems
+        }
+        names = {profile.meta.uid: profile.meta.name for profile in self._desired.profiles}
+        for uid, message in told.items():
+            if self._rejected.get(uid) != message:
+                log.warning("profile %s: the spec is not taken: %s", names[uid], message)
+        self._rejected = told
+
     def _sources(self) -> list[StatusSource]:
         counts = self._scheduler.context.queue.counts()
         sources = [
@@ -183,12 +221,17 @@ class ProfileController:
                 profile.meta,
                 profile.status,
                 partial(profile_status, findings, self._progress(profile, findings, counts)),
+                partial(profile_events, profile.meta),
             )
             for profile, findings in zip(self._desired.profiles, self._findings, strict=True)
         ]
         sources += [
             StatusSource(
-                PluginConfig.definition.plural, config.meta, config.status, partial(plugin_config_status, config)
+                PluginConfig.definition.plural,
+                config.meta,
+                config.status,
+                partial(plugin_config_status, config),
+                partial(plugin_config_events, config.meta),
             )
             for config in self._desired.plugin_configs
         ]
@@ -212,5 +255,7 @@ class ProfileController:
             scheduled=record.scheduled,
             last_scheduled=record.last_scheduled,
             last_error=record.last_error,
+            lost_binds=record.lost_binds,
+            last_lost_bind=record.last_lost_bind,
             extenders=() if live is None else extender_states(live),
         )

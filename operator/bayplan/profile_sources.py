@@ -50,6 +50,12 @@ class ProfileSource(Protocol):
     def extenders_changed(self) -> None:
         """The state of an extender has changed."""
 
+    def serves(self, scheduler_name: str) -> bool | None:
+        """Whether this process serves a name; None where no process does that is known of."""
+
+    def when_elsewhere(self, told: Callable[[], None]) -> None:
+        """Have it told when a name has become one that another process serves, or is that no more."""
+
     async def finish(self) -> None:
         """Write what is left to be told."""
 
@@ -90,6 +96,7 @@ class CustomResourceProfiles:
             scheduler,
             ControllerPorts(revisions, resources, clock),
             allow_default_scheduler=settings.allow_default_scheduler,
+            selection=settings.selection,
         )
         self._lists = ResourceLists(PROFILES, resources, self._controller, clock)
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
@@ -140,6 +147,14 @@ class CustomResourceProfiles:
         """Write it into the statuses of the profiles that it belongs to."""
         self._controller.publish_soon()
 
+    def serves(self, scheduler_name: str) -> bool | None:
+        """Whether this process serves a name; None where no process does."""
+        return self._controller.serves(scheduler_name)
+
+    def when_elsewhere(self, told: Callable[[], None]) -> None:
+        """Have it told when other names are served elsewhere."""
+        self._controller.on_elsewhere = told
+
     async def finish(self) -> None:
         """Write the last statuses."""
         try:
@@ -178,6 +193,15 @@ class ConfiguredProfiles:
 
     def extenders_changed(self) -> None:
         """Nothing: no object carries a status, and the log has told it."""
+
+    def serves(self, scheduler_name: str) -> bool | None:
+        """Of other processes nothing is known."""
+        del scheduler_name
+        return None
+
+    def when_elsewhere(self, told: Callable[[], None]) -> None:
+        """Nothing: that never changes."""
+        del told
 
     async def finish(self) -> None:
         """Nothing: no object carries a status."""

@@ -33,6 +33,7 @@ from bayplan.gangs.group_status import (
 )
 from bayplan.gangs.group_status_writes import GroupStatusWrite
 from bayplan.gangs.group_verdict import Phase
+from bayplan.gangs.neighbours import Neighbours
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.queued_write import WriteDroppedError
 from bayplan.kube.rate_limit import TokenBucket
@@ -97,6 +98,7 @@ class _Record:
         "changed_since",
         "failures",
         "generation",
+        "is_others",
         "is_writing",
         "keeps_start",
         "problems",
@@ -117,6 +119,7 @@ class _Record:
         self.written_at = float("-inf")
         self.keeps_start = bool(status.get("scheduleStartTime"))
         self.is_writing = False
+        self.is_others = False
         self.changed_since = False
         self.failures = 0
         self.retry_at = float("-inf")
@@ -134,6 +137,9 @@ class GroupController:
         events: Takes events about PodGroups.
         clock: Time.
         pace: How often statuses are written.
+
+    Attributes:
+        neighbours: What other processes do; None where there is no other.
     """
 
     def __init__(
@@ -150,6 +156,7 @@ class GroupController:
         self._events = events
         self._clock = clock
         self._pace = pace or GroupPace()
+        self.neighbours: Neighbours | None = None
         self._records: dict[GroupKey, _Record] = {}
         self._dirty: dict[GroupKey, None] = {}
         self._has_dirty = asyncio.Event()
@@ -213,6 +220,24 @@ class GroupController:
             self._dirty[key] = None
             self._has_dirty.set()
 
+    def take_over(self) -> None:
+        """Take what is written from the objects again: another process has written it until now."""
+        for key, record in self._records.items():
+            self._learn(key, record)
+        self.look_again()
+
+    def look_again(self) -> None:
+        """Look at every group: who serves which scheduler name has changed."""
+        for key in self._records:
+            self._mark(key)
+
+    def _learn(self, key: GroupKey, record: _Record) -> None:
+        shown = None if self.neighbours is None else self.neighbours.shown(key)
+        if shown is not None:
+            record.written = dict(shown)
+            record.keeps_start = bool(shown.get("scheduleStartTime"))
+            record.told = told_by(shown)
+
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
@@ -255,6 +280,12 @@ class GroupController:
     def _wanted(self, key: GroupKey, record: _Record) -> GroupStatus | None:
         """The status as it should be; None while the scheduler does not know the object."""
         gang = self._gangs.get(key)
+        if self.neighbours is not None and self.neighbours.write(gang):
+            record.is_others = True
+            return None
+        if record.is_others:
+            record.is_others = False
+            self._learn(key, record)
         group = None if gang is None else gang.group
         if group is not None and group.uid != record.uid:
             return None

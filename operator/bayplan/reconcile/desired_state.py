@@ -10,11 +10,12 @@ Why a problem does not end the judging: whoever wrote a manifest wants every mis
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
 from bayplan.reconcile.plugin_configs import DesiredPluginConfig, judge_plugin_configs
+from bayplan.reconcile.profile_selection import ProfileSelection
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config import plugins_config
@@ -40,6 +41,7 @@ class DesiredProfile:
         problems: What is wrong so far; paths begin with ``spec``.
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
         status: The status that the object carries.
+        name_is_reserved: Whether the claim is refused since the name is kube-scheduler's.
     """
 
     meta: ObjectMeta
@@ -49,6 +51,7 @@ class DesiredProfile:
     problems: tuple[Problem, ...]
     origins: tuple[str, ...]
     status: Mapping[str, Any]
+    name_is_reserved: bool = False
 
     def located(self, problem: Problem) -> Problem:
         """A problem of ``config``, with the path at which the user wrote it."""
@@ -65,12 +68,14 @@ class DesiredState:
     """All objects, judged.
 
     Attributes:
-        profiles: Oldest claim first.
+        profiles: Those that this process serves, oldest claim first.
         plugin_configs: By name.
+        elsewhere: Scheduler names that are granted to profiles which other processes serve.
     """
 
     profiles: tuple[DesiredProfile, ...]
     plugin_configs: tuple[DesiredPluginConfig, ...]
+    elsewhere: frozenset[str] = frozenset()
 
 
 def desired_state(
@@ -79,14 +84,19 @@ def desired_state(
     registry: Registry,
     *,
     allow_default_scheduler: bool = False,
+    selection: ProfileSelection | None = None,
 ) -> DesiredState:
     """Judge all objects together.
+
+    Profiles that other processes serve are not judged, but their claims count, and so do their references: processes
+    with different selections agree on who holds a name, and on the status of every PluginConfig.
 
     Args:
         profiles: SchedulerProfile objects as the API server gives them; one that is being deleted counts as gone.
         plugin_configs: PluginConfig objects, likewise.
         registry: The plugins that exist.
         allow_default_scheduler: Whether a profile may take kube-scheduler's own name.
+        selection: The profiles that this process serves; None for all.
 
     Returns:
         What should run.
@@ -101,11 +111,16 @@ def desired_state(
     holders: dict[str, _Claim] = {}
     for claim in claims:
         holders.setdefault(claim.scheduler_name, claim)
-    judged = []
+    judged, elsewhere = [], set[str]()
     for claim in claims:
-        problem = _name_problem(claim, holders[claim.scheduler_name], allow_default_scheduler)
-        judged.append(_judge(claim, problem, by_name))
-    return DesiredState(tuple(judged), configs)
+        if selection is not None and not selection.matches(claim.labels):
+            if holders[claim.scheduler_name] is claim:
+                elsewhere.add(claim.scheduler_name)
+            continue
+        is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
+        problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
+        judged.append(replace(_judge(claim, problem, by_name), name_is_reserved=is_reserved))
+    return DesiredState(tuple(judged), configs, frozenset(elsewhere))
 
 
 class _Claim:
@@ -113,6 +128,8 @@ class _Claim:
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.meta = ObjectMeta.model_validate(body["metadata"])
+        labels = body["metadata"].get("labels")
+        self.labels: Mapping[str, str] = labels if isinstance(labels, Mapping) else {}
         spec = body.get("spec")
         self.spec: Mapping[str, Any] = spec if isinstance(spec, Mapping) else {}
         status = body.get("status")
@@ -150,9 +167,9 @@ def _is_going(body: Mapping[str, Any]) -> bool:
     return bool(body["metadata"].get("deletionTimestamp"))
 
 
-def _name_problem(claim: _Claim, holder: _Claim, allow_default_scheduler: bool) -> Problem | None:
+def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Problem | None:
     name = claim.scheduler_name
-    if name == DEFAULT_SCHEDULER and not allow_default_scheduler:
+    if is_reserved:
         return Problem(
             "spec.schedulerName",
             f'"{name}" belongs to kube-scheduler, and two schedulers of one name fight over its pods; choose another '

@@ -1,0 +1,112 @@
+"""A profile that is labelled anew goes live from one process to another, with its past."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import pytest
+from bayplan.profile_controller import ControllerPorts, ProfileController
+from bayplan.reconcile.profile_selection import ProfileSelection
+from bayplan.resources.scheduler_profile import SchedulerProfile
+
+from scheduler_core.in_tree import in_tree_registry
+from scheduler_core.scheduler import Scheduler
+from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
+from tests.support.manifests import Manifest, profile_manifest
+from tests.support.recording_writer import RecordingWriter
+from tests.support.virtual_clock import VirtualClock
+
+BROKEN: Manifest = {"percentageOfNodesToScore": 500}
+
+
+class Process:
+    """One of two processes over the same API."""
+
+    def __init__(self, world: World, selector: str) -> None:
+        self.scheduler = Scheduler(world.clock, RecordingWriter(), registry=in_tree_registry())
+        ports = ControllerPorts(world.revisions, world.statuses, world.clock)
+        self.controller = ProfileController(self.scheduler, ports, selection=ProfileSelection(selector))
+        self.told = 0
+        self.controller.on_elsewhere = self._elsewhere
+
+    def _elsewhere(self) -> None:
+        self.told += 1
+
+    @property
+    def serves(self) -> list[str]:
+        """What is live here."""
+        return sorted(instance.name for instance in self.scheduler.context.profiles)
+
+
+@dataclass
+class World:
+    """Processes for tier a and tier b."""
+
+    clock: VirtualClock = field(default_factory=VirtualClock)
+    revisions: FakeRevisions = field(default_factory=FakeRevisions)
+    statuses: FakeStatuses = field(default_factory=FakeStatuses)
+    version: int = 0
+
+    def __post_init__(self) -> None:
+        self.a = Process(self, "tier=a")
+        self.b = Process(self, "tier=b")
+
+    async def apply(self, tier: str, spec: Manifest | None = None) -> None:
+        """Show the profile ``batch`` to both, and let them take their steps."""
+        self.version += 1
+        body = profile_manifest("batch", spec, resourceVersion=str(self.version), labels={"tier": tier})
+        body["status"] = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
+        for process in (self.a, self.b):
+            process.controller.seen(SchedulerProfile, body)
+        for _ in range(50):
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    runs = [asyncio.create_task(process.controller.run()) for process in (world.a, world.b)]
+    yield world
+    for run in runs:
+        run.cancel()
+        with suppress(asyncio.CancelledError):
+            await run
+
+
+async def test_a_label_moves_a_profile(world: World) -> None:
+    """It is live in exactly the process whose selector it matches."""
+    await world.apply("a")
+    assert (world.a.serves, world.b.serves) == (["batch"], [])
+    await world.apply("b")
+    assert (world.a.serves, world.b.serves) == ([], ["batch"])
+    assert world.b.controller.serves("batch")
+    assert world.a.controller.serves("batch") is False
+
+
+async def test_only_the_process_that_serves_it_writes(world: World) -> None:
+    """One status and one revision of it, whoever else sees it."""
+    await world.apply("a")
+    assert len(world.revisions.stored) == 1
+    assert [name for _, name, _ in world.statuses.patches] == ["batch"]
+
+
+async def test_the_past_comes_along(world: World) -> None:
+    """A profile that is labelled anew and broken at once goes on with the revision that the other process has kept."""
+    await world.apply("a")
+    good = world.a.scheduler.context.profiles.get("batch")
+    assert good is not None
+    await world.apply("b", BROKEN)
+    taken = world.b.scheduler.context.profiles.get("batch")
+    assert taken is not None
+    assert taken.revision == good.revision
+
+
+async def test_others_are_told_of_whose_names_change(world: World) -> None:
+    """What is written about a name's gangs moves with it."""
+    await world.apply("a")
+    told = world.a.told, world.b.told
+    await world.apply("b")
+    assert (world.a.told, world.b.told) == (told[0] + 1, told[1] + 1)

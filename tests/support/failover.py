@@ -1,0 +1,203 @@
+"""Two operator processes on one control plane, of which the API server's audit log tells apart who wrote what.
+
+Owns the users, the audit policy, a drain slow enough for something to happen in its middle, and what is read off the
+log. It must not cause the trouble: that is a test's.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from hack.controlplane import accounts
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.credentials import User
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from tests.support.operator_process import OperatorProcess
+
+ONE, TWO = "one", "two"
+LEASE_SECONDS = 3.0
+RENEW_SECONDS = 2.0
+PODS = 400
+_ELECTION = {"leaderElect": True, "leaseDuration": LEASE_SECONDS, "renewDeadline": RENEW_SECONDS, "retryPeriod": 0.5}
+_QPS = 150
+_NODES = 10
+_WAIT_SECONDS = 40.0
+_POLL_SECONDS = 0.05
+_CHANGES = frozenset({"create", "update", "patch", "delete"})
+_POLICY = {
+    "apiVersion": "audit.k8s.io/v1",
+    "kind": "Policy",
+    "omitStages": ["RequestReceived", "ResponseStarted"],
+    "rules": [{"level": "Metadata", "verbs": sorted(_CHANGES), "users": [ONE, TWO]}, {"level": "None"}],
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeMade:
+    """A request of one of the processes that changed something, or was to.
+
+    Attributes:
+        user: Which process.
+        at: When the API server received it, seconds since the epoch.
+        what: Resource, subresource and verb, such as ``pods/binding create``.
+        name: ``namespace/name`` of the object.
+        code: Of the answer.
+    """
+
+    user: str
+    at: float
+    what: str
+    name: str
+    code: int
+
+    @property
+    def is_bind(self) -> bool:
+        """Whether it bound a pod."""
+        return self.what == "pods/binding create" and self.code == 201
+
+
+@contextmanager
+def failover_plane(directory: Path) -> Iterator[ControlPlane]:
+    """A control plane that knows both processes by name and logs all that they change.
+
+    Args:
+        directory: Takes the audit policy.
+    """
+    policy = directory / "audit-policy.yaml"
+    policy.write_text(yaml.safe_dump(_POLICY))
+    users = tuple(User(name, ("system:masters",)) for name in (ONE, TWO))
+    with ControlPlane(Options(audit=True, users=users, apiserver_args=[f"--audit-policy-file={policy}"])) as plane:
+        install_crds(plane)
+        yield plane
+
+
+class Failover:
+    """Nodes, pods and a profile of one test, and the processes over them; a context manager.
+
+    Args:
+        plane: See :func:`failover_plane`.
+        name: Of the namespace, the profile, the Lease.
+        directory: Takes settings and logs.
+
+    Attributes:
+        api: As administrator.
+        name: See above.
+        one: A process.
+        two: The other one.
+    """
+
+    def __init__(self, plane: ControlPlane, name: str, directory: Path) -> None:
+        self.api = ApiClient(plane)
+        self.name = name
+        self._plane = plane
+        settings = directory / "settings.yaml"
+        settings.write_text(yaml.safe_dump({"leaderElection": {**_ELECTION, "resourceName": name}}))
+        flags = [f"--settings={settings}", f"--client-qps={_QPS}", "--client-burst=10"]
+        self.one, self.two = (
+            OperatorProcess(plane.kubeconfig_for(user), directory / f"{name}-{user}.log", flags) for user in (ONE, TWO)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with closing(self.api), self.one, self.two:
+            self._plane.kubectl("delete", "schedulerprofile", self.name, "--ignore-not-found")
+
+    def begin(self) -> None:
+        """Start both, of which ``one`` leads, and let it bind a quarter of the pods."""
+        self.one.start()
+        self.one.until(lambda: "Leading: Lease" in self.one.log, "it leads")
+        self.two.start()
+        self.api.create({"kind": "Namespace", "metadata": {"name": self.name}})
+        amounts = {"cpu": "8", "memory": "64Gi", "pods": "110"}
+        for index in range(_NODES):
+            metadata = {"name": f"{self.name}-n{index}", "labels": {"for": self.name}}
+            status = {"allocatable": amounts, "capacity": amounts}
+            self.api.create({"kind": "Node", "metadata": metadata, "status": status})
+        self.api.create_all([self._pod(f"p{index}") for index in range(PODS)])
+        profile = {"kind": "SchedulerProfile", "metadata": {"name": self.name}, "spec": {}}
+        self.api.create({"apiVersion": "bayplan.dev/v1alpha1", **profile})
+        self.until(lambda: len(self.binds(ONE)) >= PODS // 4, "a quarter is bound")
+        assert len(self.binds(ONE)) < PODS
+
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Look again and again until something holds."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                logs = "\n".join(process.log[-2000:] for process in (self.one, self.two))
+                raise AssertionError(f"not within {_WAIT_SECONDS:.0f} s: {what}\n{logs}")
+            time.sleep(_POLL_SECONDS)
+
+    def finish(self) -> None:
+        """Wait until no pod waits, and the audit log has told of every bind."""
+        path = f"/api/v1/namespaces/{self.name}/pods"
+        self.until(lambda: not self.api.items(path, fieldSelector="spec.nodeName="), "every pod is bound")
+        # Whatever the answer was: an API server that was frozen binds, and fails to tell who is gone.
+        asked = "pods/binding create"
+        self.until(lambda: len({one.name for one in self.changes() if one.what == asked}) == PODS, "all is logged")
+
+    def binds(self, user: str) -> list[ChangeMade]:
+        """Pods that a process has bound, in the order of their answers."""
+        return [one for one in self.changes() if one.user == user and one.is_bind]
+
+    def changes(self) -> list[ChangeMade]:
+        """What either process has changed or wanted to, Leases aside, in the order in which it was received."""
+        found = []
+        for line in self._plane.audit_log.read_bytes().split(b"\n")[:-1]:
+            event = json.loads(line)
+            reference = event["objectRef"]
+            at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+            if reference["resource"] == "leases" or not self._is_ours(reference):
+                continue
+            parts = (reference["resource"], reference.get("subresource"))
+            what = f"{'/'.join(part for part in parts if part)} {event['verb']}"
+            name = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
+            code = event.get("responseStatus", {}).get("code", 0)
+            found.append(ChangeMade(event["user"]["username"], at, what, name, code))
+        return sorted(found, key=lambda one: one.at)
+
+    def _is_ours(self, reference: Manifest) -> bool:
+        return self.name in (reference.get("namespace"), reference.get("name"))
+
+    def late(self) -> list[ChangeMade]:
+        """What the old leader still changed after the new leader's first change."""
+        changes = self.changes()
+        first = next(one.at for one in changes if one.user == TWO)
+        return [one for one in changes if one.user == ONE and one.at > first]
+
+    def takeover_seconds(self, since: float) -> float:
+        """From a moment (seconds since the epoch) until the new leader's first bind."""
+        return self.binds(TWO)[0].at - since
+
+    def wrongs(self) -> list[str]:
+        """Everything that must not be: pods lost, bound twice or told of twice, nodes overcommitted."""
+        pods = self.api.items(f"/api/v1/namespaces/{self.name}/pods")
+        nodes = self.api.items("/api/v1/nodes", labelSelector=f"for={self.name}")
+        bound = Counter(one.name for one in self.changes() if one.is_bind)
+        events = self.api.items(f"/apis/events.k8s.io/v1/namespaces/{self.name}/events")
+        told = Counter(event["regarding"]["name"] for event in events if event["reason"] == "Scheduled")
+        return [
+            *(f"lost: {pod['metadata']['name']}" for pod in pods if not pod["spec"].get("nodeName")),
+            *(f"bound twice: {name}" for name, times in bound.items() if times > 1),
+            *(f"told of twice: {name}" for name, times in told.items() if times > 1),
+            *(f"overcommitted: {sentence}" for sentence in accounts.overcommitted(nodes, pods)),
+        ]
+
+    def _pod(self, name: str) -> Manifest:
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}
+        spec = {"schedulerName": self.name, "nodeSelector": {"for": self.name}, "containers": [container]}
+        return {"kind": "Pod", "metadata": {"name": name, "namespace": self.name}, "spec": spec}
