@@ -36,6 +36,12 @@ _HERE = Path(__file__).resolve().parent
 _CLUSTER_MODULES = (".", "kwok")
 _HELM_MODULES = ("helm",)
 _HELM3_MODULES = ("helm3",)
+# What k8s.io/client-go is there: the Kubernetes that Helm renders for where no cluster says otherwise.
+_HELM3_STAMPS = tuple(
+    f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
+    for package in ("chartutil", "lint/rules")
+    for part, number in (("Major", 1), ("Minor", 37))
+)
 _ORACLE_MODULES = ("../oracle",)
 _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
@@ -62,11 +68,13 @@ class _Recipe:
         module_dir: Directory of the Go module that requires the package, relative to this file.
         package: Import path of the main package.
         keyed_by: Directories of the modules that the cache's key covers.
+        stamps: Variables that its own release build sets, as `package.name=value`.
     """
 
     module_dir: str
     package: str
     keyed_by: tuple[str, ...] = _CLUSTER_MODULES
+    stamps: tuple[str, ...] = ()
 
 
 RECIPES: Mapping[str, _Recipe] = {
@@ -79,7 +87,8 @@ RECIPES: Mapping[str, _Recipe] = {
     # Keyed by itself: a new Helm must not have the API server built anew.
     "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
     # The release line before: charts have to work with both, and they share neither package nor dependencies.
-    "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_MODULES),
+    # Without the stamps it believes in Kubernetes v1.20, and refuses charts for newer ones.
+    "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_MODULES, _HELM3_STAMPS),
     # Keyed by itself too, its own sources included: the parity tests' kube-scheduler framework.
     "oracle": _Recipe("../oracle", ".", _ORACLE_MODULES),
 }
@@ -138,7 +147,7 @@ def cache_dir(name: str = "kube-apiserver") -> Path:
     for module in modules:
         for file in ("go.mod", "go.sum", *sorted(source.name for source in (_HERE / module).glob("*.go"))):
             digest.update((_HERE / module / file).read_bytes())
-    digest.update(" ".join([*_go_flags(), platform.system(), platform.machine()]).encode())
+    digest.update(" ".join([*_go_flags(RECIPES[name]), platform.system(), platform.machine()]).encode())
     own_prefixes: Mapping[tuple[str, ...], str] = {
         _HELM_MODULES: "helm",
         _HELM3_MODULES: "helm3",
@@ -168,13 +177,14 @@ def _from_directories(names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _go_flags() -> list[str]:
+def _go_flags(recipe: _Recipe) -> list[str]:
     major, minor, _ = KUBERNETES_VERSION.removeprefix("v").split(".")
     stamps = [
         f"-X {package}.{variable}={value}"
         for package in _STAMPED_PACKAGES
         for variable, value in (("gitVersion", KUBERNETES_VERSION), ("gitMajor", major), ("gitMinor", minor))
     ]
+    stamps += [f"-X {stamp}" for stamp in recipe.stamps]
     return ["-trimpath", "-ldflags", " ".join(["-s", "-w", *stamps])]
 
 
@@ -212,7 +222,7 @@ def _build_one(name: str, path: Path, position: str) -> str | None:
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:
         output, log = Path(scratch) / name, Path(scratch) / "log"
-        command = ["go", "build", *_go_flags(), "-o", str(output), recipe.package]
+        command = ["go", "build", *_go_flags(recipe), "-o", str(output), recipe.package]
         with log.open("wb") as sink:
             process = subprocess.Popen(
                 command, cwd=_HERE / recipe.module_dir, env=env, stdout=sink, stderr=subprocess.STDOUT

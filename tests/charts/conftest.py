@@ -1,7 +1,7 @@
-"""Helm for the tests of the chart.
+"""Helm 3 and 4 for the tests of the chart, and a control plane that knows every kind that the chart makes.
 
-Owns how Helm is called and what happens where it cannot be had. It must not know the chart's values. Why the binary is
-looked for between collection and the first test: see ``tests/conftest.py``.
+Owns how Helm is called and what happens where it cannot be had. It must not know the chart's values. Why the binaries
+are looked for between collection and the first test: see ``tests/conftest.py``.
 """
 
 import os
@@ -14,11 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane import binaries
+from hack.controlplane import binaries, monitoring
+from hack.controlplane.launcher import ControlPlane
 
 ROOT = Path(__file__).resolve().parents[2]
 CHART = ROOT / "charts" / "bayplan"
 
+LINES = {"helm3": "Helm 3", "helm": "Helm 4"}
+"""The binary of each release line of Helm, and how it is called."""
+
+_SECOND = ("-dashboards", "-metrics-reader")
 _PROBLEM = pytest.StashKey[str]()
 
 
@@ -34,9 +39,11 @@ class Helm:
     program: Path
     home: Path
 
-    def run(self, *args: str) -> subprocess.CompletedProcess[str]:
+    def run(self, *args: str, kubeconfig: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Call it, whatever it answers."""
         environment = {"HOME": str(self.home), "PATH": os.defpath}
+        if kubeconfig is not None:
+            environment["KUBECONFIG"] = str(kubeconfig)
         return subprocess.run(
             [self.program, *args], capture_output=True, text=True, env=environment, timeout=60, check=False
         )
@@ -48,8 +55,9 @@ class Helm:
         return answer.stdout
 
     def documents(self, values: Mapping[str, Any], namespace: str = "default") -> dict[str, dict[str, Any]]:
-        """The chart's manifests by kind."""
-        documents = [document for document in yaml.safe_load_all(self.template(values, namespace)) if document]
+        """The chart's manifests by kind; a second one of its kind that is not the operator's own is left out."""
+        rendered = yaml.safe_load_all(self.template(values, namespace))
+        documents = [one for one in rendered if one and not one["metadata"]["name"].endswith(_SECOND)]
         by_kind = {str(document["kind"]): document for document in documents}
         assert len(by_kind) == len(documents)
         return by_kind
@@ -60,18 +68,20 @@ class Helm:
         """What `helm template` says to some values."""
         file = self.home / "values.yaml"
         file.write_text(yaml.safe_dump(dict(values)))
-        return self.run("template", "release", str(CHART), f"--namespace={namespace}", f"--values={file}", *flags)
+        told = (f"--namespace={namespace}", f"--values={file}", *flags)
+        return self.run("template", "release", str(CHART), *told)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Find or build Helm when a collected test needs it."""
-    needed = any("helm" in getattr(item, "fixturenames", ()) for item in session.items)
-    if not needed or session.config.option.collectonly:
+    """Find or build Helm, and the definitions of monitoring, when a collected test needs them."""
+    used = {name for item in session.items for name in getattr(item, "fixturenames", ())}
+    if not used & {"helm", "helm3", "each_helm"} or session.config.option.collectonly:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     try:
         with capture.global_and_fixture_disabled():
-            binaries.resolve(["helm"])
+            binaries.resolve(list(LINES))
+            monitoring.definitions()
     except binaries.MissingBinary as problem:
         session.config.stash[_PROBLEM] = str(problem)
 
@@ -79,9 +89,35 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 @pytest.fixture(scope="session")
 def helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     """Helm 4; a test without it is skipped, and fails in CI."""
+    return _helm("helm", request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def helm3(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm 3, where what it does is compared with Helm 4."""
+    return _helm("helm3", request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session", params=[pytest.param(name, id=line) for name, line in LINES.items()])
+def each_helm(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
+    """Helm 3, and Helm 4."""
+    return _helm(request.param, request, tmp_path_factory)
+
+
+@pytest.fixture(scope="session")
+def chart_plane(control_plane: ControlPlane) -> ControlPlane:
+    """The session's control plane with the definitions of Bayplan and of the Prometheus operator."""
+    given = [f"--filename={ROOT / 'crds'}"]
+    given += [f"--filename={monitoring.definitions() / name}" for name in monitoring.DEFINITIONS]
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", *given)
+    control_plane.kubectl("wait", "--for=condition=Established", *given, "--timeout=20s")
+    return control_plane
+
+
+def _helm(name: str, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Helm:
     problem = request.config.stash.get(_PROBLEM, None)
     if problem is not None:
         if os.environ.get("CI"):
             pytest.fail(problem, pytrace=False)
         pytest.skip(problem)
-    return Helm(binaries.resolve(["helm"])["helm"], tmp_path_factory.mktemp("helm"))
+    return Helm(binaries.resolve([name])[name], tmp_path_factory.mktemp(name))

@@ -1,12 +1,24 @@
 {{/* The settings of the operator, and what more than one object takes from them. */}}
 
-{{/* The settings file: values that are null are left out, so that the operator's own defaults hold. */}}
+{{/* The settings file: values that are null are left out, so that the operator's own defaults hold. Helm 3 leaves them in. */}}
 {{- define "bayplan.settings" -}}
 {{- $given := dict -}}
 {{- range $name, $value := .Values.settings -}}
-{{- if not (kindIs "invalid" $value) -}}
+{{- if kindIs "map" $value -}}
+{{- $fields := dict -}}
+{{- range $field, $inner := $value -}}
+{{- if not (kindIs "invalid" $inner) -}}
+{{- $_ := set $fields $field $inner -}}
+{{- end -}}
+{{- end -}}
+{{- $_ := set $given $name $fields -}}
+{{- else if not (kindIs "invalid" $value) -}}
 {{- $_ := set $given $name $value -}}
 {{- end -}}
+{{- end -}}
+{{- if .Values.serving.tls.secretName -}}
+{{- $_ := set $given "tlsCertFile" "/etc/bayplan-tls/tls.crt" -}}
+{{- $_ := set $given "tlsPrivateKeyFile" "/etc/bayplan-tls/tls.key" -}}
 {{- end -}}
 {{- toYaml $given -}}
 {{- end -}}
@@ -33,8 +45,19 @@ bayplan
 {{- regexFind "[0-9]+$" (default "" .Values.settings.serveAddress) -}}
 {{- end -}}
 
+{{/* HTTP or HTTPS, as probes write it. */}}
+{{- define "bayplan.serveScheme" -}}
+{{- if or .Values.settings.secureServing .Values.settings.tlsCertFile .Values.serving.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
+{{- end -}}
+
 {{/* Rules between values, which a schema cannot say. */}}
 {{- define "bayplan.checkValues" -}}
+{{- include "bayplan.checkSettings" . -}}
+{{- include "bayplan.checkElection" . -}}
+{{- include "bayplan.checkMonitoring" . -}}
+{{- end -}}
+
+{{- define "bayplan.checkSettings" -}}
 {{- $settings := .Values.settings -}}
 {{- if gt (int64 $settings.podInitialBackoffSeconds) (int64 $settings.podMaxBackoffSeconds) -}}
 {{- fail "settings.podMaxBackoffSeconds must be at least settings.podInitialBackoffSeconds" -}}
@@ -42,13 +65,52 @@ bayplan
 {{- if le (float64 .Values.terminationGracePeriodSeconds) (float64 $settings.gracefulStopSeconds) -}}
 {{- fail "terminationGracePeriodSeconds must be more than settings.gracefulStopSeconds, or the kubelet ends the operator before its last binds" -}}
 {{- end -}}
-{{- $election := $settings.leaderElection -}}
-{{- if and $election.leaderElect $election.resourceNamespace (ne $election.resourceNamespace (include "bayplan.revisionNamespace" .)) -}}
-{{- fail "settings.leaderElection.resourceNamespace must be left out: the chart grants rights to the Lease in the namespace of the revisions only" -}}
+{{- if and $settings.authorizeRequests (eq (include "bayplan.serveScheme" .) "HTTP") -}}
+{{- fail "settings.authorizeRequests needs settings.secureServing: tokens must not travel in the clear" -}}
 {{- end -}}
 {{- if and .Values.service.create $settings.serveAddress -}}
 {{- if or (hasPrefix "127." $settings.serveAddress) (hasPrefix "localhost:" $settings.serveAddress) (hasPrefix "[::1]:" $settings.serveAddress) -}}
 {{- fail "settings.serveAddress is loopback, where neither probes nor the Service reach it: use 0.0.0.0:10259" -}}
+{{- end -}}
+{{- end -}}
+{{- $profile := .Values.defaultProfile -}}
+{{- if and $profile.enabled (not $settings.allowDefaultScheduler) (eq (default $profile.name $profile.spec.schedulerName) "default-scheduler") -}}
+{{- fail "defaultProfile.name must not be default-scheduler, which kube-scheduler serves: choose another, or set settings.allowDefaultScheduler where kube-scheduler does not run" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Of several processes one may bind, and only whose Lease the chart grants. */}}
+{{- define "bayplan.checkElection" -}}
+{{- $election := .Values.settings.leaderElection -}}
+{{- if not $election.leaderElect -}}
+{{- if gt (int .Values.replicaCount) 1 -}}
+{{- fail (printf "replicaCount must be 1 or 0, not %d, while settings.leaderElection.leaderElect is false: every process would bind" (int .Values.replicaCount)) -}}
+{{- end -}}
+{{- else -}}
+{{- if and $election.resourceNamespace (ne $election.resourceNamespace (include "bayplan.revisionNamespace" .)) -}}
+{{- fail "settings.leaderElection.resourceNamespace must be left out: the chart grants rights to the Lease in the namespace of the revisions only" -}}
+{{- end -}}
+{{- /* Durations in words are for the operator to compare, which refuses them at its start. */ -}}
+{{- if not (or (kindIs "string" $election.leaseDuration) (kindIs "string" $election.renewDeadline)) -}}
+{{- if le (float64 $election.leaseDuration) (float64 $election.renewDeadline) -}}
+{{- fail "settings.leaderElection.leaseDuration must be more than settings.leaderElection.renewDeadline, or a standby takes over from a leader that still binds" -}}
+{{- end -}}
+{{- end -}}
+{{- $both := printf "%v/%v" .Values.rollingUpdate.maxSurge .Values.rollingUpdate.maxUnavailable -}}
+{{- if regexMatch "^0%?/0%?$" $both -}}
+{{- fail "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0: no update could begin" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What is scraped has to be served. */}}
+{{- define "bayplan.checkMonitoring" -}}
+{{- if .Values.serviceMonitor.enabled -}}
+{{- if not .Values.settings.serveAddress -}}
+{{- fail "serviceMonitor.enabled needs settings.serveAddress: nothing is served that could be scraped" -}}
+{{- end -}}
+{{- if not .Values.service.create -}}
+{{- fail "serviceMonitor.enabled needs service.create: a ServiceMonitor finds the processes by their Service" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}

@@ -23,7 +23,8 @@ from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX
 
 RESOURCES: tuple[type[CustomResource], ...] = (SchedulerProfile, PluginConfig, PodGroup)
-_HEADER = "# Made from operator/bayplan/resources by `make crds`; edit the models there, not this file.\n"
+# Helm 3 shows definitions one after the other with nothing between them.
+_HEADER = "---\n# Made from operator/bayplan/resources by `make crds`; edit the models there, not this file.\n"
 _KEEP_DEFAULT = "x-keep-default"
 _DROPPED = frozenset({"title", "additionalProperties", "$defs", _KEEP_DEFAULT, "default"})
 

@@ -1,0 +1,161 @@
+"""The chart's manifests: what Helm 3 and 4 make of the values, and what the real API server says to it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane.launcher import ControlPlane
+from tests.charts.conftest import Helm
+from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
+
+pytestmark = pytest.mark.cluster
+
+_RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
+
+
+@pytest.fixture
+def cluster_namespace(chart_plane: ControlPlane, namespace: str) -> str:
+    """A namespace that admits only pods of the restricted Pod Security Standard."""
+    chart_plane.kubectl("label", "namespace", namespace, _RESTRICTED)
+    return namespace
+
+
+@pytest.mark.parametrize("given", VALUE_SETS)
+def test_the_api_server_takes_the_manifests(
+    helm: Helm, helm3: Helm, chart_plane: ControlPlane, cluster_namespace: str, given: dict[str, Any]
+) -> None:
+    """Every object is valid to its last field, and Helm 3 makes the same ones as Helm 4."""
+    manifests = helm.template(given, cluster_namespace)
+    assert _objects(helm3.template(given, cluster_namespace)) == _objects(manifests)
+    told = chart_plane.kubectl("apply", "--dry-run=server", "--validate=strict", "--filename=-", input=manifests)
+    assert len(told.splitlines()) == len(_objects(manifests))
+
+
+@pytest.mark.parametrize("given", [pytest.param({}, id="defaults"), pytest.param(SINGLE, id="no leader election")])
+def test_the_pod_is_restricted(
+    helm: Helm, chart_plane: ControlPlane, cluster_namespace: str, given: dict[str, Any]
+) -> None:
+    """The pod is admitted where the restricted Pod Security Standard is enforced."""
+    template = helm.documents(given, cluster_namespace)["Deployment"]["spec"]["template"]
+    template["metadata"]["name"] = "one"
+    pod = json.dumps({"apiVersion": "v1", "kind": "Pod", **template})
+    command = ("create", "--dry-run=server", f"--namespace={cluster_namespace}", "--filename=-")
+    assert "pod/one created" in chart_plane.kubectl(*command, input=pod)
+
+
+def test_the_container_can_do_little(helm: Helm) -> None:
+    """No root, no capability, nothing to write to but a small temporary directory, and bounded memory."""
+    pod = helm.documents({})["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    assert container["securityContext"] == {
+        "allowPrivilegeEscalation": False,
+        "readOnlyRootFilesystem": True,
+        "capabilities": {"drop": ["ALL"]},
+    }
+    writable = [mount["name"] for mount in container["volumeMounts"] if not mount.get("readOnly")]
+    assert writable == ["tmp"]
+    assert set(container["resources"]["requests"]) == {"cpu", "memory"}
+    assert set(container["resources"]["limits"]) == {"memory"}
+
+
+@pytest.mark.parametrize(
+    ("given", "replicas", "strategy", "budgeted"),
+    [
+        pytest.param({}, 2, "RollingUpdate", True, id="defaults"),
+        pytest.param({"replicaCount": 1}, 1, "RollingUpdate", False, id="one replica"),
+        pytest.param({"replicaCount": 0}, 0, "RollingUpdate", False, id="stopped"),
+        pytest.param({"podDisruptionBudget": {"enabled": False}}, 2, "RollingUpdate", False, id="no budget"),
+        pytest.param(SINGLE, 1, "Recreate", False, id="no leader election"),
+    ],
+)
+def test_how_many_run(helm: Helm, given: dict[str, Any], replicas: int, strategy: str, budgeted: bool) -> None:
+    """With leader election two run, roll over and are evicted one by one; without it one ends before the next."""
+    documents = helm.documents(given)
+    spec = documents["Deployment"]["spec"]
+    assert (spec["replicas"], spec["strategy"]["type"]) == (replicas, strategy)
+    assert ("PodDisruptionBudget" in documents) == budgeted
+    told = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
+    assert told["leaderElection"]["leaderElect"] == (strategy == "RollingUpdate")
+
+
+@pytest.mark.parametrize(
+    ("given", "terms", "spread"),
+    [
+        pytest.param({}, {"preferredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="defaults"),
+        pytest.param(
+            {"podAntiAffinity": "hard"}, {"requiredDuringSchedulingIgnoredDuringExecution": 1}, 1, id="never together"
+        ),
+        pytest.param({"podAntiAffinity": "none", "topologySpreadConstraints": []}, None, 0, id="wherever"),
+        pytest.param({"affinity": {"podAntiAffinity": {}}}, {}, 1, id="an affinity of somebody's own"),
+    ],
+)
+def test_replicas_are_apart(helm: Helm, given: dict[str, Any], terms: dict[str, int] | None, spread: int) -> None:
+    """Replicas shun each other's nodes and are spread over zones, unless the values say otherwise."""
+    pod = helm.documents(given)["Deployment"]["spec"]["template"]["spec"]
+    anti = pod.get("affinity", {}).get("podAntiAffinity")
+    assert (None if anti is None else {name: len(each) for name, each in anti.items()}) == terms
+    assert len(pod.get("topologySpreadConstraints", ())) == spread
+
+
+@pytest.mark.parametrize(
+    ("settings", "port", "scheme"),
+    [
+        pytest.param({"serveAddress": "0.0.0.0:8080"}, 8080, "HTTPS", id="IPv4"),
+        pytest.param({"serveAddress": "[::]:9090"}, 9090, "HTTPS", id="IPv6"),
+        pytest.param(PLAIN, 10259, "HTTP", id="plain HTTP"),
+    ],
+)
+def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: int, scheme: str) -> None:
+    """The container's port is the one that is served, and probes, Service, monitor and policy lead to it."""
+    documents = helm.documents({"settings": settings, "networkPolicy": {"enabled": True}, **MONITORING})
+    container = documents["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+    assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [("http", port)]
+    asked = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
+    for probe, path in asked.items():
+        assert container[probe]["httpGet"] == {"path": path, "port": "http", "scheme": scheme}
+    assert documents["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme.lower()
+    assert documents["Service"]["spec"]["ports"][0]["targetPort"] == "http"
+    assert documents["NetworkPolicy"]["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
+
+
+def test_the_monitor_finds_the_service(helm: Helm) -> None:
+    """The ServiceMonitor selects the chart's Service and its port, and names the job by a label of it."""
+    documents = helm.documents(MONITORING, "ns")
+    monitor, service = documents["ServiceMonitor"]["spec"], documents["Service"]
+    labels = service["metadata"]["labels"]
+    assert monitor["selector"]["matchLabels"].items() <= labels.items()
+    assert monitor["namespaceSelector"]["matchNames"] == [service["metadata"]["namespace"]] == ["ns"]
+    assert monitor["endpoints"][0]["port"] == service["spec"]["ports"][0]["name"]
+    assert labels[monitor["jobLabel"]] == "bayplan"
+
+
+def test_the_alerts_mean_this_release(helm: Helm) -> None:
+    """Each alert asks about the job and the namespace of the release, and Prometheus' own templates are left alone."""
+    given = MONITORING | {"nameOverride": "other"}
+    groups = helm.documents(given, "ns")["PrometheusRule"]["spec"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    assert len(rules) > 5
+    for rule in rules:
+        assert 'job="other",namespace="ns"' in rule["expr"]
+        assert 'job="bayplan"' not in rule["expr"]
+    assert any("{{ $labels.pod }}" in rule["annotations"]["description"] for rule in rules)
+
+
+def test_the_default_profile_is_kept(helm: Helm) -> None:
+    """What pods name stays when the release goes."""
+    profile = helm.documents({})["SchedulerProfile"]
+    assert profile["metadata"]["name"] == "bayplan"
+    assert profile["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
+    assert "SchedulerProfile" not in helm.documents({"defaultProfile": {"enabled": False}})
+
+
+def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:
+    """Objects of a YAML stream by kind and name."""
+    found = [one for one in yaml.safe_load_all(manifests) if one]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}

@@ -1,0 +1,131 @@
+"""The chart as a package: lint, what it carries, and what its notes say, with Helm 3 and 4."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.charts.conftest import CHART, ROOT, Helm
+from tests.charts.value_sets import MONITORING, SINGLE
+
+_TOP = {".helmignore", "Chart.yaml", "README.md", "values.yaml", "values.schema.json"}
+_FOLDERS = {"alerts", "crds", "dashboards", "templates"}
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param({}, id="defaults"),
+        pytest.param(MONITORING | {"networkPolicy": {"enabled": True}}, id="all objects"),
+    ],
+)
+def test_the_chart_is_clean(each_helm: Helm, given: dict[str, Any]) -> None:
+    """Helm's linter has nothing to say, also with every object rendered."""
+    file = each_helm.home / "lint.yaml"
+    file.write_text(yaml.safe_dump(given))
+    answer = each_helm.run("lint", "--strict", f"--values={file}", str(CHART))
+    assert answer.returncode == 0, answer.stdout + answer.stderr
+
+
+def test_the_packaged_chart_carries_the_definitions(each_helm: Helm, tmp_path: Path) -> None:
+    """The definitions in the package are those of ``crds/``, to which the chart has but a link."""
+    package = _packaged(each_helm, tmp_path)
+    shown = each_helm.run("show", "crds", str(package)).stdout
+    carried = [document for document in yaml.safe_load_all(shown) if document]
+    generated = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "crds").glob("*.yaml"))]
+    assert sorted(carried, key=_name) == sorted(generated, key=_name)
+
+
+def test_the_packaged_chart_carries_nothing_else(each_helm: Helm, tmp_path: Path) -> None:
+    """Files that an editor or a package leaves in the directory do not travel along."""
+    with tarfile.open(_packaged(each_helm, tmp_path)) as package:
+        names = [Path(name).relative_to("bayplan") for name in package.getnames()]
+    assert {str(name) for name in names if len(name.parts) == 1} == _TOP
+    assert {name.parts[0] for name in names if len(name.parts) > 1} <= _FOLDERS
+    suffixes = {"alerts": {".yaml"}, "crds": {".yaml"}, "dashboards": {".json"}, "templates": {".yaml", ".tpl", ".txt"}}
+    assert [name for name in names if len(name.parts) > 1 and name.suffix not in suffixes[name.parts[0]]] == []
+
+
+def test_the_packaged_chart_renders(each_helm: Helm, tmp_path: Path) -> None:
+    """Alerts and dashboards are read out of the package as they are out of the directory."""
+    package = _packaged(each_helm, tmp_path)
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(MONITORING))
+    command = ("template", "release", str(package), f"--values={file}")
+    objects = [one for one in yaml.safe_load_all(each_helm.run(*command).stdout) if one]
+    assert [one["kind"] for one in objects].count("PrometheusRule") == 1
+    dashboards = {path.name: json.loads(path.read_text()) for path in (CHART / "dashboards").glob("*.json")}
+    rendered = [one for one in objects if one["metadata"]["name"].endswith("-dashboards")]
+    assert len(rendered) == bool(dashboards)
+    for one in rendered:
+        assert one["metadata"]["labels"]["grafana_dashboard"] == "1"
+        assert {name: json.loads(text) for name, text in one["data"].items()} == dashboards
+
+
+def test_every_alert_says_what_to_do() -> None:
+    """An alert has a severity, a line that names it and a text that helps who is woken by it."""
+    names = set()
+    for path in (CHART / "alerts").glob("*.yaml"):
+        for group in yaml.safe_load(path.read_text())["groups"]:
+            for rule in group["rules"]:
+                names.add(rule["alert"])
+                assert 'job="bayplan"' in rule["expr"], rule["alert"]
+                assert rule["labels"]["severity"] in {"critical", "warning", "info"}, rule["alert"]
+                assert len(rule["annotations"]["summary"]) < 80, rule["alert"]
+                assert len(rule["annotations"]["description"]) > 80, rule["alert"]
+    assert len(names) > 5
+
+
+@pytest.mark.parametrize(
+    ("given", "said", "unsaid"),
+    [
+        pytest.param(
+            {},
+            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan"],
+            ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
+            id="defaults",
+        ),
+        pytest.param(SINGLE, ["One process runs at a time"], ["get lease"], id="no leader election"),
+        pytest.param({"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], [], id="stopped"),
+        pytest.param(
+            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["is there from the start"], id="none"
+        ),
+        pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
+        pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["port-forward"], id="serves nothing"),
+        pytest.param(MONITORING, ["ServiceMonitor", "PrometheusRule"], [], id="monitoring"),
+        pytest.param(
+            {"defaultProfile": {"name": "batch", "spec": {"schedulerName": "night"}}},
+            ["schedulerName: night"],
+            [],
+            id="another name",
+        ),
+    ],
+)
+def test_the_notes_are_true(
+    helm: Helm, tmp_path: Path, given: dict[str, Any], said: list[str], unsaid: list[str]
+) -> None:
+    """What is told after the installation is what was installed; Helm 3 tells it only where there is a cluster."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(given))
+    command = ("install", "release", str(CHART), f"--values={file}", "--dry-run=client", "--namespace=ns")
+    answer = helm.run(*command, kubeconfig=tmp_path / "none")
+    assert answer.returncode == 0, answer.stderr
+    notes = answer.stdout[answer.stdout.index("NOTES:") :]
+    assert [text for text in said if text not in notes] == []
+    assert [text for text in unsaid if text in notes] == []
+
+
+def _packaged(helm: Helm, directory: Path) -> Path:
+    answer = helm.run("package", str(CHART), f"--destination={directory}")
+    assert answer.returncode == 0, answer.stderr
+    (package,) = directory.glob("*.tgz")
+    return package
+
+
+def _name(document: dict[str, Any]) -> str:
+    return str(document["metadata"]["name"])

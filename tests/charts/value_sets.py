@@ -1,0 +1,109 @@
+"""Values that the chart has to render, each a table row of the tests.
+
+Owns the table. It must not know what is asked of the manifests.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+MONITORING: dict[str, Any] = {
+    "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}, "interval": "15s"},
+    "prometheusRule": {"enabled": True, "labels": {"release": "prometheus"}},
+    "grafanaDashboard": {"enabled": True, "annotations": {"grafana_folder": "Scheduling"}},
+}
+PLAIN: dict[str, Any] = {"secureServing": False, "authorizeRequests": False}
+SINGLE: dict[str, Any] = {"replicaCount": 1, "settings": {"leaderElection": {"leaderElect": False}}}
+
+VALUE_SETS = [
+    pytest.param({}, id="defaults"),
+    pytest.param({"replicaCount": 0}, id="stopped"),
+    pytest.param({"replicaCount": 1}, id="one replica"),
+    pytest.param({"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "50%"}}, id="three replicas"),
+    pytest.param(SINGLE, id="no leader election"),
+    pytest.param({"settings": {"serveAddress": ""}}, id="serves nothing"),
+    pytest.param({"serving": {"tls": {"secretName": "bayplan-tls"}}}, id="a certificate of one's own"),
+    pytest.param({"settings": PLAIN}, id="plain HTTP for everybody"),
+    pytest.param(MONITORING | {"settings": PLAIN}, id="plain HTTP, monitored"),
+    pytest.param({"settings": {"serveAddress": "[::]:8080"}, "service": {"port": 80}}, id="IPv6 and other ports"),
+    pytest.param({"settings": {"namespace": "default"}}, id="revisions in another namespace"),
+    pytest.param(
+        {"settings": {"profiles": "tier=a"}, "defaultProfile": {"name": "a", "labels": {"tier": "a"}}},
+        id="some of the profiles",
+    ),
+    pytest.param({"settings": {"leaderElection": {"leaseDuration": "30s"}}}, id="a longer lease"),
+    pytest.param({"defaultProfile": {"enabled": False}}, id="no default profile"),
+    pytest.param(
+        {"defaultProfile": {"name": "batch", "spec": {"percentageOfNodesToScore": 0, "podMaxBackoffSeconds": 60}}},
+        id="another default profile",
+    ),
+    pytest.param(MONITORING, id="monitoring"),
+    pytest.param({"networkPolicy": {"enabled": True}}, id="network policy"),
+    pytest.param(
+        {
+            "networkPolicy": {
+                "enabled": True,
+                "ingressFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
+                "apiServer": {"ports": [6443], "cidrs": ["192.0.2.1/32", "2001:db8::1/128"]},
+                "dnsTo": [],
+                "extraIngress": [{"from": [{"podSelector": {}}], "ports": [{"port": "http"}]}],
+                "extraEgress": [{"to": [{"podSelector": {"matchLabels": {"app": "extender"}}}]}],
+            }
+        },
+        id="a narrow network policy",
+    ),
+    pytest.param(
+        {
+            "extraVolumes": [{"name": "extender", "secret": {"secretName": "extender"}}],
+            "extraVolumeMounts": [{"name": "extender", "mountPath": "/etc/extender", "readOnly": True}],
+        },
+        id="more volumes",
+    ),
+    pytest.param(
+        {
+            "settings": {
+                "percentageOfNodesToScore": 0,
+                "clientQps": 0.5,
+                "podMaxInUnschedulablePodsDuration": "5m30s",
+                "logFormat": "json",
+                "pluginTimeBudget": "500ms",
+                "livenessLimit": 60,
+            },
+            "rbac": {"extraRules": [{"apiGroups": ["example.com"], "resources": ["licenses"], "verbs": ["list"]}]},
+        },
+        id="other settings and rights",
+    ),
+    pytest.param(
+        {"serviceAccount": {"create": False, "name": "given"}, "rbac": {"create": False}, "service": {"create": False}},
+        id="accounts and rights are somebody else's",
+    ),
+    pytest.param(
+        {
+            "fullnameOverride": "scheduler",
+            "image": {"repository": "registry.example/bayplan", "digest": f"sha256:{'0' * 64}", "pullPolicy": "Always"},
+            "imagePullSecrets": [{"name": "password"}],
+            "serviceAccount": {"annotations": {"example.com/role": "scheduler"}},
+            "service": {"annotations": {"prometheus.io/scrape": "true"}},
+            "commonLabels": {"team": "platform"},
+            "podAnnotations": {"example.com/a": "1"},
+            "podLabels": {"example.com/b": "2"},
+            "priorityClassName": "",
+            "schedulerName": "default-scheduler",
+            "nodeSelector": {"kubernetes.io/os": "linux"},
+            "tolerations": [{"key": "control-plane", "operator": "Exists"}],
+            "podAntiAffinity": "hard",
+            "topologySpreadConstraints": [],
+            "affinity": {
+                "nodeAffinity": {
+                    "requiredDuringSchedulingIgnoredDuringExecution": {
+                        "nodeSelectorTerms": [{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]
+                    }
+                }
+            },
+        },
+        id="everything optional",
+    ),
+]
+"""Values by what is special about them."""
