@@ -47,6 +47,7 @@ from bayplan.serving.extender_metrics import ExtenderCollector
 from bayplan.serving.feature_metrics import FeatureCollector
 from bayplan.serving.health import HealthServer
 from bayplan.serving.metrics import metrics_registry
+from bayplan.serving.operator_metrics import OperatorCollector, OperatorSources
 from bayplan.serving.protection import protection_of
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.scheduler_metrics import ApiCallCollector
@@ -263,6 +264,14 @@ class Operator:
         metrics = metrics_registry(self._scheduler, self._informers.by_resource)
         metrics.register(ApiCallCollector(self._writer))
         metrics.register(ExtenderCollector(self._extenders))
+        profiles = self._profiles
+        metrics.register(
+            OperatorCollector(
+                OperatorSources(
+                    self._election, self._clock, profiles.reconciles, profiles.conditions, self._informers.arrivals
+                )
+            )
+        )
         metrics.register(FeatureCollector(self._gates))
         parts = ServedParts(
             self._scheduler,

@@ -23,6 +23,7 @@ from bayplan.kube.connection import ApiConnection
 from bayplan.kube.informer import Informer, InformerOptions, Resource
 from bayplan.kube.watch_stream import KubeObject
 from bayplan.kube.watch_trouble import WatchOutages
+from bayplan.pod_arrivals import PodArrivals
 from bayplan.serving.readiness import Readiness
 from scheduler_core.cycle.cluster_feed import ClusterFeed
 from scheduler_core.model.disruption import PodDisruptionBudget
@@ -112,6 +113,7 @@ class ClusterInformers:
     Attributes:
         nodes: The informer of nodes.
         pods: The informer of pods.
+        arrivals: How late pods come.
         by_resource: Every informer, those two first.
         synced: Set when every first list is complete.
     """
@@ -127,7 +129,9 @@ class ClusterInformers:
         feed: ClusterFeed = scheduler.feed
         nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._told(_NODES))
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
-        pods = FeedSink(feed.pod_added, feed.pod_updated, feed.pod_deleted, self._told(_PODS))
+        self.arrivals = PodArrivals(clock)
+        added = self.arrivals.told(feed.pod_added)
+        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._pods_listed)
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
         self._watch(SURROUNDINGS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
@@ -201,6 +205,10 @@ class ClusterInformers:
         informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
         self.by_resource[resource or self._name(path)] = informer.configure(_OPTIONS, self._outages)
         return informer
+
+    def _pods_listed(self) -> None:
+        self.arrivals.listed()
+        self._kind_synced(_PODS)
 
     def _told(self, resource: str) -> Callable[[], None]:
         return lambda: self._kind_synced(resource)

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -24,6 +25,7 @@ from bayplan.reconcile.profile_events import plugin_config_events, profile_event
 from bayplan.reconcile.profile_selection import ProfileSelection
 from bayplan.reconcile.served_profiles import ServedProfiles
 from bayplan.reconcile.status import ProfileFindings, Progress, plugin_config_status, problems_message, profile_status
+from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -37,6 +39,8 @@ from scheduler_core.scheduler import Scheduler
 
 log = logging.getLogger(__name__)
 
+RECONCILED, PUBLISHED = "schedulerprofiles", "statuses"
+_STEPS = {RECONCILED: "reconciling profiles", PUBLISHED: "writing revisions and statuses"}
 _LOOK_SECONDS = 2.0
 _FIRST_RETRY_SECONDS = 0.2
 _LONGEST_RETRY_SECONDS = 30.0
@@ -62,6 +66,8 @@ class ProfileController:
 
     Attributes:
         history: Good revisions that are kept.
+        reconciles: How often profiles were made so (:data:`RECONCILED`) and what was found written (:data:`PUBLISHED`),
+            with ``success``, a refused or lost request (``error``) or a fault of its own (``fault``).
         on_elsewhere: Told when a name has become one that another process serves, or is that no more.
     """
 
@@ -88,6 +94,7 @@ class ProfileController:
         self._desired = DesiredState((), ())
         self._findings: tuple[ProfileFindings, ...] = ()
         self._rejected: dict[str, str] = {}
+        self.reconciles: Counter[tuple[str, str]] = Counter()
         self._objects_changed = asyncio.Event()
         self._to_publish = asyncio.Event()
 
@@ -124,6 +131,7 @@ class ProfileController:
         for activation in step.activations:
             self.history.note(activation.meta, activation.config)
         self._desired, self._findings = desired, step.findings
+        self.reconciles[RECONCILED, "success"] += 1
         if self._served.noted(desired):
             self.on_elsewhere()
         self._tell_rejected()
@@ -146,6 +154,11 @@ class ProfileController:
             await self.history.save()
         finally:
             await self._publisher.publish(self._sources(), counts_too=counts_too)
+        self.reconciles[PUBLISHED, "success"] += 1
+
+    def conditions(self) -> Iterator[ConditionState]:
+        """Every condition of every object, as it is written."""
+        return self._publisher.conditions()
 
     def publish_soon(self) -> None:
         """Something that statuses tell has changed; :meth:`run` writes it."""
@@ -154,8 +167,8 @@ class ProfileController:
     async def run(self) -> None:
         """Reconcile and publish until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._retrying(self._reconcile_when_changed, "reconciling profiles"))
-            group.create_task(self._retrying(self._publish_when_due, "writing revisions and statuses"))
+            group.create_task(self._retrying(self._reconcile_when_changed, RECONCILED))
+            group.create_task(self._retrying(self._publish_when_due, PUBLISHED))
 
     async def _reconcile_when_changed(self) -> None:
         await self._objects_changed.wait()
@@ -177,7 +190,8 @@ class ProfileController:
         self._to_publish.clear()
         await self.publish()
 
-    async def _retrying(self, step: Callable[[], Awaitable[None]], what: str) -> None:
+    async def _retrying(self, step: Callable[[], Awaitable[None]], resource: str) -> None:
+        what = _STEPS[resource]
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
         told = ""
         while True:
@@ -185,12 +199,14 @@ class ProfileController:
                 await step()
             except SchedulerCoreError as error:
                 if str(error) != told:
-                    log.warning("%s failed and is tried again: %s", what, error)
+                    log.warning("%s failed and is tried again: %s", what, error, extra={"result": "error"})
                 told = str(error)
+                self.reconciles[resource, "error"] += 1
             except Exception as error:
                 if repr(error) != told:
                     log.exception("%s failed by a fault of its own and is tried again; please report it", what)
                 told = repr(error)
+                self.reconciles[resource, "fault"] += 1
             else:
                 told = ""
                 backoff.reset()

@@ -10,7 +10,7 @@ root calls in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,6 +24,7 @@ from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube_configuration import RunConfiguration, build_profiles
 from bayplan.profile_controller import ControllerPorts, ProfileController
 from bayplan.resource_lists import GROUPS, PROFILES, ResourceLists
+from bayplan.resources.conditions import ConditionState
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -55,6 +56,12 @@ class ProfileSource(Protocol):
 
     def when_elsewhere(self, told: Callable[[], None]) -> None:
         """Have it told when a name has become one that another process serves, or is that no more."""
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """How often what was made so, by resource and result."""
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """Conditions of profiles and plugin configurations, as they are written."""
 
     async def finish(self) -> None:
         """Write what is left to be told."""
@@ -155,6 +162,14 @@ class CustomResourceProfiles:
         """Have it told when other names are served elsewhere."""
         self._controller.on_elsewhere = told
 
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """How often the controller made what so."""
+        return self._controller.reconciles
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """Those of the controller's objects."""
+        return self._controller.conditions()
+
     async def finish(self) -> None:
         """Write the last statuses."""
         try:
@@ -202,6 +217,14 @@ class ConfiguredProfiles:
     def when_elsewhere(self, told: Callable[[], None]) -> None:
         """Nothing: that never changes."""
         del told
+
+    def reconciles(self) -> Mapping[tuple[str, str], int]:
+        """None: nothing changes."""
+        return {}
+
+    def conditions(self) -> Iterable[ConditionState]:
+        """None: there are no objects."""
+        return ()
 
     async def finish(self) -> None:
         """Nothing: no object carries a status."""

@@ -17,8 +17,8 @@ from pydantic import BeforeValidator, Field
 
 from bayplan.feature_gates import gate_problems
 from bayplan.kube.leader_election import ElectionOptions
-from bayplan.serving.serving_settings import ServingSettings
 from bayplan.reconcile.profile_selection import MAX_LENGTH, ProfileSelection
+from bayplan.serving.serving_settings import ServingSettings
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import parse_duration
 from scheduler_core.config.profile_config import backoff_problems

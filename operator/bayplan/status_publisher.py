@@ -7,12 +7,13 @@ account of what is written and not each watch event: an event from before a writ
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
 
 from bayplan.reconcile.status import COUNT_INTERVAL_SECONDS, status_change
+from bayplan.resources.conditions import ConditionState
 from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.errors import ClusterWriteError, NotFoundError
 from scheduler_core.ports import Clock, Event
@@ -66,6 +67,7 @@ class StatusPublisher:
         self._clock = clock
         self._record = record
         self._written: dict[str, _Written] = {}
+        self._named: dict[str, tuple[str, str]] = {}
 
     async def publish(self, sources: Iterable[StatusSource], *, counts_too: bool = False) -> None:
         """Write what differs.
@@ -78,7 +80,8 @@ class StatusPublisher:
             ClusterWriteError: At least one could not be written; the others were.
         """
         sources = list(sources)
-        uids = {source.meta.uid for source in sources}
+        self._named = {source.meta.uid: (source.plural, source.meta.name) for source in sources}
+        uids = set(self._named)
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
         failure: ClusterWriteError | None = None
         for source in sources:
@@ -90,6 +93,13 @@ class StatusPublisher:
                 failure = error
         if failure is not None:
             raise failure
+
+    def conditions(self) -> Iterator[ConditionState]:
+        """Every condition of every object, as it is written."""
+        for uid, (plural, name) in self._named.items():
+            written = self._written.get(uid)
+            for condition in written.status.get("conditions") or () if written is not None else ():
+                yield ConditionState(plural, name, str(condition.get("type")), str(condition.get("status")))
 
     async def _publish(self, source: StatusSource, *, counts_too: bool) -> None:
         written = self._written.setdefault(source.meta.uid, _Written(dict(source.seen)))

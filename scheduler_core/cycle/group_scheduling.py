@@ -122,6 +122,8 @@ async def _attempt(context: CycleContext, cycle: GroupCycle) -> list[Attempt]:
             searched = context.clock.now()
             attempts = _commit(context, cycle, placed, trials)
             _count(context, cycle, SCHEDULED, begun, searched)
+            waited = context.clock.now() - (cycle.entry.first_attempt or begun)
+            context.measures.profile(cycle.entry.profile).gang_waits.observe(waited)
             return attempts
     searched = context.clock.now()
     failure = lack or of_trials(cycle.needed, trials)

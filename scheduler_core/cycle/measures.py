@@ -70,10 +70,21 @@ class ProfileMeasures:
         binding: Binding cycles that do.
         scheduled: Seconds of attempts that succeeded, which do.
         groups: Seconds of gangs' attempts by their result, from the pop until their binding begins.
+        gang_waits: Seconds from when a gang's quorum was there to be tried until it was placed.
         gates: Seconds of PreEnqueue by answer, which do.
     """
 
-    __slots__ = ("attempts", "binding", "evaluations", "gates", "groups", "points", "scheduled", "scheduling")
+    __slots__ = (
+        "attempts",
+        "binding",
+        "evaluations",
+        "gang_waits",
+        "gates",
+        "groups",
+        "points",
+        "scheduled",
+        "scheduling",
+    )
 
     def __init__(self, algorithm: Histogram) -> None:
         self.points = [[Histogram(POINT_BOUNDS) for _ in Code] for _ in Point]
@@ -81,6 +92,7 @@ class ProfileMeasures:
         self.groups = {
             result: Histogram(ATTEMPT_BOUNDS) for result in (SCHEDULED, UNSCHEDULABLE, WAITING_ON_PREEMPTION, ERROR)
         }
+        self.gang_waits = Histogram(SLI_BOUNDS)
         self.evaluations = Evaluations()
         self.scheduling = CyclesOfPoints(self.points, algorithm)
         self.binding = CyclesOfPoints(self.points)

@@ -179,6 +179,16 @@ class LeaderElection:
         return self._record.transitions if self._record is not None else 0
 
     @property
+    def lease(self) -> str:
+        """The Lease, as ``namespace/name``."""
+        return self._name
+
+    @property
+    def transitions(self) -> int:
+        """How often the Lease has changed hands, as it said itself when it was last seen."""
+        return self._record.transitions if self._record is not None else 0
+
+    @property
     def holder(self) -> str:
         """Who held the Lease when it was last seen; empty when nobody did."""
         return self._record.holder if self._record is not None else ""

@@ -43,6 +43,23 @@ class Condition(StatusModel):
 
 
 @dataclass(frozen=True, slots=True)
+class ConditionState:
+    """The status of a condition of an object.
+
+    Attributes:
+        plural: Of the object's kind.
+        name: Of the object.
+        type: Of the condition.
+        status: True, False or Unknown, in these words.
+    """
+
+    plural: str
+    name: str
+    type: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True)
 class ConditionUpdate:
     """What was found about one condition.
 

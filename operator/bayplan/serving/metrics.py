@@ -18,6 +18,7 @@ from bayplan.kube.informer import Informer
 from bayplan.serving.scheduler_metrics import SchedulerCollector, histograms
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.framework.histogram import Histogram
+from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 _TOLD = "Told by installed plugins."
@@ -87,10 +88,12 @@ class InformerCollector(Collector):
 
     Args:
         informers: By the plural of the resource.
+        clock: By which they note when they heard something.
     """
 
-    def __init__(self, informers: Mapping[str, Informer[Any]]) -> None:
+    def __init__(self, informers: Mapping[str, Informer[Any]], clock: Clock) -> None:
         self._informers = informers
+        self._clock = clock
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: names are known when they are collected."""
@@ -103,6 +106,15 @@ class InformerCollector(Collector):
             for resource, informer in self._informers.items():
                 family.add_metric([resource], getattr(informer, name))
             yield family
+        silence = GaugeMetricFamily(
+            "bayplan_informer_silence_seconds",
+            "Time since the API server last told anything, be it a bookmark, of which it sends one a minute.",
+            labels=["resource"],
+        )
+        for resource, informer in self._informers.items():
+            if informer.last_event_time:
+                silence.add_metric([resource], max(0.0, self._clock.now() - informer.last_event_time))
+        yield silence
         objects = GaugeMetricFamily("bayplan_informer_objects", "Objects that are known.", labels=["resource"])
         synced = GaugeMetricFamily(
             "bayplan_informer_synced", "Whether the first list is complete.", labels=["resource"]
@@ -127,6 +139,6 @@ def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]
     registry = CollectorRegistry()
     registry.register(SchedulerCollector(scheduler.context, lambda: scheduler.binding_count))
     registry.register(ProfileCollector(scheduler.context))
-    registry.register(InformerCollector(informers))
+    registry.register(InformerCollector(informers, scheduler.context.clock))
     ProcessCollector(registry=registry)
     return registry

@@ -75,6 +75,7 @@ class SchedulerCollector(Collector):
         yield from self._cache()
         yield from _cycles(self._context.measures)
         yield from _groups(self._context.measures)
+        yield from _gang_waits(self._context.measures)
         yield from _pods(self._context.measures)
         yield from _preemption(self._context.measures)
 
@@ -230,6 +231,15 @@ def _groups(measures: Measures) -> Iterator[Metric]:
         "Latency of the search for nodes for a pod group.",
         [],
         [((), measures.group_algorithm)],
+    )
+
+
+def _gang_waits(measures: Measures) -> Iterator[Metric]:
+    yield histograms(
+        "bayplan_gang_wait_seconds",
+        "Time from when a gang had its quorum, and was there to be tried, until all of it was placed.",
+        ["profile"],
+        (((name,), profile.gang_waits) for name, profile in measures.profiles.items() if profile.gang_waits.count),
     )
 
 
