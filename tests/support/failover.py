@@ -83,6 +83,23 @@ def failover_plane(directory: Path) -> Iterator[ControlPlane]:
         yield plane
 
 
+def logged_changes(plane: ControlPlane) -> list[ChangeMade]:
+    """What either process has changed or wanted to, Leases aside, in the order in which it was received."""
+    found = []
+    for line in plane.audit_log.read_bytes().split(b"\n")[:-1]:
+        event = json.loads(line)
+        reference = event["objectRef"]
+        if reference["resource"] == "leases":
+            continue
+        at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
+        parts = (reference["resource"], reference.get("subresource"))
+        what = f"{'/'.join(part for part in parts if part)} {event['verb']}"
+        name = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
+        code = event.get("responseStatus", {}).get("code", 0)
+        found.append(ChangeMade(event["user"]["username"], at, what, name, code))
+    return sorted(found, key=lambda one: one.at)
+
+
 class Failover:
     """Nodes, pods and a profile of one test, and the processes over them; a context manager.
 
@@ -155,23 +172,8 @@ class Failover:
         return [one for one in self.changes() if one.user == user and one.is_bind]
 
     def changes(self) -> list[ChangeMade]:
-        """What either process has changed or wanted to, Leases aside, in the order in which it was received."""
-        found = []
-        for line in self._plane.audit_log.read_bytes().split(b"\n")[:-1]:
-            event = json.loads(line)
-            reference = event["objectRef"]
-            at = datetime.fromisoformat(event["requestReceivedTimestamp"]).timestamp()
-            if reference["resource"] == "leases" or not self._is_ours(reference):
-                continue
-            parts = (reference["resource"], reference.get("subresource"))
-            what = f"{'/'.join(part for part in parts if part)} {event['verb']}"
-            name = f"{reference.get('namespace', '')}/{reference.get('name', '')}"
-            code = event.get("responseStatus", {}).get("code", 0)
-            found.append(ChangeMade(event["user"]["username"], at, what, name, code))
-        return sorted(found, key=lambda one: one.at)
-
-    def _is_ours(self, reference: Manifest) -> bool:
-        return self.name in (reference.get("namespace"), reference.get("name"))
+        """What either process has changed or wanted to of this test's objects."""
+        return [one for one in logged_changes(self._plane) if self.name in one.name.split("/")]
 
     def late(self) -> list[ChangeMade]:
         """What the old leader still changed after the new leader's first change."""

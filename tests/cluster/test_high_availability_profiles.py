@@ -1,0 +1,190 @@
+"""Two processes that serve a part of the profiles each, by ``--profiles``, and a profile that moves between them."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hack.controlplane.api_client import ApiClient, Manifest
+from hack.controlplane.launcher import ControlPlane
+from tests.support.failover import ONE, TWO, failover_plane, logged_changes
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+NAMESPACE = "shared"
+A, B, CONFIG = "profile-a", "profile-b", "packing"
+_WAIT_SECONDS = 20.0
+_QUIET_SECONDS = 3.0
+
+
+class Cluster:
+    """A node, two profiles, and the processes ``one`` for tier a and ``two`` for tier b."""
+
+    def __init__(self, plane: ControlPlane, directory: Path) -> None:
+        self.plane = plane
+        self.api = ApiClient(plane)
+        self.one, self.two = (
+            OperatorProcess(
+                plane.kubeconfig_for(user), directory / f"{user}.log", ["--leader-elect", f"--profiles=tier={tier}"]
+            )
+            for user, tier in ((ONE, "a"), (TWO, "b"))
+        )
+
+    def begin(self) -> None:
+        """Make the objects, then start both."""
+        self.api.create({"kind": "Namespace", "metadata": {"name": NAMESPACE}})
+        amounts = {"cpu": "64", "memory": "64Gi", "pods": "500"}
+        status = {"allocatable": amounts, "capacity": amounts}
+        self.api.create({"kind": "Node", "metadata": {"name": "shared"}, "status": status})
+        self.create("PluginConfig", CONFIG, {"plugin": "NodeResourcesFit", "args": {}})
+        refers = {"pluginConfigRefs": [{"name": CONFIG}]}
+        self.create("SchedulerProfile", A, refers, labels={"tier": "a"})
+        self.create("SchedulerProfile", B, refers, labels={"tier": "b"})
+        for process in (self.one, self.two):
+            process.start()
+            process.until(lambda process=process: "Scheduling: " in process.log, "it leads")  # type: ignore[misc]  # a default
+
+    def create(self, kind: str, name: str, spec: Manifest, **metadata: Any) -> None:
+        """Make an object of Bayplan's."""
+        named = {"name": name, **metadata}
+        document = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": named, "spec": spec}
+        self.plane.kubectl("create", "-f", "-", input=json.dumps(document))
+
+    def pods(self, scheduler: str, *names: str, group: str = "") -> None:
+        """Make pods of a profile."""
+        container = {"name": "c", "image": "i", "resources": {"requests": {"cpu": "10m"}}}
+        labels = {"labels": {"bayplan.dev/pod-group": group}} if group else {}
+        self.api.create_all(
+            [
+                {
+                    "kind": "Pod",
+                    "metadata": {"name": name, "namespace": NAMESPACE, **labels},
+                    "spec": {"schedulerName": scheduler, "containers": [container]},
+                }
+                for name in names
+            ]
+        )
+
+    def until(self, condition: Callable[[], Any], what: str) -> None:
+        """Look again and again until something holds."""
+        deadline = time.monotonic() + _WAIT_SECONDS
+        while not condition():
+            if time.monotonic() > deadline:
+                raise AssertionError(f"not in time: {what}\n{self.one.log[-2000:]}\n{self.two.log[-2000:]}")
+            time.sleep(0.05)
+
+    def writers(self, what: str, *names: str) -> dict[str, set[str]]:
+        """Which processes have done something to objects, by the objects' names."""
+        found: dict[str, set[str]] = {name: set() for name in names}
+        for change in logged_changes(self.plane):
+            name = change.name.rpartition("/")[2]
+            if change.what == what and name in found and change.code < 300:
+                found[name].add(change.user)
+        return found
+
+    def bound_by(self, *names: str) -> dict[str, set[str]]:
+        """Wait until pods are bound, and tell by which process."""
+        self.until(lambda: all(self.writers("pods/binding create", *names).values()), f"{', '.join(names)} are bound")
+        return self.writers("pods/binding create", *names)
+
+    def status(self, kind: str, name: str, *flags: str) -> dict[str, Any]:
+        """The status of an object."""
+        found = json.loads(self.plane.kubectl("get", kind, name, "--output=json", *flags))
+        status: dict[str, Any] = found.get("status", {})
+        return status
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Both processes at work."""
+    directory = tmp_path_factory.mktemp("plane")
+    with failover_plane(directory) as plane:
+        cluster = Cluster(plane, directory)
+        with closing(cluster.api), cluster.one, cluster.two:
+            cluster.begin()
+            yield cluster
+
+
+def test_both_lead_at_once(cluster: Cluster) -> None:
+    """Each selector has a Lease of its own, whose name the log tells."""
+    found = cluster.plane.kubectl("get", "leases", "--output=jsonpath={.items[*].metadata.name}", "--namespace=default")
+    names = sorted(name for name in found.split() if name.startswith("bayplan"))
+    assert len(names) == 2
+    for process, tier in ((cluster.one, "a"), (cluster.two, "b")):
+        assert f"Serving the SchedulerProfiles that match tier={tier}" in process.log
+        assert sum(f"Leading: Lease default/{name}" in process.log for name in names) == 1
+
+
+def test_each_serves_its_own(cluster: Cluster) -> None:
+    """Pods, statuses and revisions of a profile are one process's alone."""
+    cluster.pods(A, "own-a1", "own-a2")
+    cluster.pods(B, "own-b1", "own-b2")
+    assert cluster.bound_by("own-a1", "own-a2", "own-b1", "own-b2") == {
+        "own-a1": {ONE},
+        "own-a2": {ONE},
+        "own-b1": {TWO},
+        "own-b2": {TWO},
+    }
+    assert cluster.writers("schedulerprofiles/status patch", A, B) == {A: {ONE}, B: {TWO}}
+    revisions = cluster.plane.kubectl("get", "controllerrevisions", "--output=name", "--namespace=default").split()
+    assert len(revisions) == 2
+
+
+def test_nothing_flaps_that_both_see(cluster: Cluster) -> None:
+    """A PluginConfig and a group without members say the same whoever wrote last; a gang's status is one process's."""
+    for name in ("empty", "gang"):
+        cluster.create("PodGroup", name, {"minMember": 2}, namespace=NAMESPACE)
+    cluster.pods(A, "gang-1", "gang-2", group="gang")
+    where = f"--namespace={NAMESPACE}"
+    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "gang", where).get("scheduled") == 2, "it is placed")
+    cluster.until(lambda: cluster.status("podgroups.bayplan.dev", "empty", where).get("phase") == "Pending", "told")
+    before = _patches(cluster)
+    # What is waited for is that nothing happens.
+    time.sleep(_QUIET_SECONDS)
+    assert _patches(cluster) == before
+    assert cluster.status("plc", CONFIG)["referencedBy"] == [A, B]
+    late = [one for one in logged_changes(cluster.plane) if one.what == "podgroups/status patch"]
+    gangs = [one.user for one in late if one.name.endswith("/gang")]
+    # Before its members were seen it was a group without any, which is everybody's.
+    assert gangs.count(TWO) <= 1
+    assert gangs.count(ONE) >= 1
+
+
+def _patches(cluster: Cluster) -> int:
+    told = ("podgroups/status patch", "pluginconfigs/status patch")
+    return sum(one.what in told for one in logged_changes(cluster.plane))
+
+
+def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
+    """A profile of tier b that claims tier a's name is refused by the process that serves it."""
+    cluster.create("SchedulerProfile", "rival", {"schedulerName": A}, labels={"tier": "b"})
+    cluster.until(lambda: cluster.status("sp", "rival").get("conditions"), "it is judged")
+    accepted = {one["type"]: one for one in cluster.status("sp", "rival")["conditions"]}["Accepted"]
+    assert (accepted["status"], accepted["reason"]) == ("False", "SchedulerNameTaken")
+    assert A in accepted["message"]
+    cluster.plane.kubectl("delete", "schedulerprofile", "rival")
+
+
+def test_a_label_moves_a_profile_live(cluster: Cluster) -> None:
+    """One process lets it go, the other takes it up, and the pods that come meanwhile are bound once."""
+    pods = [f"moving-{index}" for index in range(40)]
+    cluster.pods(A, *pods[:20])
+    cluster.plane.kubectl("label", "schedulerprofile", A, "tier=b", "--overwrite")
+    cluster.pods(A, *pods[20:])
+    by = cluster.bound_by(*pods)
+    assert all(len(users) == 1 for users in by.values())
+    assert by[pods[-1]] == {TWO}
+    cluster.until(lambda: f"scheduler name {A}: no longer served" in cluster.one.log, "it is let go")
+    cluster.pods(A, "moved")
+    assert cluster.bound_by("moved") == {"moved": {TWO}}
+    ready = {one["type"]: one["status"] for one in cluster.status("sp", A)["conditions"]}["Ready"]
+    assert ready == "True"
+    revisions = cluster.plane.kubectl("get", "controllerrevisions", "--output=name", "--namespace=default").split()
+    assert len(revisions) == 2
