@@ -1,4 +1,4 @@
-"""`python -m hack.docs`: the reference pages in docs/reference, made from the code.
+"""`python -m hack.docs`: the reference pages in docs/reference and the table of the chart's values, made from the code.
 
 Owns the list of pages and the check that the committed ones are what the code says. It must not know what a page says.
 Why pages are committed: they are read on the repository's site, where nothing runs.
@@ -12,22 +12,32 @@ from pathlib import Path
 
 from bayplan.resources.crd_generation import RESOURCES
 
+from hack.docs.alert_reference import alert_page
+from hack.docs.chart_values import chart_readme
 from hack.docs.command_reference import command_page
 from hack.docs.plugin_reference import plugin_page
 from hack.docs.resource_reference import resource_page
 from hack.docs.settings_reference import settings_page
 
 REFERENCE = Path(__file__).resolve().parents[2] / "docs" / "reference"
+CHART = "../../charts/bayplan/README.md"
 
 
 def pages() -> Mapping[str, str]:
     """Make every page.
 
     Returns:
-        The text of each, by the name of its file.
+        The text of each, by its path from docs/reference.
     """
     resources = {f"{resource.definition.kind.lower()}.md": resource_page(resource) for resource in RESOURCES}
-    return {**resources, "plugins.md": plugin_page(), "cli.md": command_page(), "settings.md": settings_page()}
+    return {
+        **resources,
+        "plugins.md": plugin_page(),
+        "cli.md": command_page(),
+        "settings.md": settings_page(),
+        "alerts.md": alert_page(),
+        CHART: chart_readme(),
+    }
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

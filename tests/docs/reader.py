@@ -23,7 +23,6 @@ from tests.support.operator_process import OperatorProcess
 
 _PROGRAMS = Path(__file__).resolve().parent / "programs"
 _SITUATIONS = Path(__file__).resolve().parent / "situations"
-_INSTALL = "upgrade --install bayplan charts/bayplan"
 _COMMAND_SECONDS = 60
 _PATIENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.3
@@ -57,6 +56,7 @@ class Reader:
 
     def __init__(self, plane: ControlPlane, operator: OperatorProcess, helm: Path, paths: Paths) -> None:
         self._plane = plane
+        self._has_release = False
         home = paths.home
         self._directory = home / "bayplan"
         self._directory.mkdir()
@@ -87,13 +87,18 @@ class Reader:
         ``situations/NAME.yaml`` adds for a page of that name.
         """
         kubectl = self._plane.kubectl
+        kubectl("apply", "--filename", str(ROOT / "crds"))
+        kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
         for kinds in ("pods,podgroups.bayplan.dev", "schedulerprofiles,pluginconfigs,nodes"):
             scope = ("--all-namespaces", "--force", "--grace-period=0") if kinds.startswith("pods") else ()
             kubectl("delete", kinds, "--all", *scope)
-        installs = any("helm install bayplan" in block.text for block in page.blocks)
-        chart = "uninstall bayplan --ignore-not-found" if installs else _INSTALL
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
-        self._must(f"helm {chart} --namespace bayplan")
+        if any("helm install bayplan" in block.text for block in page.blocks):
+            self._must("helm uninstall bayplan --namespace bayplan --ignore-not-found")
+            self._has_release = False
+        elif not self._has_release:
+            self._must("helm upgrade --install bayplan charts/bayplan --namespace bayplan")
+            self._has_release = True
         situation = _SITUATIONS / f"{page.path.stem}.yaml"
         if situation.exists():
             kubectl("apply", "--filename", str(situation))
