@@ -194,7 +194,7 @@ def _bayplan_status(
 
 
 def _bayplan_conditions(seen: SeenGroup, verdict: Verdict, now: datetime) -> Sequence[Condition]:
-    accepted = ConditionUpdate("Accepted", "True", "Valid", "")
+    accepted = ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
     if seen.problems:
         accepted = ConditionUpdate("Accepted", "False", "InvalidSpec", problems_message(seen.problems))
     is_scheduled: ConditionStatus = "True" if verdict.is_scheduled else "False"

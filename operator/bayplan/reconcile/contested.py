@@ -21,8 +21,8 @@ CONTESTED_SECONDS = 600.0
 """How long a profile counts as contested after a lost bind."""
 
 _REMEDY = (
-    "Its event Scheduled tells who has bound it. Let this profile alone serve the schedulerName: stop the other "
-    "scheduler or give one of the two another name, and bind no pods of this name by other means."
+    "The pod's event Scheduled, where it has one, tells who. Let this profile alone serve the schedulerName: stop the "
+    "other scheduler or give one of the two another name, and bind no pods of this name by other means."
 )
 
 
@@ -69,9 +69,9 @@ def contested(
     if lost is None:
         words = old.message if old is not None and old.status == "True" else f"A bind was lost to a rival. {_REMEDY}"
     else:
-        pods = "a pod" if lost_binds == 1 else f"{lost_binds} pods"
-        words = (
-            f"Someone else has bound {pods} of this profile while it was binding them, the last one {lost.pod}: it is "
-            f"on node {lost.rival_node_name}, and {lost.node_name} was chosen here. {_REMEDY}"
+        last = f"pod {lost.pod} to node {lost.rival_node_name}, while this profile was binding it to {lost.node_name}"
+        begin = (
+            "" if lost_binds == 1 else f"{lost_binds} pods of this profile since the operator started, the last was "
         )
+        words = f"Someone else has bound {begin}{last}. {_REMEDY}"
     return ConditionUpdate(CONTESTED, "True", "BindsLostToRival", words)

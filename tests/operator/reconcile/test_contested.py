@@ -34,8 +34,14 @@ def test_it_names_the_pod_and_both_nodes() -> None:
     """Whoever reads it knows what happened last, how often, and what to do."""
     told = contested(profile_status(LIVE, lost(3), {}, NOW))
     assert (told["status"], told["reason"]) == ("True", "BindsLostToRival")
-    for words in ("3 pods", "n/p3", "on node theirs", "ours was chosen", "event Scheduled", "stop the other scheduler"):
+    for words in ("3 pods", "n/p3 to node theirs", "to ours", "event Scheduled", "stop the other scheduler"):
         assert words in told["message"]
+
+
+def test_the_first_loss_is_told_without_a_count() -> None:
+    """One pod is named, not counted."""
+    told = contested(profile_status(LIVE, lost(1), {}, NOW))["message"]
+    assert told.startswith("Someone else has bound pod n/p1 to node theirs, while this profile was binding it to ours.")
 
 
 @pytest.mark.parametrize(

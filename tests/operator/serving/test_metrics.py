@@ -40,6 +40,7 @@ async def scheduler() -> Scheduler:
     scheduler.feed.pod_added(pod("parked", scheduler_name="nobody"))
     record = scheduler.context.record("batch")
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
+    record.lost_binds = 4
     return scheduler
 
 
@@ -56,6 +57,7 @@ ROWS = [
     pytest.param("scheduler_cache_size", {"type": "pods"}, 1, id="pods"),
     pytest.param("scheduler_cache_size", {"type": "assumed_pods"}, 0, id="assumed"),
     pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
+    pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
 ]
 
 
