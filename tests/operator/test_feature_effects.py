@@ -1,0 +1,82 @@
+"""Each feature gate does what it says: what is on by default can be turned off, and only that goes off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from bayplan.app import Operator
+from bayplan.feature_gates import GATES
+from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.settings import load_settings
+from kubernetes.aio.client import Configuration
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.builders import pod
+from tests.support.gang_preemption import ask, evicted, runs, served, small
+from tests.support.gangs import group, members, settle
+from tests.support.scheduling import Rig, rig
+
+
+def _rig(options: SchedulerOptions) -> Rig:
+    return rig(defaults=default_plugins(), options=options)
+
+
+def _parts(operator: Operator) -> Iterator[str]:
+    """The gates whose part the operator has."""
+    if len(operator._groups.served) == 2:
+        yield "CompatiblePodGroups"
+    if operator._scheduler.context.gangs_preempt:
+        yield "GangPreemption"
+    if operator._scheduler.context.remembers:
+        yield "ResultCache"
+
+
+NAMES = [gate.name for gate in GATES]
+
+
+@pytest.mark.parametrize("off", [pytest.param("", id="none-off"), *(pytest.param(name, id=name) for name in NAMES)])
+async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
+    """The operator is put together without the part whose gate is off, and with all others."""
+
+    async def reload() -> None:
+        """Nothing to read anew."""
+
+    configuration = Configuration()
+    configuration.host = "http://127.0.0.1:1"
+    settings = load_settings({"feature_gates": {off: False} if off else {}})
+    operator = Operator(settings, ConfiguredAccess(configuration, reload), lambda _: None)
+    assert list(_parts(operator)) == [name for name in NAMES if name != off]
+
+
+@pytest.mark.parametrize(
+    ("on", "gone"), [pytest.param(True, {"v0", "v1"}, id="on"), pytest.param(False, set(), id="off")]
+)
+async def test_gang_preemption(on: bool, gone: set[str]) -> None:
+    """A gang evicts nobody when it is off."""
+    made = served(_rig(SchedulerOptions(gangs_preempt=on)))
+    made.add(small("a"), runs("v0", "a"), runs("v1", "a"))
+    ask(made, *members(2, priority=10), of=group(min_member=2))
+    await settle(made)
+    assert evicted(made) == gone
+
+
+def test_single_pods_preempt_without_gang_preemption() -> None:
+    """The gate is about gangs only."""
+    made = _rig(SchedulerOptions(gangs_preempt=False))
+    made.add(small("a", 1), runs("v0", "a"))
+    made.add(pod("p", priority=10, requests={"cpu": "1"}))
+    made.decide()
+    assert evicted(made) == {"v0"}
+
+
+@pytest.mark.parametrize(("on", "kept"), [pytest.param(True, True, id="on"), pytest.param(False, False, id="off")])
+def test_result_cache(on: bool, kept: bool) -> None:
+    """Nothing is remembered of an attempt's plugins when it is off."""
+    made = _rig(SchedulerOptions(remembers_results=on))
+    made.add(small("a"), pod("p", requests={"cpu": "1"}))
+    attempt = made.decide()
+    assert attempt is not None
+    attempt.is_sampled = False
+    assert (made.context.results_of(attempt) is not None) == kept
