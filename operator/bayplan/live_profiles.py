@@ -181,6 +181,7 @@ class LiveProfiles:
                     profile.meta.name,
                     config.revision(),
                     error,
+                    extra={"profile": profile.meta.name, "revision": config.revision()},
                 )
                 continue
             return instance
@@ -206,7 +207,8 @@ class LiveProfiles:
         for profile, instance in entering:
             uid = profile.meta.uid
             self._serving[profile.scheduler_name] = uid
-            log.info("profile %s: revision %s is live", profile.meta.name, instance.revision)
+            fields = {"profile": profile.meta.name, "revision": instance.revision}
+            log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
             build = self._builds.get(uid)
             if build is not None and build.instance is instance:
                 build.instance = None
@@ -234,7 +236,8 @@ class LiveProfiles:
                 del self._serving[name]
                 self._scheduler.withdraw(name)
                 self._drop_build(uid)
-                log.info("scheduler name %s: no longer served by the profile of UID %s", name, uid)
+                text = "scheduler name %s: no longer served by the profile of UID %s"
+                log.info(text, name, uid, extra={"profile": name})
 
     def _forget_others(self, uids: set[str]) -> None:
         for uid in [uid for uid in self._builds if uid not in uids]:

@@ -19,7 +19,18 @@ from datetime import UTC, datetime
 from bayplan.log_flood import FloodFilter
 from bayplan.settings import LogFormat, LogLevel
 
-FIELDS = ("pod", "podgroup", "profile", "revision", "node", "plugin", "resource", "result", "score", "uid")
+FIELDS = (
+    "pod",
+    "podgroup",
+    "profile",
+    "revision",
+    "node",
+    "plugin",
+    "resource",
+    "result",
+    "attempts",
+    "feasible_nodes",
+)
 """What a line may say beside its message, in this order; pods and groups as ``namespace/name``."""
 
 DECISIONS = "scheduler_core.decisions"

@@ -14,6 +14,7 @@ import logging
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_binding, binding_ended, permit_waited, pod_bound
+from scheduler_core.cycle.decision_log import subject_of, tell_bound
 from scheduler_core.cycle.departure import tell_departure
 from scheduler_core.cycle.failure import Failure, handle_failure, of_status, reference_to, too_late
 from scheduler_core.cycle.lost_binds import let_go, node_of_rival
@@ -81,7 +82,7 @@ async def _try_to_bind(context: CycleContext, attempt: Attempt) -> Failure | Non
     try:
         return await _bind(context, attempt)
     except Exception as fault:
-        log.exception("binding pod %s failed in the scheduler itself", attempt.info.key)
+        log.exception("binding pod %s failed in the scheduler itself", attempt.info.key, extra=subject_of(attempt))
         return Failure(f"internal error: {type(fault).__name__}: {fault}; please report it", is_error=True)
 
 
@@ -153,7 +154,8 @@ async def _write_bind(context: CycleContext, attempt: Attempt) -> Status:
             status = await _read_outcome(context, attempt, fault)
             if status.is_success or not binder.config.ignorable:
                 return status
-            log.warning("pod %s is bound without an extender that may be ignored: %s", info.key, fault)
+            text = "pod %s is bound without an extender that may be ignored: %s"
+            log.warning(text, info.key, fault, extra=subject_of(attempt))
         else:
             return SUCCESS
     try:
@@ -176,7 +178,8 @@ async def _read_outcome(context: CycleContext, attempt: Attempt, lost: WriteTime
             pod = await context.writer.read_pod(meta.namespace, meta.name)
             break
         except ClusterWriteError as unread:
-            log.warning("whether pod %s is bound to node %s cannot be read: %s", attempt.info.key, node_name, unread)
+            text = "whether pod %s is bound to node %s cannot be read: %s"
+            log.warning(text, attempt.info.key, node_name, unread, extra=subject_of(attempt))
         await context.clock.sleep(pause)
         pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
     if pod is not None and pod.metadata.uid == meta.uid and pod.spec.node_name:
@@ -213,6 +216,7 @@ def _finish(context: CycleContext, attempt: Attempt) -> None:
     teller = attempt.instance.name
     context.writer.record(Event(reference_to(pod), "Normal", "Scheduled", "Binding", note, reporting_controller=teller))
     pod_bound(context, attempt)
+    tell_bound(attempt, context.cache.columns.count)
     run_post_binds(attempt.instance, attempt.state, info, attempt.node_name)
     attempt.state.times.end(_POST_BOUND)
     binding_ended(context, attempt, SCHEDULED)

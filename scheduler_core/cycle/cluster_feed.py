@@ -83,7 +83,9 @@ class ClusterFeed:
         try:
             take(pod)
         except SchedulerCoreError as error:
-            log.error("pod %s is left out: %s; correct the pod", pod.key, error)  # noqa: TRY400 - the text says it all
+            log.error(  # noqa: TRY400 - the text says it all
+                "pod %s is left out: %s; correct the pod", pod.key, error, extra={"pod": pod.key}
+            )
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
                 gang.member_left()
@@ -174,7 +176,8 @@ class ClusterFeed:
         try:
             self._context.cache.add_node(node)
         except SchedulerCoreError as error:
-            log.error("node %s is left out: %s; correct its status", node.metadata.name, error)  # noqa: TRY400 - as above
+            name = node.metadata.name
+            log.error("node %s is left out: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - as above
             return
         self._context.queue.on_event(NODE_ADD, None, node)
 
@@ -189,7 +192,10 @@ class ClusterFeed:
         try:
             self._context.cache.update_node(node)
         except SchedulerCoreError as error:
-            log.error("node %s stays as it was: %s; correct its status", node.metadata.name, error)  # noqa: TRY400 - as above
+            name = node.metadata.name
+            log.error(  # noqa: TRY400 - as above
+                "node %s stays as it was: %s; correct its status", name, error, extra={"node": name}
+            )
             return
         if is_new:
             # What could not be read when it came can be now.

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.decision_log import subject_of
 from scheduler_core.cycle.failure import Failure, no_fit
 from scheduler_core.cycle.node_selection import Feasible, Search, best_row, score_feasible
 from scheduler_core.cycle.scheduling import begin, conclude, failure_of, hold, release
@@ -87,7 +88,8 @@ async def _find_feasible(context: CycleContext, attempt: Attempt) -> Feasible:
         nominated = await _left_by_extenders(context, attempt, search.nominated(), rejections)
     except ExtenderError as error:
         # The whole search will tell whether it lasts.
-        log.warning("whether pod %s fits its nominated node is not known: %s", attempt.info.key, error)
+        text = "whether pod %s fits its nominated node is not known: %s"
+        log.warning(text, attempt.info.key, error, extra=subject_of(attempt))
         nominated = _NO_ROWS
     if len(nominated):
         return search.ended(nominated, nominated_only=True)

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import attempt_failed
+from scheduler_core.cycle.decision_log import subject_of, tell_unschedulable
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.status import Status
 from scheduler_core.model.pod import Pod, PodCondition
@@ -89,9 +90,12 @@ def handle_failure(context: CycleContext, attempt: Attempt, failure: Failure) ->
     if failure.is_error:
         record.errors += 1
         record.last_error = f"{attempt.info.key}: {failure.message}"
-        log.warning("pod %s cannot be scheduled by profile %s: %s", attempt.info.key, profile, failure.message)
+        extra = subject_of(attempt) | {"result": "error"}
+        text = "pod %s cannot be scheduled by profile %s: %s"
+        log.warning(text, attempt.info.key, profile, failure.message, extra=extra)
     else:
         record.unschedulable += 1
+        tell_unschedulable(attempt, failure.message)
     attempt.instance.end()
     held = context.queue.find(queued.uid)
     if held is not queued:

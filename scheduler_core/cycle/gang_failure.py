@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from scheduler_core.cycle.context import CycleContext
+from scheduler_core.cycle.decision_log import tell_gang
 from scheduler_core.cycle.failure import Failure, patch_status, reference_to
 from scheduler_core.cycle.gang_trial import GangTrial, template_of
 from scheduler_core.cycle.measures import ERROR
@@ -185,6 +186,10 @@ def _count(context: CycleContext, entry: QueuedGang, gang: Gang, failure: GangFa
     if failure.is_error:
         record.errors += 1
         record.last_error = f"gang {gang.key}: {failure.message}"
-        log.warning("gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message)
+        extra = {"podgroup": str(gang.key), "profile": entry.profile, "result": ERROR}
+        log.warning(
+            "gang %s cannot be scheduled by profile %s: %s", gang.key, entry.profile, failure.message, extra=extra
+        )
     else:
         record.unschedulable += 1
+        tell_gang(str(gang.key), entry.profile, result, failure.message)

@@ -200,7 +200,9 @@ def find_plan(context: CycleContext, wish: Wish, allowed: NDArray[np.bool_]) -> 
                     best = plan if best is None or plan.weight < best.weight else best
                     break
     except SchedulerCoreError as error:
-        log.warning("no capacity can be planned for gang %s: %s", wish.gang.key, error)
+        log.warning(
+            "no capacity can be planned for gang %s: %s", wish.gang.key, error, extra={"podgroup": str(wish.gang.key)}
+        )
     return best
 
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import scheduling_ended
+from scheduler_core.cycle.decision_log import tell_gang
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_domains import Domain, candidate_domains
 from scheduler_core.cycle.gang_failure import GangFailure, gang_failed, not_enough_free, of_strangers, of_trials
@@ -124,6 +125,8 @@ async def _attempt(context: CycleContext, cycle: GroupCycle) -> list[Attempt]:
             _count(context, cycle, SCHEDULED, begun, searched)
             waited = context.clock.now() - (cycle.entry.first_attempt or begun)
             context.measures.profile(cycle.entry.profile).gang_waits.observe(waited)
+            told = f"{len(attempts)} members are placed together, {waited:.1f} s after the quorum was there"
+            tell_gang(str(gang.key), cycle.entry.profile, SCHEDULED, told)
             return attempts
     searched = context.clock.now()
     failure = lack or of_trials(cycle.needed, trials)

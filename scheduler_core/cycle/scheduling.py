@@ -11,6 +11,7 @@ import logging
 from scheduler_core.cycle import alike_pods
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
+from scheduler_core.cycle.decision_log import subject_of
 from scheduler_core.cycle.departure import tell_unused_promise
 from scheduler_core.cycle.failure import Failure, handle_failure, no_fit, of_status, reference_to
 from scheduler_core.cycle.gang_domains import domain_of_members
@@ -89,7 +90,8 @@ def failure_of(attempt: Attempt, error: Exception) -> Failure:
         return Failure(str(error))
     if isinstance(error, SchedulerCoreError):
         return Failure(str(error), is_error=True)
-    log.error("scheduling pod %s failed in the scheduler itself", attempt.info.key, exc_info=error)
+    text = "scheduling pod %s failed in the scheduler itself"
+    log.error(text, attempt.info.key, exc_info=error, extra=subject_of(attempt))
     return Failure(f"internal error: {type(error).__name__}: {error}; please report it", is_error=True)
 
 

@@ -19,23 +19,25 @@ log = logging.getLogger(__name__)
 async def settle_overdue(context: CycleContext, feed: ClusterFeed, after_seconds: float) -> None:
     """Read every pod that was bound more than ``after_seconds`` ago and is not confirmed."""
     for info in context.cache.overdue(context.clock.now() - after_seconds):
-        meta = info.pod.metadata
+        meta, fields = info.pod.metadata, {"pod": info.key, "node": info.node_name}
         try:
             pod = await context.writer.read_pod(meta.namespace, meta.name)
         except ClusterWriteError as error:
-            log.warning("pod %s is not confirmed on node %s and cannot be read: %s", info.key, info.node_name, error)
+            text = "pod %s is not confirmed on node %s and cannot be read: %s"
+            log.warning(text, info.key, info.node_name, error, extra=fields)
             continue
         await context.suspension.over()
         placed = context.cache.get(info.uid)
         if placed is None or placed.info is not info:
             continue
         if pod is None or pod.metadata.uid != info.uid:
-            log.warning("pod %s is gone; its place on node %s is free", info.key, info.node_name)
+            log.warning("pod %s is gone; its place on node %s is free", info.key, info.node_name, extra=fields)
             feed.pod_deleted(info.pod)
         elif pod.spec.node_name:
             feed.pod_updated(info.pod, pod)
         else:
-            log.warning("pod %s was never bound to node %s; it is scheduled again", info.key, info.node_name)
+            text = "pod %s was never bound to node %s; it is scheduled again"
+            log.warning(text, info.key, info.node_name, extra=fields)
             node_name = info.node_name
             context.cache.forget(info)
             tell_departure(context, info.pod, node_name)

@@ -78,6 +78,7 @@ class SlowCycles:
             "none" if slowest is None else slowest.name,
             _described(times, order, stages),
             f"; {self.suppressed} more slow cycles were not logged" if self.suppressed else "",
+            extra={"pod": subject.pod, "profile": subject.profile},
         )
         self.suppressed = 0
 

@@ -172,7 +172,11 @@ class Moves:
         try:
             pod.sort_key = rules.sort_key(pod.standing)
         except Exception:
-            log.exception("the QueueSort plugin raised for pod %s; it is asked again after backoff", pod.info.key)
+            log.exception(
+                "the QueueSort plugin raised for pod %s; it is asked again after backoff",
+                pod.info.key,
+                extra={"pod": pod.info.key},
+            )
             return _NO_KEY
         return pod.sort_key
 

@@ -104,7 +104,12 @@ def _ask(plugin: str, registration: EventRegistration, info: PodInfo, old: objec
     try:
         return registration.hint(info.pod, old, new)
     except Exception:
-        log.exception("queueing hint of plugin %s raised for pod %s; the pod is retried", plugin, info.key)
+        log.exception(
+            "queueing hint of plugin %s raised for pod %s; the pod is retried",
+            plugin,
+            info.key,
+            extra={"pod": info.key, "plugin": plugin},
+        )
         return Hint.QUEUE
 
 
@@ -179,12 +184,19 @@ def _first_closed(gates: tuple[PreEnqueuePlugin, ...], pod: QueuedPod) -> Status
         try:
             status: object = plugin.pre_enqueue(pod.info)
         except Exception as fault:
-            log.exception("plugin %s raised at preEnqueue for pod %s", plugin.name, pod.info.key)
+            log.exception(
+                "plugin %s raised at preEnqueue for pod %s",
+                plugin.name,
+                pod.info.key,
+                extra={"pod": pod.info.key, "plugin": plugin.name},
+            )
             problem = fault if isinstance(fault, PluginError) else PluginError(plugin.name, "preEnqueue", str(fault))
             return error(str(problem)).of(plugin.name)
         if not isinstance(status, Status):
             problem = PluginError(plugin.name, "preEnqueue", f"answered {status!r}; return a Status")
-            log.error("pod %s is held back: %s", pod.info.key, problem)
+            log.error(
+                "pod %s is held back: %s", pod.info.key, problem, extra={"pod": pod.info.key, "plugin": plugin.name}
+            )
             return error(str(problem)).of(plugin.name)
         if not status.is_success:
             return status.of(plugin.name)

@@ -34,7 +34,14 @@ def checked(answer: object, kind: type[T], plugin: str, point: str) -> T:
 
 def raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
     """The error for a plugin that raised, or answered nonsense; logged with its traceback."""
-    log.error("plugin %s failed at %s for pod %s", plugin, point, pod.key, exc_info=fault)
+    log.error(
+        "plugin %s failed at %s for pod %s",
+        plugin,
+        point,
+        pod.key,
+        exc_info=fault,
+        extra={"pod": pod.key, "plugin": plugin},
+    )
     problem = fault
     if not isinstance(fault, PluginError):
         problem = PluginError(plugin, point, f"raised {type(fault).__name__}: {fault}")

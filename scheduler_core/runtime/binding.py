@@ -80,5 +80,10 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
         try:
             plugin.post_bind(state, pod, node_name)
         except Exception:
-            log.exception("plugin %s raised at postBind for pod %s", plugin.name, pod.key)
+            log.exception(
+                "plugin %s raised at postBind for pod %s",
+                plugin.name,
+                pod.key,
+                extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
+            )
         times.lap(times.now())

@@ -98,7 +98,9 @@ async def run_extender_filters(
         except ExtenderError as error:
             if not extender.config.ignorable:
                 raise
-            log.warning("pod %s is filtered without an extender that may be ignored: %s", pod.key, error)
+            log.warning(
+                "pod %s is filtered without an extender that may be ignored: %s", pod.key, error, extra={"pod": pod.key}
+            )
             continue
         rejections.update((name, unschedulable(reason)) for name, reason in verdict.failed.items())
         rejections.update((name, unresolvable(reason)) for name, reason in verdict.unresolvable.items())
@@ -141,7 +143,7 @@ async def _prioritized(extender: ExtenderRunner, pod: PodInfo, node_names: Seque
     try:
         return await extender.client.prioritize(pod.pod, node_names)
     except ExtenderError as error:
-        log.info("pod %s is placed without the scores of an extender: %s", pod.key, error)
+        log.info("pod %s is placed without the scores of an extender: %s", pod.key, error, extra={"pod": pod.key})
         return {}
 
 
@@ -186,7 +188,12 @@ class PreemptionConsultation:
             except ExtenderError as error:
                 if not extender.config.ignorable:
                     raise
-                log.warning("pod %s preempts without an extender that may be ignored: %s", pod.key, error)
+                log.warning(
+                    "pod %s preempts without an extender that may be ignored: %s",
+                    pod.key,
+                    error,
+                    extra={"pod": pod.key},
+                )
                 continue
             left = {candidate.node_name: candidate for candidate in candidates if _has_victims(extender, candidate)}
         return sorted(left.values(), key=lambda each: (order.get(each.node_name, len(order)), each.node_name))

@@ -169,7 +169,12 @@ class FrameworkInstance:
             try:
                 plugin.close()
             except Exception:
-                log.exception("plugin %s of profile %s failed to close; it is dropped", plugin.name, self.name)
+                log.exception(
+                    "plugin %s of profile %s failed to close; it is dropped",
+                    plugin.name,
+                    self.name,
+                    extra={"plugin": plugin.name, "profile": self.name, "revision": self.revision},
+                )
         if self._on_close is not None:
             self._on_close()
 

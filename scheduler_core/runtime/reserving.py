@@ -43,5 +43,10 @@ def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, 
         try:
             plugin.unreserve(state, pod, node_name)
         except Exception:
-            log.exception("plugin %s raised at unreserve for pod %s; what it held may leak", plugin.name, pod.key)
+            log.exception(
+                "plugin %s raised at unreserve for pod %s; what it held may leak",
+                plugin.name,
+                pod.key,
+                extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
+            )
         lap(now())

@@ -343,7 +343,9 @@ class ApiDispatcher:
         kind, namespace, name, _ = write.key
         # An object that is gone, or another one of its name, is everyday; everything else wants to be seen.
         level = logging.INFO if isinstance(error, NotFoundError | ConflictError) else logging.WARNING
-        _logger.log(level, "%s of %s %s/%s is given up: %s", write.rank.name, kind, namespace, name, error)
+        extra = {"resource": kind, "pod": f"{namespace}/{name}" if kind == "Pod" else ""}
+        text = "%s of %s %s/%s is given up: %s"
+        _logger.log(level, text, write.rank.name, kind, namespace, name, error, extra=extra)
         self._end(write, error)
 
     def _end(self, write: Write, error: Exception | None) -> None:

@@ -33,6 +33,7 @@ from scheduler_core.ports import Event, ObjectReference, PodDeletion, PodStatusP
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
 log = logging.getLogger(__name__)
+_decisions = logging.getLogger("scheduler_core.decisions")
 
 
 def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
@@ -156,17 +157,21 @@ class Evictions:
             meta.generation,
         )
         named = f"{preemptor.kind} {preemptor.key}"
+        fields = {"pod": victim.key, "node": victim.node_name, "profile": preemptor.scheduler_name}
         is_told = any(known.says_as(condition) for known in victim.pod.status.conditions)
         deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if is_told else condition)
 
         def done(fault: Exception | None) -> None:
             if fault is None:
+                _decisions.debug(
+                    "pod %s on node %s is evicted for %s", victim.key, victim.node_name, named, extra=fields
+                )
                 self._tell(preemption, victim)
             elif isinstance(fault, NotFoundError):
-                log.info("pod %s was gone before it was evicted for %s", victim.key, named)
+                log.info("pod %s was gone before it was evicted for %s", victim.key, named, extra=fields)
                 fault = None
             else:
-                log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault)
+                log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault, extra=fields)
             answered.settle(fault)
 
         self._handle.writer.delete_pod(deletion, done)
