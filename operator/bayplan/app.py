@@ -280,6 +280,8 @@ class Operator:
             self._connection,
             self._clock.now(),
             self._settings.enable_profiling,
+            "" if self._settings.selection is None else self._settings.selection.text,
+            self._profiles.serves,
         )
         protection = protection_of(self._settings, self._connection, self._clock)
         return HealthServer(address, self._readiness, metrics, parts.routes(), protection)

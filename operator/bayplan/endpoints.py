@@ -5,9 +5,11 @@ Owns which part of the process answers which endpoint. It must not know paths or
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from aiohttp import web
+from msgspec.structs import replace
 
 from bayplan.cluster_informers import ClusterInformers
 from bayplan.explanation.building import explain_pod
@@ -34,6 +36,8 @@ class ServedParts:
     Attributes:
         started: The clock's time when the process started.
         is_profiling_enabled: Whether ``/debug/profile`` answers.
+        selector: The label selector of the profiles that this process serves; "" for all.
+        serves: Whether this process serves a scheduler name; None where no process does.
     """
 
     scheduler: Scheduler
@@ -42,6 +46,8 @@ class ServedParts:
     connection: ApiConnection
     started: float
     is_profiling_enabled: bool
+    selector: str = ""
+    serves: Callable[[str], bool | None] = lambda _: None
 
     def routes(self) -> list[web.RouteDef]:
         """What to add to the server."""
@@ -52,15 +58,30 @@ class ServedParts:
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:
         pod = self.informers.pods.known.get(f"{namespace}/{name}")
-        return None if pod is None else explain_pod(self.scheduler.context, pod)
+        if pod is None:
+            return None
+        explanation = explain_pod(self.scheduler.context, pod)
+        return replace(explanation, headline=self._located(explanation.headline, explanation.scheduler_name))
 
     def _explain_gang(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
         context = self.scheduler.context
         gang = named_gang(context, namespace, name, source)
-        return None if gang is None else explain_gang(context, gang)
+        if gang is None:
+            return None
+        explanation = explain_gang(context, gang)
+        return replace(explanation, headline=self._located(explanation.headline, explanation.scheduler_name))
+
+    def _located(self, headline: str, scheduler_name: str | None) -> str:
+        """Send who asks about another process's pods there."""
+        if scheduler_name is None or self.serves(scheduler_name) is not False:
+            return headline
+        mine = f"this one serves the profiles that match {self.selector}"
+        return f"{headline}; another process serves {scheduler_name}, ask that one ({mine})"
 
     def _status(self, limit: int) -> Status:
-        sources = StatusSources(self.scheduler, self.readiness, self.informers.by_resource, self._extenders)
+        sources = StatusSources(
+            self.scheduler, self.readiness, self.informers.by_resource, self._extenders, self.selector
+        )
         return operator_status(sources, self.started, limit)
 
     def _extenders(self, name: str) -> tuple[ExtenderState, ...]:

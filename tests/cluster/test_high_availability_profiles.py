@@ -172,6 +172,16 @@ def test_an_older_claim_holds_in_every_process(cluster: Cluster) -> None:
     cluster.plane.kubectl("delete", "schedulerprofile", "rival")
 
 
+def test_status_and_explain_tell_the_share(cluster: Cluster) -> None:
+    """The process says what it serves, and sends who asks about another's pod to that one."""
+    assert json.loads(cluster.two.get("/debug/status")[1])["selector"] == "tier=b"
+    cluster.pods(A, "asked")
+    cluster.bound_by("asked")
+    told = cluster.two.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
+    assert f"another process serves {A}, ask that one" in told
+    assert "another process" not in cluster.one.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
+
+
 def test_a_label_moves_a_profile_live(cluster: Cluster) -> None:
     """One process lets it go, the other takes it up, and the pods that come meanwhile are bound once."""
     pods = [f"moving-{index}" for index in range(40)]

@@ -42,12 +42,14 @@ class StatusSources:
     Attributes:
         informers: By the plural of the resource.
         extenders: The extenders of a live profile by its scheduler name, with the states of their circuit breakers.
+        selector: The label selector of the profiles that are served; "" for all.
     """
 
     scheduler: Scheduler
     readiness: Readiness
     informers: Mapping[str, Informer[Any]] = field(default_factory=dict)
     extenders: Callable[[str], tuple[ExtenderState, ...]] = lambda _: ()
+    selector: str = ""
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:
@@ -91,6 +93,7 @@ def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT
         ),
         waiting_gangs=len(gangs),
         gangs=tuple(gangs[: limit or None]),
+        selector=sources.selector,
     )
 
 

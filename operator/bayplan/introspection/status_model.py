@@ -179,6 +179,7 @@ class Status(Struct, frozen=True, rename="camel"):
         queue: Pods in the queue, those of one place together; at most as many of each place as were asked for.
         waiting_gangs: How many gangs wait.
         gangs: Of these, the first by priority and age; at most as many as were asked for.
+        selector: The label selector of the profiles that this process serves; "" for all.
     """
 
     version: str
@@ -197,3 +198,4 @@ class Status(Struct, frozen=True, rename="camel"):
     informers: tuple[InformerState, ...]
     waiting_gangs: int = 0
     gangs: tuple[GangState, ...] = ()
+    selector: str = ""

@@ -44,7 +44,8 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text("Extenders", style="bold"), _extenders(status.profiles))
     if status.parked:
         waiting = ", ".join(f"{name} ({count})" for name, count in sorted(status.parked.items()))
-        yield Text.assemble(("Pods of no live profile  ", "bold"), waiting)
+        where = " of this process" if status.selector else ""
+        yield Text.assemble((f"Pods of no live profile{where}  ", "bold"), waiting)
     if status.waiting:
         yield Group(Text("Waiting at Permit", style="bold"), _waiting(status))
     if status.nominations:
@@ -75,6 +76,8 @@ def _headline(status: Status) -> RenderableType:
     facts += f"; {status.binding} binding"
     if status.is_suspended:
         facts += "; the cycle waits for an extender"
+    if status.selector:
+        facts += f"; serves the profiles that match {status.selector}"
     return Group(state, Text(facts, style="dim"))
 
 

@@ -100,6 +100,17 @@ async def test_waiting_pods_and_promises_are_told(world: Rig) -> None:
     assert (profile_state.in_flight, profile_state.rejected) == (1, 1)
 
 
+async def test_a_share_of_the_profiles_is_told(world: Rig) -> None:
+    """Which profiles the process serves, where they are not all; pods of others are not called nobody's."""
+    sources = StatusSources(world.scheduler, Readiness(()), selector="tier=a")
+    told = operator_status(sources, world.clock.now() - 5, 0)
+    assert told.selector == "tier=a"
+    shown = RENDERERS["table"](told)
+    assert "serves the profiles that match tier=a" in shown
+    assert "Pods of no live profile of this process  nightly (1)" in shown
+    assert "match" not in RENDERERS["table"](status_of(world))
+
+
 async def test_a_limit_shows_so_many_of_each_place(world: Rig) -> None:
     """And says how many are left out."""
     told = status_of(world, limit=1)
