@@ -324,6 +324,32 @@ async def test_a_restart_changes_no_condition(world: World) -> None:
     assert len(world.revisions.stored) == 1
 
 
+async def test_many_steps_change_no_condition(world: World) -> None:
+    """Lists, reconciles and looks at the counts, again and again: what nobody has touched is not written, nor told."""
+    await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}), plugin_config_manifest("pack"))
+    told = [event.reason for event in world.writer.events]
+    assert sorted(told) == ["Accepted", "Activated", "Rejected", "Valid"]
+    world.statuses.patches.clear()
+    for _ in range(20):
+        world.clock.advance(60)
+        profiles = [each for each in world.objects.values() if each["kind"] == "SchedulerProfile"]
+        world.controller.listed(SchedulerProfile, profiles, str(world.version))
+        await world.settle()
+    assert world.statuses.patches == []
+    assert len(world.writer.events) == len(told)
+
+
+async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    """By each process, with every problem, and again when the problems change."""
+    await world.apply(profile_manifest("b", {"plugins": UNKNOWN}))
+    await world.settle()
+    assert [line.message.count('there is no plugin "Nothing"') for line in caplog.records] == [1]
+    await world.restart()
+    await world.apply(profile_manifest("b", {"schedulerName": "default-scheduler"}))
+    assert len(caplog.records) == 3
+    assert "--allow-default-scheduler" in caplog.records[-1].message
+
+
 async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> None:
     """A second change waits, a change of conditions does not."""
     await world.apply(profile_manifest())

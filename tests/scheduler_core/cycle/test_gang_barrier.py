@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 import pytest
 
 from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.errors import BoundElsewhereError
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupSource
@@ -61,3 +62,44 @@ async def test_a_member_that_leaves(cluster: Rig, leaves: str, is_told_first: bo
         assert len(cluster.context.waiting) == 0
     assert cluster.writer.attempted == []
     assert not gang_of(cluster).has_quorum
+
+
+def on(name: str, node_name: str) -> Pod:
+    return member(name, labels={"approval": "needed"} if name != FREE else {}, node_name=node_name)
+
+
+async def test_a_member_that_a_rival_binds_while_it_waits(cluster: Rig) -> None:
+    """It is let go; the others give back their room, and are tried again as what is left of the gang."""
+    pods = gang()
+    cluster.add(node("b"), *pods)
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.context.waiting) == 2)
+        held = cluster.context.waiting.get(pods[1].metadata.uid)
+        assert held is not None
+        rival = "b" if held.node_name == "a" else "a"
+        cluster.scheduler.feed.pod_updated(pods[1], on(HELD, rival))
+        await cluster.until(lambda: cluster.context.record("default-scheduler").lost_binds == 1)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        assert cluster.context.cache.assumed_count == 0
+        cluster.clock.advance(12)
+        await cluster.until(lambda: [each.pod.pod.metadata.name for each in cluster.context.waiting] == ["train-2"])
+        assert cluster.context.cache.assumed_count == 2
+    assert cluster.writer.attempted == []
+    assert cluster.place(pods[1]) == ""
+
+
+async def test_a_member_that_a_rival_binds_first(cluster: Rig) -> None:
+    """After the barrier the others stay where they are bound; nobody asks for the lost one again."""
+    pods = [member(name) for name in (FREE, HELD, "train-2")]
+    cluster.add(node("b"), *pods)
+    cluster.writer.fail_binds([BoundElsewhereError("taken", "b")])
+    async with cluster.running():
+        await cluster.until(lambda: len(cluster.writer.bindings) == 2)
+        await cluster.until(lambda: not cluster.scheduler.binding_count)
+        lost = next(pod for pod in pods if pod.metadata.name not in cluster.bound)
+        cluster.scheduler.feed.pod_updated(lost, member(lost.metadata.name, node_name="b"))
+        cluster.clock.advance(12)
+        await cluster.scheduler.until_idle()
+    assert len(cluster.writer.attempted) == 3
+    assert cluster.context.record("default-scheduler").lost_binds == 1
+    assert cluster.context.cache.columns.pod_count.sum() == 3
