@@ -9,18 +9,23 @@ Follows kube-scheduler v1.36.3 (``RunFilterPluginsWithNominatedPods``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Iterator
 
 import numpy as np
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
+from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.pre_filter_extensions import pod_added
+from scheduler_core.runtime.sum_filters import sum_filters
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, HostPort, PodInfo
+
+_MANY = 3
+"""From so many rows on, changing sums in a copy is quicker than putting pods on rows."""
 
 
 def judge_with_nominated_pods(
@@ -53,7 +58,30 @@ def judge_with_nominated_pods(
     """
     if not len(nominator):
         return {}
+    promises = dict(promised_pods(pod, nodes, nominator, among=among, find_placed=find_placed))
+    filters = None
+    if len(promises) >= _MANY:
+        filters = sum_filters(instance, state, pod, nodes, sorted(promises))
+    if filters is None:
+        return {row: int(_judge_row(instance, state, pod, nodes, (row, others))[0]) for row, others in promises.items()}
     verdicts: dict[int, int] = {}
+    for row, others in promises.items():
+        sums = RowSums(nodes, row)
+        for other in others:
+            sums.add(other)
+        verdicts[row] = filters.verdict(row, sums)
+    return verdicts
+
+
+def promised_pods(
+    pod: PodInfo,
+    nodes: NodeColumns,
+    nominator: NominatedPods,
+    *,
+    among: Container[int] | None = None,
+    find_placed: Callable[[str], object | None] | None = None,
+) -> Iterator[tuple[int, list[PodInfo]]]:
+    """The rows that are promised to pods which count for ``pod``, with these; arguments as above."""
     for node_name in nominator.nodes():
         row = nodes.row_of(node_name)
         if row == NO_ROW or (among is not None and row not in among):
@@ -65,8 +93,7 @@ def judge_with_nominated_pods(
             if find_placed is None or find_placed(other.uid) is None
         ]
         if promised:
-            verdicts[row] = int(_judge_row(instance, state, pod, nodes, (row, promised))[0])
-    return verdicts
+            yield row, promised
 
 
 def _judge_row(

@@ -12,13 +12,15 @@ Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``SelectVictimsOn
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.nominated import judge_with_nominated_pods
+from scheduler_core.cycle.nominated import judge_with_nominated_pods, promised_pods
+from scheduler_core.cycle.what_if_sums import SumsWhatIf
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin, Reads
@@ -26,6 +28,7 @@ from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.pre_filter_extensions import extended, pod_added, pod_removed
+from scheduler_core.runtime.sum_filters import sum_filters
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -74,6 +77,18 @@ class NodeWhatIf:
             or (isinstance(plugin, FilterPlugin) and plugin.filter_reads <= Reads.ROW)
             for plugin in self._instance.filters
         )
+
+    def in_sums(self, rows: Sequence[int]) -> SumsWhatIf | None:
+        """The same question about some rows from which nothing was taken yet, if sums say all; else None.
+
+        Raises:
+            PluginError: A plugin raised, or answered what the point does not allow.
+        """
+        filters = sum_filters(self._instance, self._state, self._pod, self._nodes, sorted(rows))
+        if filters is None:
+            return None
+        promised = dict(promised_pods(self._pod, self._nodes, self._nominator, among=filters.fixed))
+        return SumsWhatIf(filters, self._nodes, promised)
 
     def remove(self, running: PodInfo) -> None:
         """Take a pod off the row that it runs on.

@@ -22,6 +22,7 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.node_view import NodeView
 from scheduler_core.framework.plugin import Normalization, Plugin, Reads
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -128,9 +129,15 @@ class Shortage:
 
 
 class FilterPlugin(Plugin):
-    """Rules out nodes, all at once."""
+    """Rules out nodes, all at once.
+
+    Attributes:
+        filter_reads: What an answer depends on.
+        reads_sums: Whether it reads the pods on a node through their sums alone; then ``filter_sums`` answers, too.
+    """
 
     filter_reads: ClassVar[Reads] = Reads.OPAQUE
+    reads_sums: ClassVar[bool] = False
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -150,6 +157,10 @@ class FilterPlugin(Plugin):
         """Judge one row: what :meth:`filter` answers about it, which a plugin may know a quicker way to tell."""
         codes = self.filter(state, pod, nodes, np.array([row], dtype=np.intp))
         return 0 if codes is None else int(codes[0])
+
+    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
+        """The code that :meth:`filter` would answer about a row with these sums; only asked with ``reads_sums``."""
+        raise NotImplementedError(f"plugin {self.name} says reads_sums: implement filter_sums")
 
     @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:

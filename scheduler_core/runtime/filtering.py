@@ -176,6 +176,16 @@ class _Question:
     rows: Rows
 
 
+def verdict_of(code: int, position: int) -> int:
+    """The verdict for a code, not 0, of the filter at a position."""
+    return (code & _CODE_MASK) | ((position + 1) << _CODE_BITS)
+
+
+def first_verdict(one: int, other: int) -> int:
+    """Of two verdicts about a row that of the filter which comes first; 0 only where both are."""
+    return min(one, other) if one and other else one or other
+
+
 def _verdicts(codes: NDArray[np.int16], position: int) -> Verdicts:
     return (codes.astype(np.int32) & _CODE_MASK) | ((position + 1) << _CODE_BITS)
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from scheduler_core.framework.disruption_units import split_by_budgets
 from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
-from scheduler_core.framework.handle import WhatIf
+from scheduler_core.framework.handle import Question, WhatIf
 from scheduler_core.plugins.default_preemption.eligibility import lower_priority_pods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -76,18 +76,21 @@ class Trial:
         Raises:
             PluginError: A plugin raised, or answered what the point does not allow.
         """
+        question: Question | None = what_if.in_sums(rows) if what_if.is_row_local else None
+        if question is None:
+            question = what_if
         outcomes = {row: RowOutcome(row) for row in rows}
         leaving = {row: self._leaving(row) for row in rows}
         for pods in leaving.values():
             for info in pods:
-                what_if.remove(info)
-        _judge(what_if, outcomes.values())
+                question.remove(info)
+        _judge(question, outcomes.values())
         reprieves = [
             _Reprieve(outcomes[row], *self._by_budget(sorted(leaving[row], key=self.importance)))
             for row in rows
             if outcomes[row].verdict == 0
         ]
-        _reprieve(what_if, reprieves)
+        _reprieve(question, reprieves)
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
@@ -111,14 +114,14 @@ class _Reprieve:
     protected: int
 
 
-def _judge(what_if: WhatIf, outcomes: Iterable[RowOutcome]) -> None:
+def _judge(what_if: Question, outcomes: Iterable[RowOutcome]) -> None:
     asked = sorted(outcomes, key=lambda outcome: outcome.row)
     verdicts = what_if.judge(np.array([outcome.row for outcome in asked], dtype=np.intp))
     for outcome, verdict in zip(asked, verdicts.tolist(), strict=True):
         outcome.verdict = verdict
 
 
-def _reprieve(what_if: WhatIf, reprieves: Sequence[_Reprieve]) -> None:
+def _reprieve(what_if: Question, reprieves: Sequence[_Reprieve]) -> None:
     """Let the k-th pod of each row come back, for all k, unless the pod to be placed does not fit then."""
     for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
         trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]

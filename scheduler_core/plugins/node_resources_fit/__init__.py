@@ -27,6 +27,7 @@ from scheduler_core.framework.extension_points import (
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
+from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
@@ -49,6 +50,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
     reads_identity = False
     args_model = NodeResourcesFitArgs
     filter_reads = Reads.ROW
+    reads_sums = True
     score_reads = Reads.ROW
     normalization = Normalization.NONE
 
@@ -89,6 +91,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugi
         """Rule out rows without room; see :mod:`scheduler_core.plugins.node_resources_fit.filtering`."""
         del pod
         return state.read(_FIT_KEY).judge(nodes, rows)
+
+    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
+        """Judge sums in Python's numbers."""
+        del pod
+        return state.read(_FIT_KEY).judge_sums(sums)
 
     def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Judge one row in Python's numbers."""

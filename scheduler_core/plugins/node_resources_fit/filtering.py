@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.framework.extension_points import Codes, Shortage
+from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import Status, unresolvable, unschedulable
 from scheduler_core.model.pod_requests import PODS
 from scheduler_core.snapshot.interning import Interner
@@ -87,6 +88,21 @@ class FitDemand:
                 if capacity < amount:
                     code |= _TOO_SMALL
         return code
+
+    def judge_sums(self, sums: RowSums) -> int:
+        """The code for a row with these sums."""
+        allocatable, requested = sums.allocatable, sums.requested
+        is_full = sums.pod_count >= sums.allowed_pods
+        short = [allocatable[column] - requested[column] < amount for column, amount in self.amounts]
+        if not is_full and not any(short):
+            return 0
+        is_small = any(allocatable[column] < amount for column, amount in self.amounts)
+        if self._bit_sets is not None:
+            return self._bit_sets.intern(np.packbits([is_full, *short, is_small]).tobytes()) + 1
+        code = _TOO_MANY_PODS if is_full else 0
+        for bit, lacks in enumerate(short, start=1):
+            code |= lacks << bit
+        return code | _TOO_SMALL if is_small else code
 
     def explain(self, code: int) -> Status:
         """Turn a code of :meth:`judge` into a status with all its reasons.
