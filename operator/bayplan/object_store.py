@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from bayplan.stored_revision import change_cause
+
 _MAX_GONE = 4096
 
 Body = Mapping[str, Any]
@@ -93,12 +95,16 @@ def _version(body: Body) -> int:
 
 
 def _judged(body: Body) -> tuple[object, ...]:
-    """What of an object is judged: not its status. Its labels are, by which a process may choose its profiles."""
+    """What of an object is judged: not its status.
+
+    Its labels are, by which a process may choose its profiles, and why it was changed, which its revision tells.
+    """
     metadata = body["metadata"]
     return (
         metadata.get("uid"),
         metadata.get("generation"),
         metadata.get("deletionTimestamp"),
         metadata.get("labels"),
+        change_cause(metadata),
         body.get("spec"),
     )

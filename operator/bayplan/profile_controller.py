@@ -31,6 +31,7 @@ from bayplan.resources.resource_model import CustomResource
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.revision_history import RevisionHistory, RevisionStore
 from bayplan.status_publisher import StatusPublisher, StatusSource, StatusWriter
+from bayplan.stored_revision import change_cause, origin_of
 from scheduler_core.cycle.context import ProfileRecord
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
@@ -129,13 +130,28 @@ class ProfileController:
         )
         step = self._live.apply(desired)
         for activation in step.activations:
-            self.history.note(activation.meta, activation.config)
+            body = self._body(activation.meta.name)
+            self.history.note(activation.meta, activation.config, origin_of(body, activation.config))
+        self._explain_revisions(desired, step.findings)
         self._desired, self._findings = desired, step.findings
         self.reconciles[RECONCILED, "success"] += 1
         if self._served.noted(desired):
             self.on_elsewhere()
         self._tell_rejected()
         self._to_publish.set()
+
+    def _explain_revisions(self, desired: DesiredState, findings: Iterable[ProfileFindings]) -> None:
+        """Have written down what an annotation says, which often comes after the edit, as with ``kubectl annotate``."""
+        for profile, found in zip(desired.profiles, findings, strict=True):
+            config = profile.config
+            if config is not None and not found.problems and config.revision() == found.live_revision:
+                cause = change_cause(self._body(profile.meta.name)["metadata"])
+                self.history.explain(profile.meta.uid, found.live_revision, cause)
+
+    def _body(self, name: str) -> Body:
+        body = self._stores[SchedulerProfile].body("", name)
+        assert body is not None  # what is judged is what is stored
+        return body
 
     def serves(self, scheduler_name: str) -> bool | None:
         """Whether this process serves a name; None where no process does."""

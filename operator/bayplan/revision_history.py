@@ -1,34 +1,31 @@
 """Good revisions of profiles, kept in the cluster so that they survive this process.
 
-Owns their form as ControllerRevisions: name, labels, owner, number, data. It must not know when a revision is good.
+Owns which revisions are kept and their numbers. It must not know when a revision is good, nor its form as an object.
 Why the owner's UID is checked on reading: a profile that was deleted and created again under its name starts without
-a past.
+a past. Why content that comes back takes a new number and its old one goes: as with a Deployment, the history tells
+each content once, and the newest number is what is live.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Protocol
 
 from bayplan.kube.controller_revisions import ControllerRevision
-from bayplan.resources.resource_model import API_VERSION, ObjectMeta
-from bayplan.resources.scheduler_profile import SchedulerProfile
+from bayplan.resources.resource_model import ObjectMeta
+from bayplan.stored_revision import (
+    CHANGE_CAUSE,
+    MANAGED,
+    Origin,
+    StoredRevision,
+    as_controller_revision,
+    read_revision,
+)
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.config.validation import validate
-from scheduler_core.errors import ConfigError, ConflictError
-from scheduler_core.model.meta import ObjectMeta as RevisionMeta
-from scheduler_core.model.meta import OwnerReference
-
-log = logging.getLogger(__name__)
+from scheduler_core.errors import ConflictError, NotFoundError
 
 KEPT_REVISIONS = 10
-PROFILE_LABEL = "bayplan.dev/profile"
-_OURS: Mapping[str, str] = {"app.kubernetes.io/managed-by": "bayplan"}
-_PROFILE = "profile"
-_REVISION = "revision"
 
 
 class RevisionStore(Protocol):
@@ -40,19 +37,11 @@ class RevisionStore(Protocol):
     async def create(self, revision: ControllerRevision) -> ControllerRevision:
         """Create one."""
 
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of one."""
+
     async def delete(self, name: str, uid: str = "") -> None:
         """Delete one."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Kept:
-    """A ControllerRevision as it is known."""
-
-    name: str
-    number: int
-    profile: str
-    profile_uid: str
-    config: ProfileConfig | None
 
 
 class RevisionHistory:
@@ -60,8 +49,9 @@ class RevisionHistory:
 
     def __init__(self, store: RevisionStore) -> None:
         self._store = store
-        self._kept: dict[str, _Kept] = {}
-        self._waiting: dict[str, tuple[ObjectMeta, ProfileConfig]] = {}
+        self._kept: dict[str, StoredRevision] = {}
+        self._waiting: dict[str, tuple[ObjectMeta, ProfileConfig, Origin]] = {}
+        self._causes: dict[str, tuple[str, str]] = {}
 
     async def load(self) -> None:
         """Read all that is kept.
@@ -69,83 +59,81 @@ class RevisionHistory:
         Raises:
             ClusterWriteError: The API server could not be asked.
         """
-        found = await self._store.list(_OURS)
-        self._kept = {kept.name: kept for kept in map(_read, found)}
+        found = await self._store.list(MANAGED)
+        self._kept = {kept.name: kept for kept in map(read_revision, found)}
 
     def last_good(self, profile_uid: str) -> list[ProfileConfig]:
         """The kept revisions of a profile that can be read, newest first."""
         kept = sorted(self._of(profile_uid), key=lambda one: -one.number)
         return [one.config for one in kept if one.config is not None]
 
-    def note(self, profile: ObjectMeta, config: ProfileConfig) -> None:
+    def note(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin | None = None) -> None:
         """Have a revision that went live kept by the next :meth:`save`."""
-        self._waiting[profile.uid] = (profile, config)
+        self._waiting[profile.uid] = (profile, config, origin or Origin())
+
+    def explain(self, profile_uid: str, revision: str, cause: str) -> None:
+        """Have the next :meth:`save` write down why a revision that is live was made, where that was said later.
+
+        Args:
+            profile_uid: Of its profile.
+            revision: Name of its content.
+            cause: In the words of whoever changed it; nothing happens when it is empty.
+        """
+        if cause and any(one.hash == revision and one.origin.cause != cause for one in self._of(profile_uid)):
+            self._causes[profile_uid] = (revision, cause)
 
     async def save(self) -> None:
-        """Write what waits, and delete what is too old; what fails waits on.
+        """Write what waits, and delete what is too old or has come back; what fails waits on.
 
         Raises:
             ClusterWriteError: The API server refused, or could not be asked.
         """
         while self._waiting:
-            uid, (profile, config) = next(iter(self._waiting.items()))
+            uid, waiting = next(iter(self._waiting.items()))
+            profile, config, origin = waiting
             newest = max(self._of(uid), key=lambda one: one.number, default=None)
             if newest is None or newest.config is None or newest.config.revision() != config.revision():
                 try:
-                    await self._create(profile, config)
+                    await self._create(profile, config, origin)
                 except ConflictError:
                     # An answer was lost, or another instance was faster: the number is chosen anew.
                     await self.load()
                     continue
-            if self._waiting.get(uid) == (profile, config):
+            else:
+                self.explain(uid, config.revision(), origin.cause)
+            if self._waiting.get(uid) == waiting:
                 del self._waiting[uid]
             await self._delete_old(uid)
+        while self._causes:
+            await self._write_cause(next(iter(self._causes)))
 
-    def _of(self, profile_uid: str) -> list[_Kept]:
+    def _of(self, profile_uid: str) -> list[StoredRevision]:
         return [kept for kept in self._kept.values() if kept.profile_uid == profile_uid]
 
-    async def _create(self, profile: ObjectMeta, config: ProfileConfig) -> None:
+    async def _create(self, profile: ObjectMeta, config: ProfileConfig, origin: Origin) -> None:
         number = 1 + max((kept.number for kept in self._kept.values() if kept.profile == profile.name), default=0)
-        owner = OwnerReference(
-            SchedulerProfile.definition.kind, profile.name, profile.uid, API_VERSION, controller=True
-        )
-        metadata = RevisionMeta(
-            name=f"{profile.name[:200].rstrip('-.')}-{config.revision()}-{number}",
-            labels={**_OURS, PROFILE_LABEL: _label_value(profile.name)},
-            owner_references=(owner,),
-        )
-        data = {_REVISION: config.revision(), _PROFILE: config.document()}
-        kept = _read(await self._store.create(ControllerRevision(metadata, number, data)))
-        self._kept[metadata.name] = _Kept(metadata.name, number, profile.name, profile.uid, kept.config or config)
+        made = as_controller_revision((profile.name, profile.uid), number, config, origin)
+        created = read_revision(await self._store.create(made))
+        self._kept[created.name] = replace(created, config=created.config or config)
 
     async def _delete_old(self, profile_uid: str) -> None:
         kept = sorted(self._of(profile_uid), key=lambda one: -one.number)
-        for old in kept[KEPT_REVISIONS:]:
+        earlier = [one for number, one in enumerate(kept) if one.hash in {newer.hash for newer in kept[:number]}]
+        distinct = [one for one in kept if one not in earlier]
+        for old in (*earlier, *distinct[KEPT_REVISIONS:]):
             await self._store.delete(old.name)
             del self._kept[old.name]
 
-
-def _read(found: ControllerRevision) -> _Kept:
-    owner = next((one for one in found.metadata.owner_references if one.kind == SchedulerProfile.definition.kind), None)
-    config: ProfileConfig | None = None
-    if found.data:
-        try:
-            config = validate(ProfileConfig, found.data.get(_PROFILE), _PROFILE)
-        except ConfigError as error:
-            log.warning(
-                "ControllerRevision %s is of no use to this version and is passed over: %s", found.metadata.name, error
-            )
-    return _Kept(
-        name=found.metadata.name,
-        number=found.revision,
-        profile=owner.name if owner else "",
-        profile_uid=owner.uid if owner else "",
-        config=config,
-    )
-
-
-def _label_value(name: str) -> str:
-    """A profile's name as a label's value; names longer than 63 characters end in a hash."""
-    if len(name) <= 63:
-        return name
-    return f"{name[:46].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
+    async def _write_cause(self, profile_uid: str) -> None:
+        revision, cause = self._causes[profile_uid]
+        for one in self._of(profile_uid):
+            if one.hash == revision and one.origin.cause != cause:
+                try:
+                    await self._store.annotate(one.name, {CHANGE_CAUSE: cause})
+                except NotFoundError:
+                    # Somebody has deleted it; it is kept anew when it goes live again.
+                    del self._kept[one.name]
+                else:
+                    self._kept[one.name] = replace(one, origin=replace(one.origin, cause=cause))
+        if self._causes.get(profile_uid) == (revision, cause):
+            del self._causes[profile_uid]

@@ -1,192 +1,270 @@
-"""The operator under exactly the rights that the chart gives it, on the real API server.
+"""The operator under exactly the rights that the chart gives it, on the real API server: none is missing, none unused.
 
 Why the chart's own service account and not a user in its place: so the bindings are tested too. No pod runs here; the
-account's token is asked for as a kubelet asks for it.
+account's token is asked for as a kubelet asks for it. Why an API server that streams no lists: each kind is then listed
+and watched, as on older ones. In between is a proxy that leaves a bind unanswered and refuses lists of nodes, since
+some rights are for what goes wrong.
 """
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
-import time
 from collections.abc import Iterator
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
+from aiohttp import web
+from bayplan.kube.access_reviews import AccessReviews
+from bayplan.kube.cluster_access import from_kubeconfig
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
 
-from hack.controlplane.credentials import User, write_kubeconfig
+from hack.controlplane.api_client import ApiClient
 from hack.controlplane.launcher import ControlPlane
-from tests.charts.conftest import ROOT, Helm
+from hack.controlplane.schedulers import install_crds
+from hack.controlplane.servers import Options
+from hack.controlplane.volume_controller import PROVISIONER, VolumeController
+from tests.charts.conftest import Helm
+from tests.charts.releases import Account
+from tests.charts.rights import granted, refused, used
+from tests.support.extender_server import ExtenderServer, keeps
+from tests.support.faulty_proxy import FaultyProxy
+from tests.support.live_gangs import LABEL, VERSION, LiveGangs
 from tests.support.operator_process import OperatorProcess
 
-_REFUSED = re.compile(r"HTTP 403|forbidden|not enough permissions", re.IGNORECASE)
-_GRANT_SECONDS = 20.0
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+# Not every "forbidden" is one: an API server without streamed lists uses the word of a field.
+_REFUSED = re.compile(r"HTTP 403|is forbidden: User|not enough permissions")
 _EDITS = 11  # one more than revisions are kept, so that the eldest is deleted
-_API = "bayplan.dev/v1alpha1"
+_NATIVE, _COMPATIBLE = "scheduling.k8s.io/v1alpha2", "scheduling.x-k8s.io/v1alpha1"
+_COMPATIBLE_DEFINITION = Path(__file__).resolve().parents[1] / "support" / "scheduler-plugins-podgroups.yaml"
+_RELEASE = "rights"
+_SUPERFLUOUS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["list"]}
 
 
-class Cluster:
-    """One namespace of the control plane, and what is made for a test.
+class UnhelpfulProxy(FaultyProxy):
+    """Lets the first bind happen and does not say so, and once told refuses lists of nodes.
 
-    Args:
-        plane: The control plane.
-        namespace: The namespace, whose name is also that of everything cluster-scoped.
+    Attributes:
+        refuses_lists: Set, no list of nodes is answered.
+        unanswered: How many binds were not answered.
     """
 
-    def __init__(self, plane: ControlPlane, namespace: str) -> None:
-        self.plane = plane
-        self.name = namespace
+    refuses_lists = False
+    unanswered = 0
 
-    def apply(self, *objects: dict[str, Any]) -> None:
-        """Apply objects as the administrator."""
-        items = json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)})
-        self.plane.kubectl("apply", f"--namespace={self.name}", "--filename=-", input=items)
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        if request.path.endswith("/binding") and not self.unanswered:
+            self.unanswered += 1
+            await self._pass_on(request, await request.read())
+            return web.Response(status=504)
+        if self.refuses_lists and request.path == "/api/v1/nodes" and "watch" not in request.query:
+            return web.Response(status=500)
+        return await super()._handle(request)
 
-    def wait(self, what: str, condition: str, *flags: str) -> None:
-        """Wait until an object is in a condition."""
-        command = ("wait", what, f"--for={condition}", f"--namespace={self.name}", "--timeout=20s", *flags)
-        self.plane.kubectl(*command)
 
-    def get(self, what: str, path: str, *flags: str) -> str:
-        """A field of an object."""
-        return self.plane.kubectl(
-            "get", what, f"--namespace={self.name}", f"--output=jsonpath={{{path}}}", *flags
-        ).strip()
+@pytest.fixture(scope="module")
+def plane() -> Iterator[ControlPlane]:
+    """A control plane with all three APIs of PodGroups, which streams no lists."""
+    gates = {"GenericWorkload": True, "TopologyAwareWorkloadScheduling": True, "WatchList": False}
+    with ControlPlane(Options(audit=True, feature_gates=gates, runtime_config={_NATIVE: "true"})) as plane:
+        plane.kubectl("apply", "--server-side", f"--filename={_COMPATIBLE_DEFINITION}")
+        install_crds(plane)
+        plane.kubectl("create", "namespace", _RELEASE)
+        yield plane
 
-    def wait_until_granted(self, account: str) -> None:
-        """Wait until the API server has taken notice of both bindings of an account, which it does in its own time."""
-        deadline = time.monotonic() + _GRANT_SECONDS
-        for group, resource, namespace in (("", "nodes", ""), ("apps", "controllerrevisions", self.name)):
-            attributes = {"verb": "list", "group": group, "resource": resource, "namespace": namespace}
-            review = {
-                "apiVersion": "authorization.k8s.io/v1",
-                "kind": "SubjectAccessReview",
-                "spec": {"user": f"system:serviceaccount:{self.name}:{account}", "resourceAttributes": attributes},
-            }
-            command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-            while self.plane.kubectl(*command, input=json.dumps(review)) != "true":
-                assert time.monotonic() < deadline, f"{account} may not list {resource}"
 
-    def refusals(self) -> int:
-        """How many requests of anybody the API server has refused for want of a right."""
-        metrics = self.plane.kubectl("get", "--raw=/metrics")
-        found = re.findall(r'^authorization_attempts_total\{result="(\S+)"\} (\S+)$', metrics, re.MULTILINE)
-        assert "allowed" in dict(found)
-        return sum(int(float(count)) for result, count in found if result != "allowed")
+@pytest.fixture(scope="module")
+def proxy(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[UnhelpfulProxy]:
+    """What stands between the operator and the API server."""
+    with UnhelpfulProxy(plane, tmp_path_factory.mktemp("proxy")) as proxy:
+        yield proxy
 
 
 @pytest.fixture
-def cluster(control_plane: ControlPlane, namespace: str) -> Iterator[Cluster]:
-    """The control plane with the chart's custom resource definitions; what is cluster-scoped goes at the end."""
-    cluster = Cluster(control_plane, namespace)
-    crds = str(ROOT / "crds")
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={crds}")
-    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={crds}", "--timeout=20s")
-    yield cluster
-    control_plane.kubectl("delete", "--ignore-not-found", f"schedulerprofile/{namespace}", f"pluginconfig/{namespace}")
-    control_plane.kubectl("delete", "--ignore-not-found", f"node/{namespace}")
-
-
-@pytest.fixture
-def operator(helm: Helm, cluster: Cluster, tmp_path: Path) -> Iterator[OperatorProcess]:
-    """`bayplan run` with the chart's settings file and the chart's service account."""
-    # Outside of a pod nothing tells the operator its own namespace.
-    settings_values = {"namespace": cluster.name, "logFormat": "json", "leaderElection": {"leaderElect": True}}
-    values = {"settings": settings_values, "fullnameOverride": cluster.name}
-    manifests = helm.template(values, cluster.name)
-    settings = tmp_path / "settings.yaml"
-    settings.write_text(helm.documents(values, cluster.name)["ConfigMap"]["data"]["settings.yaml"])
-    plane = cluster.plane
+def manifests(helm: Helm, plane: ControlPlane) -> Iterator[str]:
+    """The chart's objects, applied."""
+    values = {"fullnameOverride": _RELEASE, "settings": {"logFormat": "json"}, "rbac": {"extraRules": [_SUPERFLUOUS]}}
+    manifests = helm.template(values, _RELEASE)
     plane.kubectl("apply", "--filename=-", input=manifests)
-    cluster.wait_until_granted(cluster.name)
-    token = plane.kubectl("create", "token", cluster.name, f"--namespace={cluster.name}").strip()
-    kubeconfig = tmp_path / "kubeconfig"
-    authority = (plane.state_dir / "certs" / "apiserver.crt").read_text()
-    write_kubeconfig(kubeconfig, plane.url, authority, User(cluster.name, token=token))
-    process = OperatorProcess(kubeconfig, tmp_path / "operator.log", [f"--settings={settings}"])
-    yield process
+    yield manifests
     plane.kubectl("delete", "--ignore-not-found", "--filename=-", input=manifests)
 
 
-def test_the_operator_needs_no_other_right(cluster: Cluster, operator: OperatorProcess) -> None:
-    """Every kind of request that the operator makes is allowed by the chart's roles."""
-    refused_before = cluster.refusals()
-    with operator:
+@pytest.fixture
+def account(plane: ControlPlane, manifests: str) -> Account:
+    """The service account of the chart, once the API server knows what it may do."""
+    account = Account(plane, _RELEASE, _RELEASE)
+    account.wait_until_granted()
+    return account
+
+
+@pytest.fixture
+def operator(account: Account, manifests: str, proxy: UnhelpfulProxy, tmp_path: Path) -> Iterator[OperatorProcess]:
+    """`bayplan run` with the chart's settings file and the chart's service account, through the proxy."""
+    objects = [one for one in yaml.safe_load_all(manifests) if one]
+    (text,) = (one["data"]["settings.yaml"] for one in objects if one["kind"] == "ConfigMap")
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(text)
+    kubeconfig = account.write_kubeconfig(tmp_path / "kubeconfig", proxy.kubeconfig)
+    with OperatorProcess(kubeconfig, tmp_path / "operator.log", [f"--settings={settings}"], secure=True) as process:
+        yield process
+
+
+def test_the_rights_are_those_that_are_used(
+    plane: ControlPlane, account: Account, manifests: str, proxy: UnhelpfulProxy, operator: OperatorProcess
+) -> None:
+    """No request of the operator is refused, and no right of its roles is left unused but one that has no use."""
+    rights = granted((one for one in yaml.safe_load_all(manifests) if one), _RELEASE, _RELEASE)
+    with closing(ApiClient(plane)) as api, VolumeController(plane), ExtenderServer() as extender:
+        world = LiveGangs(api, operator, "default")
         operator.start()
-        cluster.apply(_plugin_config(cluster.name), _profile(cluster.name), _node(cluster.name))
-        cluster.wait(f"schedulerprofile/{cluster.name}", "condition=Ready")
-        cluster.wait(f"pluginconfig/{cluster.name}", "condition=Valid")
-        cluster.apply(_group("team"))
-        cluster.wait("podgroups.bayplan.dev/team", "jsonpath={.status.phase}=Pending")
-        cluster.apply(_pod("small", cluster.name, "1"), _pod("large", cluster.name, "100"))
-        cluster.wait("pod/small", f"jsonpath={{.spec.nodeName}}={cluster.name}")
-        cluster.wait("pod/large", "condition=PodScheduled=false")
-        eldest = cluster.get("controllerrevisions", ".items[0].metadata.name")
-        _edit_profile(cluster)
-        # The new revision has tried the large pod again, and the repeated event is patched.
-        selector = "--field-selector=reason=FailedScheduling,involvedObject.name=large"
-        cluster.wait("events", "jsonpath={.series.count}", selector)
-        cluster.wait(f"controllerrevision/{eldest}", "delete")
+        _live_through_everything(plane, world, proxy, extender)
+        asyncio.run(_ask_who(account.kubeconfig, account.token))
         code, _ = operator.terminate()
-    assert code == 0
+        assert code == 0
+        events = plane.audit_events()
+        unused = [right for right in rights if not any(map(right.covers, used(events, account.user)))]
+        world.clean_up()
     assert [line for line in operator.log.splitlines() if _REFUSED.search(line)] == []
-    assert cluster.refusals() == refused_before
+    assert refused(events, account.user) == set()
+    # That this one is found is the proof that others would be.
+    assert [str(right) for right in unused] == ["list secrets."]
+    assert len(rights) > 60
 
 
-def test_a_missing_right_is_seen(cluster: Cluster, operator: OperatorProcess) -> None:
+def test_a_missing_right_is_seen(plane: ControlPlane, account: Account, operator: OperatorProcess) -> None:
     """The measure of the test above does count a refusal."""
-    refused_before = cluster.refusals()
-    cluster.plane.kubectl("delete", "clusterrolebinding", f"{cluster.name}:{cluster.name}")
-    with operator:
-        operator.start(wait=False)
-        operator.until(lambda: _REFUSED.search(operator.log) is not None, "it tells of a refusal")
-    assert cluster.refusals() > refused_before
+    before = refused(plane.audit_events(), account.user)
+    plane.kubectl("delete", "clusterrolebinding", f"{_RELEASE}:{_RELEASE}")
+    operator.start(wait=False)
+    operator.until(lambda: _REFUSED.search(operator.log) is not None, "it tells of a refusal")
+    assert refused(plane.audit_events(), account.user) > before
 
 
-def _edit_profile(cluster: Cluster) -> None:
-    name = f"schedulerprofile/{cluster.name}"
+# -- what the operator is given to do ----------------------------------------------------------------------------------
+
+
+def _live_through_everything(
+    plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extender: ExtenderServer
+) -> None:
+    """Whatever makes the operator ask for something."""
+    plane.kubectl("apply", "--filename=-", input=json.dumps(_plugin_config(world.token)))
+    world.profile({"pluginConfigRefs": [{"name": world.token}]})
+    node = world.node("a")
+    world.pod("small")
+    assert world.placed("small") == node
+    assert proxy.unanswered == 1
+    world.pod("large", cpu="100")
+    world.refused("large")
+    _preempt(world)
+    _bind_volumes(world)
+    _gather_groups(world)
+    _edit_profile(plane, world.token)
+    _extend(plane, world, proxy, extender, node)
+    world.until(lambda: _series(world, "large"), "the event of a repeated failure is patched")
+
+
+def _preempt(world: LiveGangs) -> None:
+    world.wide("PriorityClass", "high", "scheduling.k8s.io/v1", value=1000)
+    # A grace of zero needs no kubelet.
+    world.pod("victim", cpu="3", spec={"terminationGracePeriodSeconds": 0})
+    world.placed("victim")
+    world.pod("urgent", cpu="3", spec={"priorityClassName": f"{world.token}-high"})
+    world.placed("urgent")
+    assert not world.exists("victim")
+
+
+def _bind_volumes(world: LiveGangs) -> None:
+    late = {"volumeBindingMode": "WaitForFirstConsumer"}
+    static = world.wide(
+        "StorageClass", "static", "storage.k8s.io/v1", provisioner="kubernetes.io/no-provisioner", **late
+    )
+    made = world.wide("StorageClass", "made", "storage.k8s.io/v1", provisioner=PROVISIONER, **late)
+    term = {"matchExpressions": [{"key": "for", "operator": "In", "values": [world.token]}]}
+    spec = {
+        "capacity": {"storage": "1Gi"},
+        "accessModes": ["ReadWriteOnce"],
+        "storageClassName": static,
+        "local": {"path": "/mnt"},
+        "nodeAffinity": {"required": {"nodeSelectorTerms": [term]}},
+    }
+    world.wide("PersistentVolume", "disk", spec=spec)
+    for name, class_name in (("kept", static), ("provisioned", made)):
+        world.claim(name, class_name)
+        world.pod(name, spec={"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": name}}]})
+    assert world.placed("kept") == world.placed("provisioned")
+
+
+def _gather_groups(world: LiveGangs) -> None:
+    """Groups of all three APIs, each with one member where two are needed."""
+    joins: dict[str, dict[str, Any]] = {
+        VERSION: {"labels": {LABEL: "ours"}},
+        _COMPATIBLE: {"labels": {"scheduling.x-k8s.io/pod-group": "theirs"}},
+        _NATIVE: {"spec": {"schedulingGroup": {"podGroupName": "native"}}},
+    }
+    for name, version in (("ours", VERSION), ("theirs", _COMPATIBLE), ("native", _NATIVE)):
+        world.group(name, 2, version, **({"schedulingPolicy": {"gang": {"minCount": 2}}} if version == _NATIVE else {}))
+        world.job(name, 1, group="", **joins[version])
+    for name, version in (("ours", VERSION), ("theirs", _COMPATIBLE), ("native", _NATIVE)):
+        world.until(partial(world.status, name, version), f"{version} is told")
+
+
+def _edit_profile(plane: ControlPlane, name: str) -> None:
+    what = f"schedulerprofile/{name}"
+    eldest = plane.kubectl("get", "controllerrevisions", f"--namespace={_RELEASE}", "--output=name").split()
     for seconds in range(20, 20 + _EDITS):
         patch = json.dumps({"spec": {"podMaxBackoffSeconds": seconds}})
-        cluster.plane.kubectl("patch", name, "--type=merge", f"--patch={patch}")
-        generation = cluster.get(name, ".metadata.generation")
-        cluster.wait(name, f"jsonpath={{.status.observedGeneration}}={generation}")
+        plane.kubectl("patch", what, "--type=merge", f"--patch={patch}")
+        generation = plane.kubectl("get", what, "--output=jsonpath={.metadata.generation}")
+        plane.kubectl("wait", what, f"--for=jsonpath={{.status.observedGeneration}}={generation}", "--timeout=20s")
+    plane.kubectl("annotate", what, "kubernetes.io/change-cause=it was too short")
+    selector = f"--selector=bayplan.dev/profile={name}"
+    sort = ("--sort-by=.revision", "--output=name")
+    newest = plane.kubectl("get", "controllerrevisions", f"--namespace={_RELEASE}", selector, *sort).split()[-1]
+    cause = r"--for=jsonpath={.metadata.annotations.kubernetes\.io/change-cause}=it was too short"
+    plane.kubectl("wait", newest, cause, f"--namespace={_RELEASE}", "--timeout=20s")
+    # The default profile's stays.
+    for revision in eldest:
+        if name in revision:
+            plane.kubectl("wait", revision, "--for=delete", f"--namespace={_RELEASE}", "--timeout=20s")
+
+
+def _extend(plane: ControlPlane, world: LiveGangs, proxy: UnhelpfulProxy, extender: ExtenderServer, node: str) -> None:
+    """An extender that is shown nodes whole, which cannot be listed."""
+    proxy.refuses_lists = True
+    extender.rules["filter"] = keeps(node)
+    spec = {"urlPrefix": extender.url, "filterVerb": "filter", "nodeCacheCapable": False, "httpTimeout": "5s"}
+    patch = json.dumps({"spec": {"extenders": [spec]}})
+    plane.kubectl("patch", f"schedulerprofile/{world.token}", "--type=merge", f"--patch={patch}")
+    world.until(lambda: "read one by one" in world.operator.log, "the list of nodes is refused")
+    world.pod("shown")
+    assert world.placed("shown") == node
+    assert extender.of("filter")
+
+
+async def _ask_who(kubeconfig: Path, token: str) -> None:
+    """What the operator asks for a scrape from another host; tests come from this one, and are let through unasked."""
+    access = await from_kubeconfig(kubeconfig)
+    async with ApiConnection(access, ConnectionOptions(), SystemClock()) as connection:
+        reviews = AccessReviews(connection)
+        user = await reviews.user_of(token)
+        assert user is not None
+        await reviews.access(user, "get", "/metrics")
+
+
+def _series(world: LiveGangs, pod: str) -> bool:
+    events = world.api.items(f"/apis/events.k8s.io/v1/namespaces/{world.namespace}/events")
+    return any(one.get("series") for one in events if one["regarding"]["name"] == pod)
 
 
 def _plugin_config(name: str) -> dict[str, Any]:
-    args = {"scoringStrategy": {"type": "MostAllocated"}}
-    spec = {"plugin": "NodeResourcesFit", "args": args}
-    return {"apiVersion": _API, "kind": "PluginConfig", "metadata": {"name": name}, "spec": spec}
-
-
-def _profile(name: str) -> dict[str, Any]:
-    spec = {"pluginConfigRefs": [{"name": name}]}
-    return {"apiVersion": _API, "kind": "SchedulerProfile", "metadata": {"name": name}, "spec": spec}
-
-
-def _group(name: str) -> dict[str, Any]:
-    return {"apiVersion": _API, "kind": "PodGroup", "metadata": {"name": name}, "spec": {"minMember": 5}}
-
-
-def _node(name: str) -> dict[str, Any]:
-    resources = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": {"kubernetes.io/hostname": name}},
-        "status": {"capacity": resources, "allocatable": resources},
-    }
-
-
-def _pod(name: str, node: str, cpu: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": name},
-        "spec": {
-            "schedulerName": node,
-            # Other tests' nodes may be there too.
-            "nodeSelector": {"kubernetes.io/hostname": node},
-            "containers": [{"name": "main", "image": "example/none", "resources": {"requests": {"cpu": cpu}}}],
-        },
-    }
+    spec = {"plugin": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
+    return {"apiVersion": VERSION, "kind": "PluginConfig", "metadata": {"name": name}, "spec": spec}

@@ -35,7 +35,7 @@ from scheduler_core.errors import (
     ServerUnavailableError,
     WriteTimeoutError,
 )
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta, ObjectMeta
 from scheduler_core.model.pod import Pod, PodCondition
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
 
@@ -255,7 +255,7 @@ async def test_controller_revisions(connection: ApiConnection, namespace: str) -
     """Revisions are created, listed by label in order, refused twice, and deleted."""
     revisions = ControllerRevisions(connection, namespace)
     for number in (2, 1):
-        meta = ObjectMeta(f"profile-{number}", labels={"bayplan.dev/profile": "batch"})
+        meta = AnnotatedMeta(f"profile-{number}", labels={"bayplan.dev/profile": "batch"})
         await revisions.create(ControllerRevision(meta, number, {"spec": {"schedulerName": "batch"}}))
     found = await revisions.list({"bayplan.dev/profile": "batch"})
     assert [(one.revision, one.data["spec"]) for one in found] == [

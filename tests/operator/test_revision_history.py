@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from bayplan.kube.controller_revisions import ControllerRevision
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.revision_history import KEPT_REVISIONS, RevisionHistory
+from bayplan.stored_revision import Origin, origin_of, read_revision
 
+from scheduler_core.config.plugins_config import PluginConfig
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ServerUnavailableError
-from scheduler_core.model.meta import ObjectMeta as RevisionMeta
+from scheduler_core.model.meta import AnnotatedMeta as RevisionMeta
 from scheduler_core.model.meta import OwnerReference
 from tests.support.fake_cluster_objects import FakeRevisions
 
@@ -63,13 +66,59 @@ async def test_another_process_finds_the_newest_first() -> None:
 
 
 async def test_the_same_revision_is_kept_once() -> None:
-    """A restart that makes the newest revision live again writes nothing; going back is a new number."""
+    """A restart with the newest live writes nothing; content that comes back takes a new number, its old one goes."""
     store = FakeRevisions()
     await keep(store, 5)
     await keep(store, 5)
     assert await loaded(store) == [5]
     await keep(store, 6, 5)
-    assert await loaded(store) == [5, 6, 5]
+    assert await loaded(store) == [5, 6]
+    assert [one.revision for one in await store.list(LABELS)] == [2, 3]
+
+
+async def test_what_a_revision_came_from_is_kept() -> None:
+    """The spec as written, its references, who wrote it and why survive beside the content."""
+    body: dict[str, Any] = {
+        "metadata": {
+            "annotations": {"kubernetes.io/change-cause": "pack"},
+            "managedFields": [
+                {"manager": "first", "time": "2026-01-01T00:00:00Z", "fieldsV1": {"f:spec": {}}},
+                {"manager": "editor", "time": "2026-01-02T00:00:00Z", "fieldsV1": {"f:spec": {}}},
+                {"manager": "labeller", "time": "2026-01-03T00:00:00Z", "fieldsV1": {"f:metadata": {}}},
+                {"manager": "bayplan", "time": "2026-01-04T00:00:00Z", "subresource": "status"},
+            ],
+        },
+        "spec": {"pluginConfig": [{"name": "VolumeBinding"}], "pluginConfigRefs": [{"name": "packing"}]},
+    }
+    entries = tuple(PluginConfig(name=name) for name in ("VolumeBinding", "NodeResourcesFit"))
+    made = ProfileConfig(scheduler_name="batch", plugin_config=entries)
+    store = FakeRevisions()
+    history = RevisionHistory(store)
+    history.note(profile(), made, origin_of(body, made))
+    await history.save()
+    (stored,) = store.stored.values()
+    origin = read_revision(stored).origin
+    assert origin == Origin(body["spec"], {"packing": "NodeResourcesFit"}, "pack", "editor")
+
+
+async def test_why_is_written_later() -> None:
+    """What an annotation says after the edit is added to the revision that is live, once."""
+    store = FakeRevisions()
+    history = await keep(store, 5, 6)
+    for cause in ("", "six is better", "six is better"):
+        history.explain("uid-1", config(6).revision(), cause)
+        await history.save()
+    assert [read_revision(one).origin.cause for one in await store.list(LABELS)] == ["", "six is better"]
+
+
+async def test_why_of_a_deleted_revision() -> None:
+    """A revision that somebody has deleted cannot be told why, which stops nothing."""
+    store = FakeRevisions()
+    history = await keep(store, 5)
+    history.explain("uid-1", config(5).revision(), "why")
+    store.stored.clear()
+    await history.save()
+    assert store.stored == {}
 
 
 async def test_old_revisions_are_deleted() -> None:

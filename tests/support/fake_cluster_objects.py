@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from bayplan.kube.controller_revisions import ControllerRevision
+from msgspec.structs import replace
 
-from scheduler_core.errors import ClusterWriteError, ConflictError
+from scheduler_core.errors import ClusterWriteError, ConflictError, NotFoundError
 
 
 class FakeRevisions:
@@ -37,6 +38,15 @@ class FakeRevisions:
             raise ConflictError("taken")
         self.stored[revision.metadata.name] = revision
         return revision
+
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations."""
+        self._fail_as_told()
+        if name not in self.stored:
+            raise NotFoundError("gone")
+        one = self.stored[name]
+        metadata = replace(one.metadata, annotations={**one.metadata.annotations, **annotations})
+        self.stored[name] = replace(one, metadata=metadata)
 
     async def delete(self, name: str, uid: str = "") -> None:
         """Remove one."""

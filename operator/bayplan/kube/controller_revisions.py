@@ -1,7 +1,8 @@
 """Typed access to ControllerRevisions: where the last good revision of a profile survives a restart.
 
 Owns the wire form of ``apps/v1`` ControllerRevision. Must not know what the data means. A revision is namespaced while
-its owner may be cluster-scoped, which owner references allow; the namespace is the caller's.
+its owner may be cluster-scoped, which owner references allow; the namespace is the caller's. Only annotations and
+labels of one are ever changed: the API server holds its data immutable.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from urllib.parse import quote
 import msgspec
 from msgspec import Struct
 
-from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.connection import MERGE_PATCH, ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.errors import ClusterWriteError, NotFoundError
-from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
 
 class ControllerRevision(Struct, frozen=True, rename="camel"):
     """An immutable snapshot: ``data`` is any JSON object, ``revision`` its number, higher is newer."""
 
-    metadata: ObjectMeta
+    metadata: AnnotatedMeta
     revision: int
     data: dict[str, Any] = {}
 
@@ -40,13 +41,14 @@ class ControllerRevisions:
 
     Args:
         connection: To the API server.
-        namespace: Where they are kept.
+        namespace: Where they are kept; empty to list those of all namespaces.
         seconds: Longest wait for one answer.
     """
 
     def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
         self._connection = connection
-        self._path = f"/apis/apps/v1/namespaces/{quote(namespace, safe='')}/controllerrevisions"
+        within = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
+        self._path = f"/apis/apps/v1{within}/controllerrevisions"
         self._namespace = namespace
         self._seconds = seconds
 
@@ -81,6 +83,7 @@ class ControllerRevisions:
                 "name": meta.name,
                 "namespace": self._namespace,
                 "labels": meta.labels,
+                "annotations": meta.annotations,
                 "ownerReferences": [_owner(owner) for owner in meta.owner_references],
             },
             "revision": revision.revision,
@@ -93,6 +96,17 @@ class ControllerRevisions:
             return _ONE.decode(answer)
         except msgspec.DecodeError as error:
             raise ClusterWriteError(f"POST {self._path}: the answer cannot be read: {error}") from error
+
+    async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
+        """Set annotations of one; those that are not named stay.
+
+        Raises:
+            NotFoundError: It is gone.
+            ClusterWriteError: See :meth:`ApiConnection.request`.
+        """
+        body = msgspec.json.encode({"metadata": {"annotations": annotations}})
+        path = f"{self._path}/{quote(name, safe='')}"
+        await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
 
     async def delete(self, name: str, uid: str = "") -> None:
         """Delete one, only this ``uid`` where it is given; one that is gone is a success.

@@ -8,7 +8,7 @@ from bayplan.kube.controller_revisions import ControllerRevision, ControllerRevi
 from bayplan.kube.status_writes import CustomResource, patch_status
 
 from scheduler_core.errors import ClusterWriteError
-from scheduler_core.model.meta import ObjectMeta, OwnerReference
+from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
@@ -27,7 +27,7 @@ async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -
     """A revision is created with labels, owner and data."""
     api.on("POST", PATH, Answer(201, {"metadata": {"name": "r", "uid": "u"}, "revision": 3}))
     owner = OwnerReference("SchedulerProfile", "batch", "uid-p", "bayplan.dev/v1alpha1", controller=True)
-    meta = ObjectMeta("r", labels={"l": "1"}, owner_references=(owner,))
+    meta = AnnotatedMeta("r", labels={"l": "1"}, owner_references=(owner,))
     made = await ControllerRevisions(connection, "ops").create(ControllerRevision(meta, 3, {"spec": [1]}))
     assert made.metadata.uid == "u"
     assert api.seen[0].json == {
@@ -37,6 +37,7 @@ async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -
             "name": "r",
             "namespace": "ops",
             "labels": {"l": "1"},
+            "annotations": {},
             "ownerReferences": [
                 {
                     "apiVersion": "bayplan.dev/v1alpha1",

@@ -15,7 +15,7 @@ from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.writer import KubeWriter, WriterOptions
 
-from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.meta import AnnotatedMeta
 from scheduler_core.model.pod import PodCondition
 from scheduler_core.model.storage import PersistentVolumeClaim
 from scheduler_core.ports import Binding, Event, ObjectReference, PodDeletion, PodStatusPatch
@@ -180,7 +180,7 @@ async def _queued(write: Callable[[], None]) -> None:
         ),
         pytest.param(
             lambda connection, _: ControllerRevisions(connection, "n").create(
-                ControllerRevision(ObjectMeta(name="r"), 1, {})
+                ControllerRevision(AnnotatedMeta(name="r"), 1, {})
             ),
             id="revision",
         ),

@@ -1,0 +1,190 @@
+"""A revision of a profile as a ControllerRevision holds it.
+
+Owns the form: what is kept of a profile, under which keys, and how what an earlier version of Bayplan kept is read. It
+must not know when a revision is kept nor who asks. Why the spec as written is kept beside what it came to: whoever goes
+back wants the references that were written, while what went live must not change with what they refer to.
+
+    data:
+      revision: 3db7d32c            name of the content
+      profile: {...}                the content: references resolved, as a framework instance was built from it
+      spec: {...}                   as written in the SchedulerProfile
+      references: {pack: NodeResourcesFit}    PluginConfigs that were referred to, and the plugin of each
+      manager: kubectl-client-side-apply      who wrote the spec, as the API server notes it
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from bayplan.kube.controller_revisions import ControllerRevision
+from bayplan.resources.resource_model import API_VERSION
+from bayplan.resources.scheduler_profile import SchedulerProfile
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.config.validation import validate
+from scheduler_core.errors import ConfigError
+from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
+
+log = logging.getLogger(__name__)
+
+CHANGE_CAUSE = "kubernetes.io/change-cause"
+"""The annotation in which people say why they change something, as for Deployments."""
+PROFILE_LABEL = "bayplan.dev/profile"
+MANAGED: Mapping[str, str] = {"app.kubernetes.io/managed-by": "bayplan"}
+_PROFILE, _REVISION, _SPEC, _REFERENCES, _MANAGER = "profile", "revision", "spec", "references", "manager"
+_MAX_NAME_PART = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a revision came from.
+
+    Attributes:
+        spec: As written; None for a revision that an earlier version of Bayplan kept.
+        references: From each PluginConfig that it refers to, to the plugin that this configured.
+        cause: Why, in the words of whoever changed it; "" when nobody said.
+        manager: Who wrote the spec, as the API server notes it; "" when that is not known.
+    """
+
+    spec: Mapping[str, Any] | None = None
+    references: Mapping[str, str] = field(default_factory=dict)
+    cause: str = ""
+    manager: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRevision:
+    """A kept revision.
+
+    Attributes:
+        name: Of the ControllerRevision.
+        namespace: Of the ControllerRevision.
+        number: Higher is newer.
+        created: When it was kept; None where that is not known.
+        profile: Name of its SchedulerProfile.
+        profile_uid: The latter's UID.
+        hash: Name of the content.
+        config: The content; None when this version of Bayplan cannot read it.
+        origin: Where it came from.
+    """
+
+    name: str
+    namespace: str
+    number: int
+    created: datetime | None
+    profile: str
+    profile_uid: str
+    hash: str
+    config: ProfileConfig | None
+    origin: Origin
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """What was live, in plain JSON types; empty when it cannot be read."""
+        return {} if self.config is None else self.config.document()
+
+
+def origin_of(body: Mapping[str, Any], config: ProfileConfig) -> Origin:
+    """Take from a valid SchedulerProfile what is kept of it.
+
+    Args:
+        body: The object.
+        config: What it came to: first the plugins that it configures itself, then those of its references.
+    """
+    metadata, spec = body["metadata"], dict(body.get("spec") or {})
+    names = [reference["name"] for reference in spec.get("pluginConfigRefs") or ()]
+    referred = config.plugin_config[len(spec.get("pluginConfig") or ()) :]
+    return Origin(
+        spec=spec,
+        references=dict(zip(names, (entry.name for entry in referred), strict=False)),
+        cause=change_cause(metadata),
+        manager=_manager(metadata),
+    )
+
+
+def change_cause(metadata: Mapping[str, Any]) -> str:
+    """What an object's annotation says of its last change."""
+    return str((metadata.get("annotations") or {}).get(CHANGE_CAUSE) or "")
+
+
+def _manager(metadata: Mapping[str, Any]) -> str:
+    entries = [
+        entry
+        for entry in metadata.get("managedFields") or ()
+        if not entry.get("subresource") and "f:spec" in (entry.get("fieldsV1") or {})
+    ]
+    latest = max(entries, key=lambda entry: str(entry.get("time", "")), default=None)
+    return "" if latest is None else str(latest.get("manager", ""))
+
+
+def as_controller_revision(
+    profile: tuple[str, str], number: int, config: ProfileConfig, origin: Origin
+) -> ControllerRevision:
+    """Make the object that keeps a revision.
+
+    Args:
+        profile: Name and UID of its SchedulerProfile.
+        number: Its number.
+        config: Its content.
+        origin: Where it came from.
+    """
+    name, uid = profile
+    data: dict[str, Any] = {_REVISION: config.revision(), _PROFILE: config.document()}
+    if origin.spec is not None:
+        data |= {_SPEC: dict(origin.spec), _REFERENCES: dict(origin.references), _MANAGER: origin.manager}
+    metadata = AnnotatedMeta(
+        name=f"{name[:_MAX_NAME_PART].rstrip('-.')}-{config.revision()}-{number}",
+        labels=labels_of(name),
+        owner_references=(OwnerReference(SchedulerProfile.definition.kind, name, uid, API_VERSION, controller=True),),
+        annotations={CHANGE_CAUSE: origin.cause} if origin.cause else {},
+    )
+    return ControllerRevision(metadata, number, data)
+
+
+def read_revision(found: ControllerRevision) -> StoredRevision:
+    """Read a kept revision, also one of an earlier version of Bayplan, which kept the content alone.
+
+    Returns:
+        The revision; without content when that is of no use to this version.
+    """
+    meta, data = found.metadata, found.data
+    owner = next((one for one in meta.owner_references if one.kind == SchedulerProfile.definition.kind), None)
+    config: ProfileConfig | None = None
+    if data:
+        try:
+            config = validate(ProfileConfig, data.get(_PROFILE), _PROFILE)
+        except ConfigError as error:
+            log.warning("ControllerRevision %s is of no use to this version and is passed over: %s", meta.name, error)
+    spec, references = data.get(_SPEC), data.get(_REFERENCES)
+    return StoredRevision(
+        name=meta.name,
+        namespace=meta.namespace,
+        number=found.revision,
+        created=meta.creation_timestamp,
+        profile=owner.name if owner else "",
+        profile_uid=owner.uid if owner else "",
+        hash=str(data.get(_REVISION) or (config.revision() if config else "")),
+        config=config,
+        origin=Origin(
+            spec=spec if isinstance(spec, Mapping) else None,
+            references=references if isinstance(references, Mapping) else {},
+            cause=meta.annotations.get(CHANGE_CAUSE, ""),
+            manager=str(data.get(_MANAGER) or ""),
+        ),
+    )
+
+
+def labels_of(profile: str) -> dict[str, str]:
+    """The labels by which the revisions of a profile are found."""
+    return {**MANAGED, PROFILE_LABEL: _label_value(profile)}
+
+
+def _label_value(name: str) -> str:
+    """A profile's name as a label's value; names longer than 63 characters end in a hash."""
+    if len(name) <= 63:
+        return name
+    return f"{name[:46].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"
