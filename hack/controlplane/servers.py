@@ -18,7 +18,7 @@ STAGES = _HERE / "stages.yaml"
 """The kwok stages of this project."""
 
 AUDIT_POLICY = _HERE / "audit-policy.yaml"
-"""Records every write of a pod, and every binding with its body."""
+"""Records every write of a pod, every binding with its body, and every request of a service account."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import yaml
 
 from hack.controlplane.launcher import ControlPlane
 from tests.charts.conftest import Helm
+from tests.charts.rights import granted
 from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
@@ -122,6 +123,24 @@ def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: i
     assert documents["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme.lower()
     assert documents["Service"]["spec"]["ports"][0]["targetPort"] == "http"
     assert documents["NetworkPolicy"]["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
+
+
+@pytest.mark.parametrize(
+    ("given", "absent"),
+    [
+        pytest.param({}, set(), id="defaults"),
+        pytest.param(SINGLE, {"leases"}, id="no leader election"),
+        pytest.param({"settings": PLAIN}, {"tokenreviews", "subjectaccessreviews"}, id="served to everybody"),
+        pytest.param(
+            {"settings": {"serveAddress": ""}}, {"tokenreviews", "subjectaccessreviews"}, id="served to nobody"
+        ),
+    ],
+)
+def test_rights_follow_the_values(helm: Helm, given: dict[str, Any], absent: set[str]) -> None:
+    """A right that the settings leave no use for is not granted."""
+    rights = granted(_objects(helm.template(given, "ns")).values(), "release-bayplan", "ns")
+    conditional = {"leases", "tokenreviews", "subjectaccessreviews"}
+    assert conditional - {right.resource for right in rights} == absent
 
 
 def test_the_monitor_finds_the_service(helm: Helm) -> None:

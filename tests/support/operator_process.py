@@ -9,6 +9,7 @@ from __future__ import annotations
 import http.client
 import os
 import signal
+import ssl
 import subprocess
 import sys
 import time
@@ -35,13 +36,23 @@ class OperatorProcess:
         log: File that takes what it writes.
         flags: Further flags of ``bayplan run``.
         installed: A directory whose packages count as installed, with the entry points of their metadata.
+        secure: Whether it is told to serve HTTPS.
     """
 
-    def __init__(self, kubeconfig: Path, log: Path, flags: Sequence[str] = (), installed: Path | None = None) -> None:
+    def __init__(
+        self,
+        kubeconfig: Path,
+        log: Path,
+        flags: Sequence[str] = (),
+        installed: Path | None = None,
+        *,
+        secure: bool = False,
+    ) -> None:
         self._kubeconfig = kubeconfig
         self._log = log
         self._flags = tuple(flags)
         self._installed = installed
+        self._secure = secure
         self._process: subprocess.Popen[bytes] | None = None
         self._port = 0
 
@@ -96,7 +107,7 @@ class OperatorProcess:
 
     def get(self, path: str) -> tuple[int, str]:
         """Ask it over HTTP; status 0 when it does not answer."""
-        connection = http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
+        connection = self._connection()
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
@@ -106,10 +117,19 @@ class OperatorProcess:
         finally:
             connection.close()
 
+    def _connection(self) -> http.client.HTTPConnection:
+        if not self._secure:
+            return http.client.HTTPConnection(LOOPBACK, self._port, timeout=5)
+        # The certificate that it makes for itself is signed by nobody.
+        context = ssl.create_default_context()
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+        return http.client.HTTPSConnection(LOOPBACK, self._port, timeout=5, context=context)
+
     @property
     def url(self) -> str:
         """Where it serves, for commands' ``--server``."""
-        return f"http://{LOOPBACK}:{self._port}"
+        return f"{'https' if self._secure else 'http'}://{LOOPBACK}:{self._port}"
 
     def send(self, number: signal.Signals) -> None:
         """Send a signal that does not end it."""

@@ -1,0 +1,107 @@
+"""Rights that RBAC objects grant, and those that the audit log shows to have been used.
+
+Owns how both are taken apart to single rights, so that they can be compared. It must not know who needs which.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+Manifest = Mapping[str, Any]
+
+_FORBIDDEN = 403
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Right:
+    """One verb on one resource.
+
+    Attributes:
+        verb: As RBAC has it.
+        group: API group; "" is the core's.
+        resource: With its subresource, such as ``pods/status``.
+        namespace: Where it holds; "" is everywhere.
+        name: Of the only object for which it holds; "" for all.
+    """
+
+    verb: str
+    group: str
+    resource: str
+    namespace: str = ""
+    name: str = ""
+
+    def __str__(self) -> str:
+        where = f" in {self.namespace}" if self.namespace else ""
+        return f"{self.verb} {self.resource}.{self.group}{'/' + self.name if self.name else ''}{where}"
+
+    def covers(self, used: Right) -> bool:
+        """Whether a request was one that this right allows."""
+        return (
+            (self.verb, self.group, self.resource) == (used.verb, used.group, used.resource)
+            and self.namespace in ("", used.namespace)
+            and self.name in ("", used.name)
+        )
+
+
+def granted(objects: Iterable[Manifest], account: str, namespace: str) -> list[Right]:
+    """The rights that roles and bindings give a service account, one by one.
+
+    Args:
+        objects: Manifests, roles and bindings among them.
+        account: Name of the account.
+        namespace: Its namespace.
+    """
+    by_key = {(one["kind"], one["metadata"]["name"]): one for one in objects}
+    subject = {"kind": "ServiceAccount", "name": account, "namespace": namespace}
+    found: list[Right] = []
+    for (kind, _), binding in by_key.items():
+        if kind in ("ClusterRoleBinding", "RoleBinding") and subject in binding["subjects"]:
+            role = by_key[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
+            where = binding["metadata"].get("namespace", "")
+            found += [right for rule in role["rules"] for right in _of_rule(rule, where)]
+    return found
+
+
+def used(events: Iterable[Manifest], user: str) -> set[Right]:
+    """The rights that a user has made use of.
+
+    Args:
+        events: The audit log's.
+        user: Such as ``system:serviceaccount:bayplan:bayplan``.
+    """
+    return {right for right, code in _asked(events, user) if code != _FORBIDDEN}
+
+
+def refused(events: Iterable[Manifest], user: str) -> set[Right]:
+    """The rights that a user lacked.
+
+    Args:
+        events: The audit log's.
+        user: Such as ``system:serviceaccount:bayplan:bayplan``.
+    """
+    return {right for right, code in _asked(events, user) if code == _FORBIDDEN}
+
+
+def _of_rule(rule: Manifest, namespace: str) -> Iterator[Right]:
+    names = rule.get("resourceNames", [""])
+    for verb, group, resource, name in product(rule["verbs"], rule["apiGroups"], rule["resources"], names):
+        yield Right(verb, group, resource, namespace, name)
+
+
+def _asked(events: Iterable[Manifest], user: str) -> Iterator[tuple[Right, int]]:
+    for event in events:
+        reference = event.get("objectRef")
+        if event["user"]["username"] != user or reference is None:
+            continue
+        resource = "/".join(filter(None, (reference["resource"], reference.get("subresource", ""))))
+        right = Right(
+            event["verb"],
+            reference.get("apiGroup", ""),
+            resource,
+            reference.get("namespace", ""),
+            reference.get("name", ""),
+        )
+        yield right, int(event.get("responseStatus", {}).get("code", 0))
