@@ -9,8 +9,8 @@ Why an end that others can ask for (:attr:`LeaderElection.is_leading_until`) and
 and goes on knows nothing of the time between, and its next instruction may be a bind. It is counted from when the
 renewal was *sent*, while others count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
 
-Follows client-go v0.36.3, tools/leaderelection, in what is written and when a lease is free. Differs on purpose: the
-renew deadline runs from the last success and not from the next try; and parts of a second of the lease are rounded up,
+Follows client-go v0.36.3, tools/leaderelection, in what is written and when a lease is free. Differs on purpose: a
+standby looks when the lease falls free and not some seconds later; the renew deadline runs from the last success and not from the next try; and parts of a second of the lease are rounded up,
 since a Lease that says less than this process counts on would be taken too early.
 """
 
@@ -179,16 +179,6 @@ class LeaderElection:
         return self._record.transitions if self._record is not None else 0
 
     @property
-    def lease(self) -> str:
-        """The Lease, as ``namespace/name``."""
-        return self._name
-
-    @property
-    def transitions(self) -> int:
-        """How often the Lease has changed hands, as it said itself when it was last seen."""
-        return self._record.transitions if self._record is not None else 0
-
-    @property
     def holder(self) -> str:
         """Who held the Lease when it was last seen; empty when nobody did."""
         return self._record.holder if self._record is not None else ""
@@ -212,7 +202,7 @@ class LeaderElection:
         """
         log.info("Standing by for Lease %s as %s", self._name, self.identity)
         while not await self._try(self._acquire(), self._options.renew_seconds / 2):
-            await self._clock.sleep(self._options.retry_seconds * random.uniform(1.0, 1.0 + JITTER))
+            await self._clock.sleep(self._until_next_look())
         log.info("Leading: Lease %s was acquired", self._name)
         self.leading.set()
         while (left := self._until - self._clock.now()) > 0:
@@ -232,6 +222,15 @@ class LeaderElection:
         led, self._until, self._released = self._until > self._clock.now(), _NEVER, True
         if led and await self._try(self._give_back(), seconds):
             log.info("Lease %s was released", self._name)
+
+    def _until_next_look(self) -> float:
+        """Seconds that a standby waits: a jittered pause, but never past the moment when the Lease falls free."""
+        pause = self._options.retry_seconds * random.uniform(1.0, 1.0 + JITTER)
+        record = self._record
+        if record is None or not record.holder:
+            return pause
+        left = record.free_at - self._clock.now()
+        return left if 0.0 < left < pause else pause
 
     # -- one try ------------------------------------------------------------------------------------------------
 

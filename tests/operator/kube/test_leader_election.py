@@ -151,6 +151,15 @@ async def test_a_held_lease_is_waited_for(api: FakeApi, me: Candidate) -> None:
     assert spec(api, "PUT")["leaseTransitions"] == 4
 
 
+async def test_a_lease_is_taken_when_it_falls_free(api: FakeApi, me: Candidate) -> None:
+    """The standby looks at that very moment, wherever its jittered pauses would have ended."""
+    api.on("GET", LEASE, lease("other"))
+    api.on("PUT", LEASE, lease("me", "2", 4))
+    await me.stands_by()
+    await me.advance(15)
+    assert len(api.requests("PUT")) == 1
+
+
 async def test_a_renewed_lease_is_not_taken(api: FakeApi, me: Candidate) -> None:
     """Each new version starts its duration anew."""
     api.on("GET", LEASE, *(lease("other", str(version)) for version in range(100)))
