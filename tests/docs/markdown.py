@@ -20,6 +20,13 @@ _LINK = re.compile(r"\[[^\]]*\]\((?P<target>[^)\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} (?P<text>.+)$")
 _CODE = re.compile(r"`[^`]*`")
 _PROMPT = "$ "
+_ELSEWHERE = (
+    "charts/bayplan/README.md",
+    "examples/plugins/README.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CHANGELOG.md",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,11 +92,12 @@ class Page:
 
     Args:
         path: The file.
+        root: From where the page's name counts.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, root: Path = ROOT) -> None:
         self.path = path
-        self.name = str(path.relative_to(ROOT))
+        self.name = str(path.relative_to(root))
         self.blocks: list[Block] = []
         self.links: list[Link] = []
         self.anchors: set[str] = set()
@@ -117,7 +125,7 @@ class Page:
     def _read_prose(self, line: str, number: int) -> None:
         if heading := _HEADING.match(line):
             self._add_anchor(heading["text"])
-        for link in _LINK.finditer(_CODE.sub("", line) if "](" not in _code_of(line) else line):
+        for link in _LINK.finditer(_CODE.sub("", line)):
             if "://" not in link["target"] and not link["target"].startswith("mailto:"):
                 self.links.append(Link(f"{self.name}:{number}", link["target"]))
 
@@ -131,11 +139,7 @@ class Page:
         self.anchors.add(anchor)
 
 
-def _code_of(line: str) -> str:
-    return "".join(_CODE.findall(line))
-
-
 def pages() -> list[Page]:
-    """The README, the pages of docs/ and of the chart, in the order of reading."""
-    found = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    return [Page(path) for path in found]
+    """Every page of the repository, the README and docs/ first."""
+    docs = sorted((ROOT / "docs").rglob("*.md"))
+    return [Page(path) for path in (ROOT / "README.md", *docs, *(ROOT / name for name in _ELSEWHERE))]

@@ -43,6 +43,7 @@ def test_reference_pages_are_up_to_date(name: str) -> None:
 def test_manifests_are_taken(control_plane: ControlPlane) -> None:
     """The API server takes every manifest that a page shows whole."""
     control_plane.kubectl("apply", "--filename", str(ROOT / "crds"))
+    control_plane.kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
     found = [(place, manifest) for page in PAGES for place, manifest in _manifests(page)]
     assert found
     refused = []
