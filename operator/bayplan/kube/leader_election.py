@@ -10,8 +10,9 @@ and goes on knows nothing of the time between, and its next instruction may be a
 renewal was *sent*, while others count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
 
 Follows client-go v0.36.3, tools/leaderelection, in what is written and when a lease is free. Differs on purpose: a
-standby looks when the lease falls free and not some seconds later; the renew deadline runs from the last success and not from the next try; and parts of a second of the lease are rounded up,
-since a Lease that says less than this process counts on would be taken too early.
+standby looks when the lease falls free and not some seconds later; the renew deadline runs from the last success and
+not from the next try; and parts of a second of the lease are rounded up, since a Lease that says less than this process
+counts on would be taken too early.
 """
 
 from __future__ import annotations
