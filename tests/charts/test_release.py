@@ -1,0 +1,146 @@
+"""A release on the real API server with Helm 3 and 4: installed, run, upgraded, taken away and taken up again.
+
+Why the operator runs beside the cluster: there is no kubelet here. It is started with what the installed Deployment
+says, read back by kubectl: its arguments, its settings, and the token of its service account.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane.api_client import ApiClient
+from hack.controlplane.launcher import ControlPlane
+from hack.scenarios.scenario import node_manifest, pod_manifest
+from tests.charts.conftest import CHART, Helm
+from tests.charts.releases import Account
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+
+_NAMESPACE = "bayplan-system"
+# Every kind that the chart makes by default; there is no "all" that means them.
+_KINDS = (
+    "configmap,deployment,service,serviceaccount,poddisruptionbudget,role,rolebinding,clusterrole,clusterrolebinding,"
+    "schedulerprofile"
+)
+
+
+@dataclass(frozen=True)
+class Release:
+    """A release named ``bayplan``.
+
+    Args:
+        helm: Who installs it.
+        plane: Where.
+    """
+
+    helm: Helm
+    plane: ControlPlane
+
+    def run(self, *args: str) -> str:
+        """Call Helm, which has to succeed."""
+        given = (*args, f"--namespace={_NAMESPACE}")
+        answer = self.helm.run(*given, kubeconfig=self.plane.kubeconfig)
+        assert answer.returncode == 0, answer.stderr
+        return answer.stdout
+
+    def install(self, *flags: str) -> str:
+        """Install it without waiting for pods, which nobody starts here; what the notes say."""
+        told = self.run("install", "bayplan", str(CHART), "--create-namespace", "--wait=false", *flags)
+        return told[told.index("NOTES:") :]
+
+    def get(self, what: str) -> Any:
+        """An object as JSON."""
+        return json.loads(self.plane.kubectl("get", what, f"--namespace={_NAMESPACE}", "--output=json"))
+
+    def objects(self) -> set[str]:
+        """What is there of the release, as ``kind/name``."""
+        selector = "--selector=app.kubernetes.io/instance=bayplan"
+        listed = self.plane.kubectl("get", _KINDS, selector, f"--namespace={_NAMESPACE}", "--output=name").split()
+        return {name.partition("/")[0].partition(".")[0] + "/" + name.partition("/")[2] for name in listed}
+
+    def arguments(self, directory: Path) -> list[str]:
+        """Arguments of the installed container, with its mounted ConfigMap at a place of this host."""
+        pod = self.get("deployment/bayplan")["spec"]["template"]["spec"]
+        (container,) = pod["containers"]
+        (volume,) = [one for one in pod["volumes"] if "configMap" in one]
+        (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]]
+        for name, text in self.get(f"configmap/{volume['configMap']['name']}")["data"].items():
+            (directory / name).write_text(text)
+        arguments = [argument.replace(mount, str(directory)) for argument in container["args"]]
+        assert arguments.pop(0) == "run"
+        return arguments
+
+    def operator(self, directory: Path) -> OperatorProcess:
+        """The operator as the Deployment has it, under its service account."""
+        account = Account(
+            self.plane, _NAMESPACE, self.get("deployment/bayplan")["spec"]["template"]["spec"]["serviceAccountName"]
+        )
+        account.wait_until_granted()
+        kubeconfig = account.write_kubeconfig(directory / "kubeconfig")
+        return OperatorProcess(kubeconfig, directory / "operator.log", self.arguments(directory), secure=True)
+
+
+@pytest.fixture
+def release(each_helm: Helm) -> Iterator[Release]:
+    """An empty control plane, which knows nothing of Bayplan."""
+    with ControlPlane() as plane:
+        yield Release(each_helm, plane)
+
+
+def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
+    """It binds a pod as it is installed, takes other values, and goes without definitions and profiles."""
+    notes = release.install("--set=defaultProfile.spec.percentageOfNodesToScore=50")
+    assert "schedulerName: bayplan" in notes
+    installed = release.objects()
+    assert {"deployment/bayplan", "schedulerprofile/bayplan", "poddisruptionbudget/bayplan"} <= installed
+    _binds_a_pod(release, tmp_path)
+    before = release.get("deployment/bayplan")["spec"]["template"]["metadata"]["annotations"]
+    patch = json.dumps({"spec": {"podMaxBackoffSeconds": 42}})
+    release.plane.kubectl("patch", "schedulerprofile/bayplan", "--type=merge", f"--patch={patch}")
+    release.run(
+        *("upgrade", "bayplan", str(CHART), "--wait=false", "--reset-then-reuse-values"),
+        *("--set=settings.logFormat=json", "--set=replicaCount=3"),
+    )
+    deployment = release.get("deployment/bayplan")["spec"]
+    assert deployment["replicas"] == 3
+    assert deployment["template"]["metadata"]["annotations"] != before
+    assert yaml.safe_load(release.get("configmap/bayplan")["data"]["settings.yaml"])["logFormat"] == "json"
+    spec = {"percentageOfNodesToScore": 50, "podMaxBackoffSeconds": 42}
+    assert _said(release) == spec, "an upgrade keeps what was edited, and what it was told at first"
+    assert release.objects() == installed
+    release.run("uninstall", "bayplan")
+    assert release.objects() == {"schedulerprofile/bayplan"}
+    assert "schedulerprofiles.bayplan.dev" in release.plane.kubectl("get", "crds", "--output=name")
+    assert _said(release) == spec
+    release.install()
+    assert release.objects() == installed
+
+
+def _binds_a_pod(release: Release, directory: Path) -> None:
+    name = "pod/one"
+    with closing(ApiClient(release.plane)) as api, release.operator(directory) as operator:
+        api.create(node_manifest("a", {}))
+        api.create(pod_manifest("one", "default", {"spec": {"schedulerName": "bayplan"}}))
+        operator.start()
+        profile = ("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=20s")
+        release.plane.kubectl(*profile)
+        release.plane.kubectl("wait", name, "--for=jsonpath={.spec.nodeName}=a", "--timeout=20s")
+        holder = release.get("lease/bayplan")["spec"]["holderIdentity"]
+        assert holder
+        code, _ = operator.terminate()
+        assert code == 0
+
+
+def _said(release: Release) -> dict[str, Any]:
+    """Those fields of the default profile that the test sets."""
+    spec = release.get("schedulerprofile/bayplan")["spec"]
+    return {name: spec[name] for name in ("percentageOfNodesToScore", "podMaxBackoffSeconds") if name in spec}
