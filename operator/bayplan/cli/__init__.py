@@ -25,6 +25,8 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "simulate": ("bayplan.cli.simulate:simulate", "Place the pods of files, without a cluster."),
         "status": ("bayplan.cli.status:status", "Show what the running operator is at."),
         "explain": ("bayplan.cli.explain:explain", "Show why a pod goes where it goes, or nowhere."),
+        "history": ("bayplan.cli.history:history", "Show the kept revisions of a profile."),
+        "rollback": ("bayplan.cli.rollback:rollback", "Take a profile back to an earlier revision."),
         "import-config": (
             "bayplan.cli.import_config:import_config",
             "Turn a KubeSchedulerConfiguration into manifests.",

@@ -1,0 +1,245 @@
+"""The past of a profile and the way back, with the real operator: ``bayplan history`` and ``bayplan rollback``."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner, Result
+
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from tests.support.manifests import Manifest
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+CAUSE = "kubernetes.io/change-cause"
+SECONDS = "--timeout=20s"
+FIT = "NodeResourcesFit"
+
+
+def packing(kind: str) -> Manifest:
+    return {"scoringStrategy": {"type": kind}}
+
+
+@dataclass
+class Profile:
+    """One profile of a test, and the commands as its user runs them."""
+
+    plane: ControlPlane
+    namespace: str
+    name: str = field(default_factory=lambda: f"p-{uuid.uuid4().hex[:8]}")
+
+    def apply(self, spec: Manifest, cause: str = "", *, accepted: bool = True) -> None:
+        """Apply a spec and wait until it is judged."""
+        annotations = {CAUSE: cause} if cause else {}
+        self._put("SchedulerProfile", {"name": self.name, "annotations": annotations}, spec)
+        self.wait("Accepted=True" if accepted else "Accepted=False")
+
+    def apply_args(self, args: Manifest) -> None:
+        """Apply the PluginConfig of the profile's name, and wait until it is judged."""
+        self._put("PluginConfig", {"name": self.name}, {"plugin": FIT, "args": args})
+        self._wait(f"plc/{self.name}", "condition=Valid")
+
+    def wait(self, *conditions: str) -> None:
+        self._wait(f"sp/{self.name}", *(f"condition={condition}" for condition in conditions))
+
+    def get(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.plane.kubectl("get", "sp", self.name, "--output=json"))
+        return found
+
+    @property
+    def spec(self) -> Manifest:
+        spec: Manifest = self.get()["spec"]
+        return spec
+
+    def history(self) -> list[Manifest]:
+        """What is kept, newest first."""
+        told: list[Manifest] = json.loads(self.run("history", self.name, "-o", "json").stdout)
+        return told
+
+    def run(self, command: str, *args: str, code: int = 0) -> Result:
+        kubeconfig = f"--kubeconfig={self.plane.kubeconfig}"
+        result = CliRunner().invoke(bayplan, [command, *args, kubeconfig, f"--namespace={self.namespace}"])
+        assert result.exit_code == code, result.output
+        return result
+
+    def clean_up(self) -> None:
+        for kind in ("sp", "plc"):
+            with suppress(ControlPlaneError):
+                self.plane.kubectl("delete", "--ignore-not-found", kind, self.name)
+
+    def _put(self, kind: str, metadata: Manifest, spec: Manifest) -> None:
+        body = {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+        self.plane.kubectl("apply", "-f", "-", input=json.dumps(body))
+
+    def _wait(self, what: str, *conditions: str) -> None:
+        generation = self.plane.kubectl("get", what, "--output=jsonpath={.metadata.generation}")
+        for each in (f"jsonpath={{.status.observedGeneration}}={generation}", *conditions):
+            self.plane.kubectl("wait", what, f"--for={each}", SECONDS)
+
+
+@pytest.fixture(scope="module")
+def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """The namespace in which an operator keeps revisions while the tests run."""
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", SECONDS)
+    log = tmp_path_factory.mktemp("operator") / "log"
+    namespace = f"revisions-{uuid.uuid4().hex[:6]}"
+    control_plane.kubectl("create", "namespace", namespace)
+    with OperatorProcess(control_plane.kubeconfig, log, [f"--namespace={namespace}"]) as process:
+        process.start()
+        yield namespace
+
+
+@pytest.fixture
+def profile(control_plane: ControlPlane, revisions: str) -> Iterator[Profile]:
+    made = Profile(control_plane, revisions)
+    yield made
+    made.clean_up()
+
+
+def test_the_history_of_edits(profile: Profile) -> None:
+    """Each good content is told once, with why and what changed; a refused edit leaves no trace."""
+    profile.apply({"podMaxBackoffSeconds": 20}, "first")
+    profile.apply({"podMaxBackoffSeconds": 40}, "longer")
+    profile.apply({"podMaxBackoffSeconds": 40, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
+    newest, first = profile.history()
+    assert [each["revision"] for each in (newest, first)] == [2, 1]
+    assert [each["changeCause"] for each in (newest, first)] == ["longer", "first"]
+    assert (newest["live"], first["live"]) == (True, False)
+    assert newest["changes"] == ["podMaxBackoffSeconds: 20 → 40"]
+    assert newest["manager"] == "kubectl-client-side-apply"
+    table = profile.run("history", profile.name).stdout.splitlines()
+    assert table[0].split() == ["REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "WHAT", "CHANGED"]
+    assert [line.split()[0] for line in table[1:]] == ["1", "2"]
+    assert profile.run("history", profile.name, "--revision", "1").stdout == "podMaxBackoffSeconds: 20\n"
+    diff = profile.run("history", profile.name, "--diff", "1", "2").stdout.splitlines()
+    assert diff[-2:] == ["-podMaxBackoffSeconds: 20", "+podMaxBackoffSeconds: 40"]
+
+
+def test_why_may_be_told_later(profile: Profile) -> None:
+    """``kubectl annotate`` after the edit is taken into the revision, as for a Deployment."""
+    profile.apply({"podMaxBackoffSeconds": 20})
+    profile.plane.kubectl("annotate", f"sp/{profile.name}", f"{CAUSE}=to be kind")
+    revision = profile.plane.kubectl(
+        "get",
+        "controllerrevisions",
+        f"--namespace={profile.namespace}",
+        f"--selector=bayplan.dev/profile={profile.name}",
+        "--output=name",
+    ).strip()
+    path = r"--for=jsonpath={.metadata.annotations.kubernetes\.io/change-cause}=to be kind"
+    profile.plane.kubectl("wait", revision, path, f"--namespace={profile.namespace}", SECONDS)
+    assert profile.history()[0]["changeCause"] == "to be kind"
+
+
+def test_a_rollback_of_a_refused_edit(profile: Profile) -> None:
+    """Without a number, the way back from a refused edit is the last good revision."""
+    good = {"podMaxBackoffSeconds": 20}
+    profile.apply(good)
+    profile.apply({**good, "plugins": {"score": {"enabled": [{"name": "No"}]}}}, accepted=False)
+    told = profile.run("rollback", profile.name).stdout
+    assert profile.spec == good
+    assert "-      - name: 'No'" in told or "-    - name: 'No'" in told
+    assert "rolled back to revision 1" in told
+    assert "Ready: Revision" in told
+    profile.wait("Accepted=True", "Ready=True")
+
+
+def test_a_rollback_takes_a_new_number(profile: Profile) -> None:
+    """Without a number, the way back from a good edit is the revision before; its content takes the newest number."""
+    profile.apply({"podMaxBackoffSeconds": 20}, "first")
+    profile.apply({"podMaxBackoffSeconds": 40}, "second")
+    profile.run("rollback", profile.name)
+    assert profile.spec == {"podMaxBackoffSeconds": 20}
+    told = [(each["revision"], each["live"], each["changeCause"]) for each in profile.history()]
+    assert told == [(3, True, "rollback to revision 1: first"), (2, False, "second")]
+
+
+def test_a_dry_run_changes_nothing(profile: Profile) -> None:
+    """What would change is shown, and the profile is as before."""
+    profile.apply({"podMaxBackoffSeconds": 20})
+    profile.apply({"podMaxBackoffSeconds": 40})
+    before = profile.get()["metadata"]["resourceVersion"], profile.spec
+    told = profile.run("rollback", profile.name, "--to-revision=1", "--dry-run").stdout
+    assert "+podMaxBackoffSeconds: 20" in told
+    assert "nothing was changed" in told
+    assert profile.spec == before[1]
+
+
+@pytest.mark.parametrize("gone", [pytest.param(False, id="changed"), pytest.param(True, id="gone")])
+def test_a_reference_that_is_not_what_it_was(profile: Profile, gone: bool) -> None:
+    """A PluginConfig that has changed or gone is told; --resolved brings back what was live, args and all."""
+    profile.apply_args(packing("MostAllocated"))
+    profile.apply({"pluginConfigRefs": [{"name": profile.name}]})
+    was_live = profile.get()["status"]["activeRevision"]
+    if gone:
+        profile.apply({})
+        profile.plane.kubectl("delete", "plc", profile.name)
+        told = "no longer exists"
+    else:
+        profile.apply_args(packing("LeastAllocated"))
+        profile.apply({"pluginConfigRefs": [{"name": profile.name}], "podMaxBackoffSeconds": 60})
+        told = "has changed since"
+    refused = profile.run("rollback", profile.name, "--to-revision=1", code=1).stderr
+    assert f'PluginConfig "{profile.name}" {told}' in refused
+    assert "--resolved" in refused
+    profile.run("rollback", profile.name, "--to-revision=1", "--resolved")
+    assert profile.spec == {"pluginConfig": [{"name": FIT, "args": packing("MostAllocated")}]}
+    assert profile.get()["status"]["activeRevision"] == was_live
+
+
+def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
+    """What an earlier version kept, the content alone, is told and can be gone back to."""
+    profile.apply({"podMaxBackoffSeconds": 20})
+    owner = profile.get()["metadata"]
+    body = {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": f"{profile.name}-old",
+            "namespace": profile.namespace,
+            "labels": {"app.kubernetes.io/managed-by": "bayplan", "bayplan.dev/profile": profile.name},
+            "ownerReferences": [
+                {
+                    "apiVersion": "bayplan.dev/v1alpha1",
+                    "kind": "SchedulerProfile",
+                    "name": profile.name,
+                    "uid": owner["uid"],
+                }
+            ],
+        },
+        "revision": 0,
+        "data": {"revision": "0ld", "profile": {"schedulerName": profile.name, "podMaxBackoffSeconds": 30}},
+    }
+    profile.plane.kubectl("create", "-f", "-", input=json.dumps(body))
+    assert profile.history()[1]["spec"] == {"podMaxBackoffSeconds": 30}
+    profile.run("rollback", profile.name)
+    assert profile.spec == {"podMaxBackoffSeconds": 30}
+
+
+REFUSALS = [
+    pytest.param(["history", "{name}-none"], 'there is no SchedulerProfile "{name}-none"', id="no-profile"),
+    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; kept are 1; see", id="no-revision"),
+    pytest.param(["rollback", "{name}"], "has no earlier revision to go back to", id="nothing-earlier"),
+    pytest.param(["rollback", "{name}", "--to-revision=1"], "says already what revision 1 said", id="the-same"),
+]
+
+
+@pytest.mark.parametrize(("command", "told"), REFUSALS)
+def test_what_cannot_be_done(profile: Profile, command: list[str], told: str) -> None:
+    """Each is told in words, with exit code 1, and nothing is changed."""
+    profile.apply({"podMaxBackoffSeconds": 20})
+    before = profile.get()["metadata"]["generation"]
+    result = profile.run(*(part.format(name=profile.name) for part in command), code=1)
+    assert told.format(name=profile.name) in result.stderr
+    assert profile.get()["metadata"]["generation"] == before
