@@ -26,6 +26,15 @@ _OTHER_DEFAULTS: dict[str, Any] = {
 }
 # The chart is narrower: Helm reads numbers as doubles.
 _OTHER_BOUNDS = {"seed": {"minimum": 0, "maximum": 2**53 - 1}}
+# What is taken over into the pod or the ServiceMonitor as it is: the API server knows its fields.
+_KUBERNETES = {
+    "affinity",
+    "defaultProfile.spec",
+    "podSecurityContext",
+    "resources",
+    "securityContext",
+    "serviceMonitor.tlsConfig",
+}
 _BOUNDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "enum")
 
 
@@ -37,9 +46,15 @@ def values() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def settings_schema() -> dict[str, Any]:
+def schema() -> dict[str, Any]:
+    """The chart's schema of its values."""
+    found: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+    return found
+
+
+@pytest.fixture(scope="module")
+def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
     """The chart's schema of the settings."""
-    schema: dict[str, Any] = json.loads((CHART / "values.schema.json").read_text())
     return schema["properties"]["settings"]["properties"]  # type: ignore[no-any-return]  # a JSON file
 
 
@@ -150,6 +165,12 @@ def test_every_setting_is_a_value(values: dict[str, Any], settings_schema: dict[
     assert set(settings_schema) == fields
 
 
+def test_the_schema_is_strict(values: dict[str, Any], schema: dict[str, Any]) -> None:
+    """Every value is in the schema, and nothing else is, down to what is Kubernetes' own."""
+    assert _loose("", values, schema) == []
+    assert set(schema["properties"]) == {*values, "global"}
+
+
 def test_settings_have_the_models_defaults(values: dict[str, Any]) -> None:
     """What no value says is what no flag says."""
     model = Settings.model_validate({}).model_dump(by_alias=True)
@@ -193,6 +214,20 @@ def _bounds(schema: dict[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for part in (schema, *schema.get("anyOf", ())):
         found |= {word: part[word] for word in _BOUNDS if word in part}
+    return found
+
+
+def _loose(path: str, values: dict[str, Any], schema: dict[str, Any]) -> list[str]:
+    """Paths of values that the schema does not know, and of structures that may hold anything."""
+    found = []
+    for name, value in values.items():
+        inner, where = schema["properties"].get(name), f"{path}{name}"
+        if inner is None:
+            found.append(where)
+        elif isinstance(value, dict) and where not in _KUBERNETES:
+            if "properties" in inner:
+                found += _loose(f"{where}.", value, inner)
+            found += [] if "additionalProperties" in inner else [where]
     return found
 
 

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from tests.charts.conftest import CHART, ROOT, Helm
-from tests.charts.value_sets import MONITORING, SINGLE
+from tests.charts.value_sets import MONITORING, PLAIN, SINGLE
 
 _TOP = {".helmignore", "Chart.yaml", "README.md", "values.yaml", "values.schema.json"}
 _FOLDERS = {"alerts", "crds", "dashboards", "templates"}
@@ -97,7 +97,15 @@ def test_every_alert_says_what_to_do() -> None:
         ),
         pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
         pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["port-forward"], id="serves nothing"),
-        pytest.param(MONITORING, ["ServiceMonitor", "PrometheusRule"], [], id="monitoring"),
+        pytest.param(
+            MONITORING,
+            ["a ServiceMonitor and a PrometheusRule", "--clusterrole=ns:release-bayplan-metrics-reader"],
+            [],
+            id="monitoring",
+        ),
+        pytest.param(
+            MONITORING | {"settings": PLAIN}, ["a ServiceMonitor"], ["clusterrolebinding"], id="monitoring by everybody"
+        ),
         pytest.param(
             {"defaultProfile": {"name": "batch", "spec": {"schedulerName": "night"}}},
             ["schedulerName: night"],
