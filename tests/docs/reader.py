@@ -84,14 +84,14 @@ class Reader:
         """Put the cluster into the situation that a page takes for granted.
 
         That is three nodes, the chart's release unless the page installs it, no profiles and no pods, and then what
-        ``situations/NAME.yaml`` adds for a page of that name.
+        ``situations/PATH.yaml`` adds for the page ``PATH.md``.
         """
         kubectl = self._plane.kubectl
-        kubectl("apply", "--filename", str(ROOT / "crds"))
-        kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
-        for kinds in ("pods,podgroups.bayplan.dev", "schedulerprofiles,pluginconfigs,nodes"):
-            scope = ("--all-namespaces", "--force", "--grace-period=0") if kinds.startswith("pods") else ()
-            kubectl("delete", kinds, "--all", *scope)
+        if not kubectl("get", "--ignore-not-found", "--filename", str(ROOT / "crds")):
+            kubectl("apply", "--filename", str(ROOT / "crds"))
+            kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
+        kubectl("delete", "pods,podgroups.bayplan.dev", "--all", "--all-namespaces", "--force", "--grace-period=0")
+        kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--all")
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
         if any("helm install bayplan" in block.text for block in page.blocks):
             self._must("helm uninstall bayplan --namespace bayplan --ignore-not-found")
@@ -99,7 +99,7 @@ class Reader:
         elif not self._has_release:
             self._must("helm upgrade --install bayplan charts/bayplan --namespace bayplan")
             self._has_release = True
-        situation = _SITUATIONS / f"{page.path.stem}.yaml"
+        situation = _SITUATIONS / Path(page.name).with_suffix(".yaml")
         if situation.exists():
             kubectl("apply", "--filename", str(situation))
 
