@@ -153,7 +153,8 @@ def _grown(node: Node, shortages: Sequence[Shortage], columns: NodeColumns, row:
         if name == PODS:
             amount = int(columns.pod_count[row]) + shortage.needed
         else:
-            amount = int(columns.requested[columns.resources.intern(name), row]) + shortage.needed
+            column = columns.resources.find(name)
+            amount = shortage.needed + (0 if column is None else int(columns.requested[column, row]))
         allocatable[name] = _quantity(name, amount)
         words.append(f"{amount_text(name, amount)} {name}")
     changed = replace(node, status=replace(node.status, allocatable=allocatable))

@@ -18,7 +18,7 @@ NANO = 1_000_000_000
 _NANO_PER_MILLI = 1_000_000
 _MAX_INT64 = 2**63 - 1
 
-_PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)")
+_PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 # No quantity of nano precision below 2**63 needs a larger exponent; the bound keeps hostile text from costing memory.
@@ -68,8 +68,9 @@ def nano(quantity: str | float) -> int:
 
 
 def whole_units(nano_units: int) -> int:
-    """Nano-units as whole units (bytes, counts), rounded away from zero."""
-    return _ceil_div(nano_units, NANO) if nano_units >= 0 else -_ceil_div(-nano_units, NANO)
+    """Nano-units as whole units (bytes, counts), rounded away from zero and held within int64, as sums may not be."""
+    magnitude = min(_ceil_div(abs(nano_units), NANO), _MAX_INT64)
+    return magnitude if nano_units >= 0 else -magnitude
 
 
 def milli_units(nano_units: int) -> int:

@@ -88,9 +88,29 @@ class CountingInterner(Generic[K]):
         return self._ids.get(key)
 
 
-def resource_interner() -> Interner[str]:
-    """An interner of resource names in which cpu, memory and ephemeral storage have their fixed columns."""
-    interner: Interner[str] = Interner()
-    for name in (CPU, MEMORY, EPHEMERAL_STORAGE):
-        interner.intern(name)
-    return interner
+MAX_RESOURCES = 1024
+OTHER_RESOURCES = "bayplan.dev/other-resources"
+"""Stands for all names that came when there were :data:`MAX_RESOURCES`; no node offers any of it."""
+
+
+class ResourceNames(Interner[str]):
+    """Resource names to columns, of which there are at most :data:`MAX_RESOURCES` and one more.
+
+    Each column costs memory for every node, and pods may ask for anything: what they name beyond the limit shares one
+    column, in which nothing is to be had. Cpu, memory and ephemeral storage have their fixed columns.
+    """
+
+    __slots__ = ("_limit",)
+
+    def __init__(self, limit: int = MAX_RESOURCES) -> None:
+        super().__init__()
+        self._limit = limit
+        for name in (CPU, MEMORY, EPHEMERAL_STORAGE):
+            self.intern(name)
+
+    def intern(self, key: str) -> int:
+        """The column of a resource, a new one if it has none; the shared one if no new one can be made."""
+        number = self.find(key)
+        if number is not None:
+            return number
+        return super().intern(key if len(self) < self._limit else OTHER_RESOURCES)

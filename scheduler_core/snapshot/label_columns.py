@@ -1,8 +1,9 @@
 """Node labels as columns of interned values, one column per key that anything has asked for.
 
 Owns the mapping from a label's value on each node to a small number. A key is turned into a column when a selector or
-a topology first names it, since nodes carry many labels that nobody selects by. The number of a value serves as the
-topology domain of that key too: tables by domain have one slot more than there are values, and the last slot, which
+a topology first names it, since nodes carry many labels that nobody selects by; when pods name ever new keys the oldest
+goes, since who may create a pod must not decide how much memory the scheduler takes. The number of a value serves as
+the topology domain of that key too: tables by domain have one slot more than there are values, and the last slot, which
 -1 reaches, stands for nodes without the key.
 """
 
@@ -17,6 +18,8 @@ from scheduler_core.snapshot.interning import CountingInterner
 
 NO_VALUE = -1
 
+MAX_COLUMNS = 1024
+
 
 class LabelColumn:
     """The values of one label key.
@@ -29,10 +32,10 @@ class LabelColumn:
 
     __slots__ = ("_ids", "ids", "key", "values", "version")
 
-    def __init__(self, key: str, capacity: int) -> None:
+    def __init__(self, key: str, capacity: int, version: int = 0) -> None:
         self.key = key
         self.values: CountingInterner[str] = CountingInterner()
-        self.version = 0
+        self.version = version
         self._ids: NDArray[np.int32] = np.full(capacity, NO_VALUE, dtype=np.int32)
         self.ids: NDArray[np.int32] = self._ids[:0]
 
@@ -74,12 +77,21 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """All label columns, made on first use from the labels of all nodes."""
+    """The label columns that were asked for last, made on first use from the labels of all nodes.
 
-    __slots__ = ("_capacity", "_columns", "_labels", "_size")
+    A column that went is not kept up any more: it holds until the next change of a node and not longer.
 
-    def __init__(self, labels: Callable[[int], Mapping[str, str] | None]) -> None:
+    Args:
+        labels: The labels of the node of a row; None for a free row.
+        limit: How many are kept.
+    """
+
+    __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size")
+
+    def __init__(self, labels: Callable[[int], Mapping[str, str] | None], limit: int = MAX_COLUMNS) -> None:
         self._labels = labels
+        self._limit = limit
+        self._made = 0
         self._columns: dict[str, LabelColumn] = {}
         self._capacity = 0
         self._size = 0
@@ -99,7 +111,11 @@ class LabelColumns:
         """The column of ``key``."""
         column = self._columns.get(key)
         if column is None:
-            column = LabelColumn(key, self._capacity)
+            while len(self._columns) >= self._limit:
+                del self._columns[next(iter(self._columns))]
+            # What was made from a column of this key that went must not be taken for what is made from this one.
+            self._made += 1
+            column = LabelColumn(key, self._capacity, self._made << 32)
             column.resize(self._capacity, self._size)
             for row in range(self._size):
                 labels = self._labels(row)

@@ -28,7 +28,7 @@ from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.disruption_index import DisruptionBudgets
 from scheduler_core.snapshot.host_ports import HostPortIndex
 from scheduler_core.snapshot.image_index import ImageIndex
-from scheduler_core.snapshot.interning import Interner, resource_interner
+from scheduler_core.snapshot.interning import OTHER_RESOURCES, Interner, ResourceNames
 from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_index import PodIndex
@@ -41,6 +41,8 @@ Rows = slice | NDArray[np.intp]
 """The rows that a plugin is asked about: all in use as ``slice(None)``, or chosen ones in ascending order."""
 
 ALL_ROWS = slice(None)
+_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_NONZERO_CPU, _NONZERO_MEMORY = -1, -2
 _FIRST_CAPACITY = 64
 
 _NodeParts = tuple[Mapping[str, int], int]
@@ -86,7 +88,7 @@ class NodeColumns:
         self.names: list[str | None] = []
         self.nodes: list[Node | None] = []
         self.pods: list[dict[str, PodInfo]] = []
-        self.resources: Interner[str] = resource_interner()
+        self.resources: Interner[str] = ResourceNames()
         self.taint_sets: Interner[tuple[Taint, ...]] = Interner()
         self.taint_sets.intern(())
         self.images = ImageIndex()
@@ -98,6 +100,7 @@ class NodeColumns:
         self.priorities = PriorityCounts()
         self.pod_index = PodIndex(self.namespaces)
         self.changes = ChangeLog()
+        self._beyond: dict[tuple[int, int], int] = {}
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
         self._labels = LabelColumns(self._labels_of)
@@ -215,8 +218,10 @@ class NodeColumns:
         amounts, allowed_pods = parts
         columns = [self._resource(name) for name in amounts]
         self._allocatable[:, row] = 0
+        shared = self.resources.find(OTHER_RESOURCES)
         for column, amount in zip(columns, amounts.values(), strict=True):
-            self._allocatable[column, row] = amount
+            if column != shared:
+                self._allocatable[column, row] = amount
         self._allowed_pods[row] = allowed_pods
         self._unschedulable[row] = node.spec.unschedulable
         self._taint_set_ids[row] = self.taint_sets.intern(node.spec.taints)
@@ -270,12 +275,26 @@ class NodeColumns:
         self.changes.append(row)
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
-        requested = self._requested
+        requested, nonzero = self._requested, self._nonzero_requested
         for column, amount in info.accounted:
-            requested[column, row] += sign * amount
-        self._nonzero_requested[0, row] += sign * info.requests.nonzero_cpu_milli
-        self._nonzero_requested[1, row] += sign * info.requests.nonzero_memory
+            requested[column, row] = self._sum(column, row, requested.item(column, row) + sign * amount, sign * amount)
+        cpu, memory = sign * info.requests.nonzero_cpu_milli, sign * info.requests.nonzero_memory
+        nonzero[0, row] = self._sum(_NONZERO_CPU, row, nonzero.item(0, row) + cpu, cpu)
+        nonzero[1, row] = self._sum(_NONZERO_MEMORY, row, nonzero.item(1, row) + memory, memory)
         self._pod_count[row] += sign
+
+    def _sum(self, column: int, row: int, total: int, amount: int) -> int:
+        """Hold a sum within int64; where pods ask for more than that in all, what it really is stands aside.
+
+        The reference lets it wrap round: a node then seems to have room because too much is asked of it.
+        """
+        if not self._beyond and _INT64_MIN <= total <= _INT64_MAX:
+            return total
+        exact = self._beyond.pop((column, row), total - amount) + amount
+        held = min(max(exact, _INT64_MIN), _INT64_MAX)
+        if exact != held:
+            self._beyond[column, row] = exact
+        return held
 
     # -- storage ------------------------------------------------------------------------------------------------
 

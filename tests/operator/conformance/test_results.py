@@ -12,7 +12,7 @@ from scheduler_core.framework.extension_points import PostFilterPreview, PostFil
 from scheduler_core.framework.status import SUCCESS, Code, Status
 from scheduler_core.runtime.post_filtering import PostFilterOutcome
 from scheduler_core.runtime.scoring import PluginScores
-from scheduler_core.snapshot.interning import resource_interner
+from scheduler_core.snapshot.interning import ResourceNames
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import pod
 
@@ -37,12 +37,12 @@ NOT_RUN: dict[str, Any] = {
 
 def examination(**found: Any) -> Examination:
     """What an attempt found."""
-    return Examination(PodInfo(pod(), resource_interner()), "default-scheduler", **found)
+    return Examination(PodInfo(pod(), ResourceNames()), "default-scheduler", **found)
 
 
 def named(name: str) -> PodInfo:
     """A pod."""
-    return PodInfo(pod(name), resource_interner())
+    return PodInfo(pod(name), ResourceNames())
 
 
 def scores(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -7,9 +7,10 @@ from scheduler_core.snapshot.interning import (
     CPU_COLUMN,
     EPHEMERAL_STORAGE_COLUMN,
     MEMORY_COLUMN,
+    OTHER_RESOURCES,
     CountingInterner,
     Interner,
-    resource_interner,
+    ResourceNames,
 )
 
 
@@ -26,7 +27,7 @@ def test_numbers_count_up_and_stay() -> None:
 
 def test_well_known_resources_have_their_columns() -> None:
     """So that plugins need not look them up."""
-    interner = resource_interner()
+    interner = ResourceNames()
     assert interner.find("cpu") == CPU_COLUMN
     assert interner.find("memory") == MEMORY_COLUMN
     assert interner.find("ephemeral-storage") == EPHEMERAL_STORAGE_COLUMN
@@ -64,3 +65,14 @@ def test_holders_are_counted(steps: list[tuple[bool, str]]) -> None:
         for each, numbers in held.items():
             assert interner.find(each) == (numbers[0] if numbers else None)
     assert len(interner) == most
+
+
+def test_resources_beyond_the_limit_share_a_column() -> None:
+    """However many resources pods name, they take so many columns and one more; known ones keep theirs."""
+    names = ResourceNames(limit=5)
+    known = [names.intern(name) for name in ("example.com/a", "example.com/b")]
+    others = {names.intern(f"example.com/more-{number}") for number in range(1000)}
+    assert known == [3, 4]
+    assert others == {5}
+    assert names.keys[5] == OTHER_RESOURCES
+    assert names.intern("example.com/a") == 3

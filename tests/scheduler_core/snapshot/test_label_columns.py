@@ -124,3 +124,19 @@ def test_columns_equal_the_labels_after_any_changes(changes: list[tuple[int, dic
         assert values_of(column) == [None if each is None else each.get(column.key) for each in rows]
         in_use = {value for value in values_of(column) if value is not None}
         assert {value for value in column.values.keys if value is not None} == in_use
+
+
+def test_the_oldest_column_goes() -> None:
+    """Keys that pods make up do not pile up, and what comes again is what the labels say now."""
+    labels = {"zone": "a"}
+    columns = LabelColumns(lambda _: labels, limit=2)
+    columns.resize(1, 1)
+    first = columns.column("zone")
+    for number in range(100):
+        columns.column(f"made-up-{number}")
+    labels["zone"] = "b"
+    again = columns.column("zone")
+    assert again is not first
+    assert again.values.keys[int(again.ids[0])] == "b"
+    assert again.version != first.version
+    assert columns.column("zone") is again

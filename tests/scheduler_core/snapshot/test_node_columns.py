@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import CacheError, QuantityError
-from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.interning import CPU_COLUMN, MAX_RESOURCES, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
-from tests.support.builders import node, pod, taint
+from tests.support.builders import container, node, pod, taint
 from tests.support.columns import columns
 
 MIB = 1024 * 1024
@@ -215,3 +215,37 @@ def test_requested_is_the_sum_over_pods(steps: list[tuple[int, int, int]]) -> No
             expected[column, info.row] += amount
     assert (nodes.requested == expected).all()
     assert nodes.pod_count.tolist() == [len(of_row) for of_row in nodes.pods]
+
+
+def test_sums_beyond_64_bits_do_not_wrap_round() -> None:
+    """Pods that were put on a node by name may ask for anything: the node is full then, and as before afterwards."""
+    columns = NodeColumns()
+    row = columns.add_node(node("full"))
+    pods = [columns.compile_pod(pod(f"pod-{number}", requests={"memory": "8E", "cpu": "9P"})) for number in range(5)]
+    for info in pods:
+        columns.add_pod(info, row)
+    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == 2**63 - 1
+    for info in pods[1:]:
+        columns.remove_pod(info)
+    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == 8 * 10**18
+    columns.remove_pod(pods[0])
+    assert not columns.requested[:, row].any()
+    assert not columns.nonzero_requested[:, row].any()
+
+
+def test_a_pod_asks_for_more_than_64_bits() -> None:
+    """The sum over a pod's containers is held as each amount is."""
+    columns = NodeColumns()
+    large = container(requests={"memory": "8E", "example.com/gpu": "9E", "cpu": "9E"})
+    info = columns.compile_pod(pod(containers=[large, large]))
+    assert {amount for _, amount in info.accounted} == {2**63 - 1}
+
+
+def test_resources_that_nobody_can_have() -> None:
+    """A pod that names thousands of resources takes no column for each, and nodes offer what they offered."""
+    columns = NodeColumns()
+    columns.add_node(node("plain"))
+    columns.compile_pod(pod(requests={f"example.com/r{number}": "1" for number in range(20_000)}))
+    row = columns.add_node(node("late", allocatable={"cpu": "1", "example.com/late": "7"}))
+    assert len(columns.allocatable) == MAX_RESOURCES + 1
+    assert columns.allocatable[:, row].tolist() == [1000] + [0] * MAX_RESOURCES
