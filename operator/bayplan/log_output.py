@@ -45,6 +45,7 @@ _SECRETS = re.compile(
     | (?P<name> ["']?\b(?:authorization|password|passwd|secret|token|client-key-data|client-certificate-data
         |keyData|certData|api[_-]?key)["']?\s*[:=]\s*["'] ) [^"']{4,}         # a quoted value of such a name
     | (?P<begin> -----BEGIN\ [A-Z\ ]*PRIVATE\ KEY----- ) .*? (?: -----END\ [A-Z\ ]*PRIVATE\ KEY----- | \Z )
+    | (?P<user> ://[^\s/:@]{0,100}: ) [^\s/@]{1,200} (?=@)                      # the password of a URL
     | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*                                # a JSON web token, such as Kubernetes' own
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
@@ -57,7 +58,7 @@ def struck_out(text: str) -> str:
 
 
 def _replacement(found: re.Match[str]) -> str:
-    kept = found["scheme"] or found["name"] or found["begin"] or ""
+    kept = found["scheme"] or found["name"] or found["begin"] or found["user"] or ""
     return f"{kept}{_STRUCK_OUT}"
 
 

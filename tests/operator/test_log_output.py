@@ -5,8 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import sys
+from collections.abc import Iterator
 
-from bayplan.log_output import JsonFormatter
+import pytest
+from bayplan.log_output import DECISIONS, JsonFormatter, TextFormatter, set_up_logging
+
+SECRET = "c2VjcmV0LXNlY3JldA"
+
+
+def record(message: str, *args: object, **fields: object) -> logging.LogRecord:
+    made = logging.LogRecord("bayplan.x", logging.WARNING, __file__, 1, message, args, None)
+    made.__dict__.update(fields)
+    return made
 
 
 def test_json_lines() -> None:
@@ -14,9 +24,96 @@ def test_json_lines() -> None:
     try:
         int("bad")
     except ValueError:
-        record = logging.LogRecord("bayplan.x", logging.WARNING, __file__, 1, "pod %s", ("p",), sys.exc_info())
-    line = JsonFormatter().format(record)
+        made = logging.LogRecord("bayplan.x", logging.WARNING, __file__, 1, "pod %s", ("p",), sys.exc_info())
+    line = JsonFormatter().format(made)
     assert "\n" not in line
     document = json.loads(line)
     assert (document["level"], document["logger"], document["message"]) == ("warning", "bayplan.x", "pod p")
     assert "ValueError: invalid literal" in document["exception"]
+
+
+def test_fields_are_keys() -> None:
+    """What a line is about is searched for by key; numbers stay numbers, what is empty is left out."""
+    made = record("bound", pod="shop/web", profile="batch", node="", attempts=2, other="of somebody else")
+    document = json.loads(JsonFormatter().format(made))
+    assert {key: document[key] for key in document if key not in ("time", "level", "logger", "message")} == {
+        "pod": "shop/web",
+        "profile": "batch",
+        "attempts": 2,
+    }
+
+
+def test_fields_in_text() -> None:
+    """Text repeats no field that its message names."""
+    line = TextFormatter().format(record("pod %s is bound", "shop/web", pod="shop/web", revision="5d6c"))
+    assert line.endswith("bayplan.x: pod shop/web is bound revision=5d6c")
+
+
+@pytest.mark.parametrize(
+    ("text", "kept"),
+    [
+        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [struck out]", id="a bearer token"),
+        pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="a header in a dict"),
+        pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[struck out]"', id="JSON"),
+        pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="a kubeconfig"),
+        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[struck out]", id="a web token"),
+        pytest.param(
+            f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="a private key"
+        ),
+        pytest.param(f"-----BEGIN PRIVATE KEY-----\n{SECRET}", "PRIVATE KEY", id="a private key that is cut off"),
+        pytest.param(f"proxy http://me:{SECRET}@proxy:3128 refuses", "@proxy:3128 refuses", id="a URL's password"),
+    ],
+)
+@pytest.mark.parametrize("form", [pytest.param(JsonFormatter(), id="json"), pytest.param(TextFormatter(), id="text")])
+def test_credentials_are_struck_out(form: logging.Formatter, text: str, kept: str) -> None:
+    """Whoever writes one, it does not come out, and what stands around it does."""
+    line = form.format(record("%s", text))
+    assert SECRET not in line
+    assert (json.loads(line)["message"] if line.startswith("{") else line).count(kept) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("pod shop/web: 0/3 nodes are available: 3 Insufficient cpu.", id="a message"),
+        pytest.param("the bearer of bad news is https://127.0.0.1:6443", id="words"),
+        pytest.param("secret shop/tls: not found", id="a secret's name"),
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    """What is no credential is not touched."""
+    assert json.loads(JsonFormatter().format(record("%s", text)))["message"] == text
+
+
+@pytest.fixture
+def restored() -> Iterator[None]:
+    """Loggers as they were."""
+    root = logging.getLogger()
+    names = (DECISIONS, "kopf", "aiohttp")
+    before = root.handlers[:], root.level, [logging.getLogger(name).level for name in names]
+    yield
+    root.handlers[:], level, levels = before
+    root.setLevel(level)
+    for name, each in zip(names, levels, strict=True):
+        logging.getLogger(name).setLevel(each)
+
+
+@pytest.mark.parametrize(
+    ("level", "verbosity", "decisions", "debug", "kopf"),
+    [
+        pytest.param("info", 0, False, False, False, id="usual"),
+        pytest.param("info", 2, False, False, False, id="v2"),
+        pytest.param("info", 3, True, False, False, id="v3 tells decisions"),
+        pytest.param("warning", 4, True, False, False, id="v4 tells them whatever the level"),
+        pytest.param("info", 5, True, True, True, id="v5 is debug"),
+        pytest.param("error", 10, True, True, True, id="v10 too"),
+        pytest.param("debug", 0, True, True, True, id="debug tells all"),
+    ],
+)
+@pytest.mark.usefixtures("restored")
+def test_verbosity(level: str, verbosity: int, *, decisions: bool, debug: bool, kopf: bool) -> None:
+    """Numbers mean what users of kube-scheduler expect of them."""
+    set_up_logging(level, "text", verbosity)  # type: ignore[arg-type]  # a literal in the table
+    assert logging.getLogger(DECISIONS).isEnabledFor(logging.DEBUG) == decisions
+    assert logging.getLogger("bayplan.x").isEnabledFor(logging.DEBUG) == debug
+    assert logging.getLogger("kopf.objects").isEnabledFor(logging.INFO) == kopf

@@ -1,0 +1,207 @@
+"""What an operator that has seen a little of everything shows: metrics, dashboard and alerts, log."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from hack.controlplane.launcher import ControlPlane
+from tests.support.observed_operator import Observed, observe
+from tests.support.promql import TARGET_LABELS, Selector, Series, selectors
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(180)]
+
+ROOT = Path(__file__).resolve().parents[2]
+DASHBOARD = ROOT / "charts" / "bayplan" / "dashboards" / "bayplan.json"
+ALERTS = ROOT / "charts" / "bayplan" / "alerts"
+
+OF_PROMETHEUS = {"up"}
+"""Metrics that no target shows."""
+AFTER_A_FAULT = {
+    ("scheduler_async_api_call_execution_total", (("result", "error"),)): "no call to the API server failed",
+    ("scheduler_permit_wait_duration_seconds_bucket", ()): "no plugin of this life lets a pod wait at Permit",
+}
+"""Series that this life does not have, and why; their family is there."""
+DOCUMENTED_WITHOUT_SERIES = {
+    "scheduler_batch_attempts_total": "named there as left out",
+    "scheduler_batch_cache_flushed_total": "as above",
+    "scheduler_get_node_hint_duration_seconds": "as above",
+    "scheduler_store_schedule_results_duration_seconds": "as above",
+    "scheduler_resourceclaim_creates_total": "as above",
+}
+
+
+@pytest.fixture(scope="module")
+def observed(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    """One life for all tests of this module."""
+    name = "test-observability"
+    control_plane.kubectl("create", "namespace", name)
+    return observe(control_plane, name, tmp_path_factory.mktemp("observed"))
+
+
+@pytest.fixture(scope="module")
+def series(observed: Observed) -> dict[str, list[Series]]:
+    """Labels of every sample, by the sample's name."""
+    found: dict[str, list[Series]] = defaultdict(list)
+    for family in text_string_to_metric_families(observed.scrape):
+        for sample in family.samples:
+            found[sample.name].append(sample.labels)
+    return found
+
+
+def queries_of_dashboard() -> list[tuple[str, str]]:
+    """Every query, with the panel or the variable that it is of; variables are any value."""
+    board = json.loads(DASHBOARD.read_text())
+    found = [(panel["title"], target["expr"]) for panel in board["panels"] for target in panel.get("targets", ())]
+    for variable in board["templating"]["list"]:
+        if variable["type"] == "query":
+            query = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"])
+            assert query is not None
+            found.append((f"${variable['name']}", f"count by ({query[2]}) ({query[1]})"))
+    return [
+        (title, re.sub(r"\$(job|namespace|profile)\b", ".*", expr.replace("$__rate_interval", "5m")))
+        for title, expr in found
+    ]
+
+
+def queries_of_alerts() -> list[tuple[str, str]]:
+    """Every expression, with its alert."""
+    return [
+        (rule["alert"], rule["expr"])
+        for file in sorted(ALERTS.glob("*.yaml"))
+        for group in yaml.safe_load(file.read_text())["groups"]
+        for rule in group["rules"]
+    ]
+
+
+def named(queries: list[tuple[str, str]]) -> list[Any]:
+    return [pytest.param(expr, id=f"{title} {number}") for number, (title, expr) in enumerate(queries)]
+
+
+def is_excused(selector: Selector) -> bool:
+    asked = tuple((label, value) for label, _, value in selector.matchers if label not in TARGET_LABELS)
+    return selector.name in OF_PROMETHEUS or (selector.name, asked) in AFTER_A_FAULT
+
+
+@pytest.mark.parametrize("expression", named(queries_of_dashboard() + queries_of_alerts()))
+def test_queries_find_what_there_is(series: dict[str, list[Series]], expression: str) -> None:
+    """Every selector of the dashboard and of the alerts finds a series, with the labels that it is grouped by."""
+    found = selectors(expression)
+    assert found
+    for selector in found:
+        assert is_excused(selector) or selector.finds(series.get(selector.name, ())), selector
+
+
+def test_what_is_excused_is_there(observed: Observed, series: dict[str, list[Series]]) -> None:
+    """A series that only a fault makes is of a family that is shown, and is missing here indeed."""
+    for name, asked in AFTER_A_FAULT:
+        assert f"# HELP {name.removesuffix('_bucket')} " in observed.scrape
+        assert not any(dict(asked).items() <= dict(labels).items() for labels in series.get(name, ()))
+
+
+def test_a_misspelt_query_is_noticed(series: dict[str, list[Series]]) -> None:
+    """The measure of the tests above does refuse a wrong name, label, value or grouping."""
+    for wrong in (
+        "sum(rate(scheduler_schedule_attempt_total[5m]))",
+        'scheduler_pending_pods{queues="active"}',
+        'scheduler_pending_pods{queue="activ"}',
+        "sum by (queues) (scheduler_pending_pods)",
+    ):
+        (selector,) = selectors(wrong)
+        assert not selector.finds(series.get(selector.name, ()))
+
+
+def test_legends_name_labels_that_are_kept() -> None:
+    """A legend that names a label which the query drops would be empty."""
+    for panel in json.loads(DASHBOARD.read_text())["panels"]:
+        for target in panel.get("targets", ()):
+            kept = frozenset().union(*(selector.by for selector in selectors_of(target["expr"])))
+            assert set(re.findall(r"{{(\w+)}}", target["legendFormat"])) <= kept, panel["title"]
+
+
+def selectors_of(expression: str) -> list[Selector]:
+    return selectors(expression.replace("$__rate_interval", "5m"))
+
+
+def test_the_dashboard_is_whole() -> None:
+    """Panels do not overlap, have ids of their own and ask the chosen data source; each says what it shows."""
+    board = json.loads(DASHBOARD.read_text())
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for box in (panel["gridPos"] for panel in panels)
+        for x in range(box["x"], box["x"] + box["w"])
+        for y in range(box["y"], box["y"] + box["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    for panel in panels:
+        if panel["type"] != "row":
+            assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
+            assert panel["description"]
+
+
+def test_the_page_lists_every_metric(observed: Observed) -> None:
+    """docs/metrics.md names all that is shown, and nothing that is not."""
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    listed = set(re.findall(r"`((?:scheduler|bayplan|kubernetes|leader)_[a-z_]+[a-z])`", text))
+    shown = re.findall(r"^# TYPE (\w+) ", observed.scrape, re.MULTILINE)
+    own = {name for name in shown if not name.startswith("process_")}
+    assert own - listed == set()
+    assert listed - own - set(DOCUMENTED_WITHOUT_SERIES) == set()
+
+
+# -- the log --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "the operator's own token",
+        "a caller's token",
+        "an extender's key",
+        "an extender's key in base64",
+        "the middle of that",
+    ],
+)
+def test_no_secret_is_logged(observed: Observed, secret: str) -> None:
+    """At the highest verbosity, whatever kopf, aiohttp and asyncio write beside us."""
+    assert len(observed.secrets[secret]) > 20
+    assert observed.secrets[secret] not in observed.log
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        pytest.param(
+            {"pod": "test-observability/small-0", "result": "scheduled"},
+            {"profile", "revision", "node", "attempts"},
+            id="a pod is bound",
+        ),
+        pytest.param({"result": "unschedulable"}, {"pod", "profile", "revision"}, id="a pod is turned away"),
+        pytest.param({"podgroup": "test-observability/gang"}, {"profile", "result"}, id="a gang is placed"),
+        pytest.param({"logger": "bayplan.live_profiles"}, {"profile", "revision"}, id="a revision goes live"),
+        pytest.param(
+            {"pod": "test-observability/victim", "logger": "scheduler_core.decisions"}, {"node"}, id="a victim"
+        ),
+        pytest.param({"logger": "scheduler_core.runtime.extenders"}, {"pod"}, id="an extender is away"),
+    ],
+)
+def test_lines_have_fields(observed: Observed, fields: dict[str, str], words: set[str]) -> None:
+    """What a line is about stands in keys of its own."""
+    lines = [line for line in observed.lines if fields.items() <= line.items()]
+    assert lines
+    for line in lines:
+        assert words <= line.keys()
+
+
+def test_every_line_is_json(observed: Observed) -> None:
+    """Nothing writes past the logger."""
+    assert len(observed.lines) == len(observed.log.splitlines())
