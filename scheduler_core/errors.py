@@ -126,6 +126,10 @@ class QuantityError(SchedulerCoreError):
     """A resource quantity cannot be read."""
 
 
+class PodTooDemandingError(SchedulerCoreError):
+    """A pod makes more demands than are judged."""
+
+
 class SelectorError(SchedulerCoreError):
     """A label or field selector cannot be compiled."""
 

@@ -15,11 +15,13 @@ from hashlib import blake2b
 from typing import TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from scheduler_core.errors import CacheError
+from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
 from scheduler_core.model.pod_requests import PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
@@ -239,9 +241,19 @@ class NodeColumns:
     def compile_pod(self, pod: Pod) -> PodInfo:
         """Compile a pod; every resource that it names has its column from then on.
 
+        Of one that is on a node already but makes too many demands, its amounts count and its demands do not.
+
         Raises:
             QuantityError: A quantity of the pod cannot be read.
+            PodTooDemandingError: It waits, and makes more demands than are judged.
         """
+        demands = demand_count(pod.spec)
+        if demands > MAX_DEMANDS:
+            if not pod.spec.node_name:
+                message = f"it makes {demands} demands of nodes and neighbours, but at most {MAX_DEMANDS} are judged"
+                raise PodTooDemandingError(f"{message}; remove terms, requirements or resources")
+            spec = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
+            pod = replace(pod, spec=spec)
         info = PodInfo(pod, self.resources)
         if len(self.resources) > len(self._requested):
             self._allocate(self._capacity, len(self.resources))

@@ -1,0 +1,59 @@
+"""How many demands a pod makes of its node and of its neighbours.
+
+Owns the count and its limit. Must not know how demands are judged. Why a limit: each demand is a pass over all nodes,
+and a pod of one megabyte can carry thousands, so that whoever may create one could hold up the scheduling of all
+others for a minute. kube-scheduler has none, since there one slow pod only delays its own queue; nobody who means what
+he writes comes near it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm
+from scheduler_core.model.pod import PodSpec
+
+MAX_DEMANDS = 500
+
+
+def demand_count(spec: PodSpec) -> int:
+    """Count requirements on labels and terms of pod affinity, spread constraints and resources.
+
+    Args:
+        spec: Of a pod.
+
+    Returns:
+        How many; not exact where nobody would tell the difference.
+    """
+    containers = (*spec.containers, *spec.init_containers)
+    count = len(spec.node_selector) + len({name for one in containers for name in one.resources.requests})
+    for constraint in spec.topology_spread_constraints:
+        count += 1 + _of_selector(constraint.label_selector) + len(constraint.match_label_keys)
+    affinity = spec.affinity
+    if affinity is None:
+        return count
+    if affinity.node_affinity is not None:
+        node_affinity = affinity.node_affinity
+        if node_affinity.required is not None:
+            count += _of_node_terms(node_affinity.required.node_selector_terms)
+        count += _of_node_terms(one.preference for one in node_affinity.preferred)
+    return count + _of_pod_affinity(affinity.pod_affinity) + _of_pod_affinity(affinity.pod_anti_affinity)
+
+
+def _of_node_terms(terms: Iterable[NodeSelectorTerm]) -> int:
+    return sum(1 + len(term.match_expressions) + len(term.match_fields) for term in terms)
+
+
+def _of_pod_affinity(affinity: PodAffinity | None) -> int:
+    if affinity is None:
+        return 0
+    preferred = (one.pod_affinity_term for one in affinity.preferred)
+    return sum(map(_of_pod_term, affinity.required)) + sum(map(_of_pod_term, preferred))
+
+
+def _of_pod_term(term: PodAffinityTerm) -> int:
+    return 1 + _of_selector(term.label_selector) + _of_selector(term.namespace_selector)
+
+
+def _of_selector(selector: LabelSelector | None) -> int:
+    return 0 if selector is None else len(selector.match_labels) + len(selector.match_expressions)

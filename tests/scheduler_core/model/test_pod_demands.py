@@ -1,0 +1,89 @@
+"""How many demands a pod makes."""
+
+from __future__ import annotations
+
+import pytest
+
+from scheduler_core.errors import PodTooDemandingError
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.pod import Container, PodSpec, ResourceRequirements, TopologySpreadConstraint
+from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
+from scheduler_core.snapshot.node_columns import NodeColumns
+from tests.support.builders import node, pod
+
+EXISTS = Requirement("zone", "Exists")
+ONE_APP = LabelSelector(match_labels={"app": "web"})
+TERM = PodAffinityTerm(topology_key="zone", label_selector=ONE_APP, namespace_selector=ONE_APP)
+
+
+def asking(*names: str) -> Container:
+    return Container(resources=ResourceRequirements(requests=dict.fromkeys(names, "1")))
+
+
+@pytest.mark.parametrize(
+    ("spec", "count"),
+    [
+        pytest.param(PodSpec(), 0, id="none"),
+        pytest.param(PodSpec(node_selector={"a": "1", "b": "2"}), 2, id="node selector"),
+        pytest.param(PodSpec(containers=(asking("cpu"), asking("cpu", "memory"))), 2, id="resources by name"),
+        pytest.param(
+            PodSpec(topology_spread_constraints=(TopologySpreadConstraint(label_selector=ONE_APP),) * 2), 4, id="spread"
+        ),
+        pytest.param(
+            PodSpec(
+                affinity=Affinity(
+                    node_affinity=NodeAffinity(
+                        required=NodeSelector((NodeSelectorTerm((EXISTS, EXISTS), (EXISTS,)),)),
+                        preferred=(PreferredSchedulingTerm(1, NodeSelectorTerm((EXISTS,))),),
+                    )
+                )
+            ),
+            6,
+            id="node affinity",
+        ),
+        pytest.param(
+            PodSpec(
+                affinity=Affinity(
+                    pod_affinity=PodAffinity(required=(TERM,)),
+                    pod_anti_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(1, TERM),)),
+                )
+            ),
+            6,
+            id="pod affinity",
+        ),
+    ],
+)
+def test_demands_are_counted(spec: PodSpec, count: int) -> None:
+    """Each requirement, term, constraint and resource is one."""
+    assert demand_count(spec) == count
+
+
+def test_a_pod_that_demands_too_much_is_not_tried() -> None:
+    """It is told to whoever reads the log, and no cycle is spent on it."""
+    columns = NodeColumns()
+    columns.compile_pod(pod(node_selector={f"k{number}": "v" for number in range(MAX_DEMANDS)}))
+    with pytest.raises(PodTooDemandingError, match="makes 501 demands"):
+        columns.compile_pod(pod(node_selector={f"k{number}": "v" for number in range(MAX_DEMANDS + 1)}))
+
+
+def test_a_pod_that_demands_too_much_takes_its_place() -> None:
+    """Whoever put it on a node: what it takes there is counted, what it wants of others is not."""
+    columns = NodeColumns()
+    row = columns.add_node(node("n"))
+    terms = tuple(PodAffinityTerm(topology_key=f"k{number}", label_selector=ONE_APP) for number in range(MAX_DEMANDS))
+    affinity = Affinity(pod_anti_affinity=PodAffinity(required=terms))
+    info = columns.compile_pod(pod(node_name="n", requests={"cpu": "2"}, affinity=affinity))
+    columns.add_pod(info, row)
+    assert columns.requested[0, row] == 2000
+    assert not info.terms.required_anti
