@@ -71,9 +71,9 @@ def test_a_leader_is_stopped_and_goes_on(pair: Failover) -> None:
     began = time.time()
     pair.one.send(signal.SIGSTOP)
     pair.until(lambda: pair.binds(TWO), "the standby binds")
+    assert len(pair.binds(TWO)) < PODS - len(pair.binds(ONE)), "the drain is over before the old leader goes on"
     pair.one.send(signal.SIGCONT)
     assert pair.one.wait() == 1
-    assert len(pair.binds(TWO)) < PODS - len(pair.binds(ONE)), "the drain was over before the old leader went on"
     pair.finish()
     seconds = pair.takeover_seconds(began)
     assert "was lost" in pair.one.log
