@@ -80,7 +80,8 @@ class Release:
         return arguments
 
     def operator(self, directory: Path) -> OperatorProcess:
-        """The operator as the Deployment has it, under its service account."""
+        """The operator as the Deployment has it, under its service account; the directory takes its files."""
+        directory.mkdir()
         account = Account(
             self.plane, _NAMESPACE, self.get("deployment/bayplan")["spec"]["template"]["spec"]["serviceAccountName"]
         )
@@ -97,23 +98,23 @@ def release(each_helm: Helm) -> Iterator[Release]:
 
 
 def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
-    """It binds a pod as it is installed, takes other values, and goes without definitions and profiles."""
+    """It binds pods as it is installed and as it is upgraded, and goes without definitions and profiles."""
     notes = release.install("--set=defaultProfile.spec.percentageOfNodesToScore=50")
     assert "schedulerName: bayplan" in notes
     installed = release.objects()
     assert {"deployment/bayplan", "schedulerprofile/bayplan", "poddisruptionbudget/bayplan"} <= installed
-    _binds_a_pod(release, tmp_path)
-    before = release.get("deployment/bayplan")["spec"]["template"]["metadata"]["annotations"]
-    patch = json.dumps({"spec": {"podMaxBackoffSeconds": 42}})
-    release.plane.kubectl("patch", "schedulerprofile/bayplan", "--type=merge", f"--patch={patch}")
-    release.run(
-        *("upgrade", "bayplan", str(CHART), "--wait=false", "--reset-then-reuse-values"),
-        *("--set=settings.logFormat=json", "--set=replicaCount=3"),
-    )
-    deployment = release.get("deployment/bayplan")["spec"]
-    assert deployment["replicas"] == 3
-    assert deployment["template"]["metadata"]["annotations"] != before
-    assert yaml.safe_load(release.get("configmap/bayplan")["data"]["settings.yaml"])["logFormat"] == "json"
+    with release.operator(tmp_path / "old") as old:
+        old.start()
+        release.plane.kubectl("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=20s")
+        _until_bound(release, "one")
+        _upgrade(release)
+        with release.operator(tmp_path / "new") as new:
+            # Ready beside the one that leads: this is what lets a rolling update go on.
+            new.start()
+            assert "standby" in new.get("/readyz")[1]
+            assert old.terminate()[0] == 0
+            _until_bound(release, "two")
+            assert new.terminate()[0] == 0
     spec = {"percentageOfNodesToScore": 50, "podMaxBackoffSeconds": 42}
     assert _said(release) == spec, "an upgrade keeps what was edited, and what it was told at first"
     assert release.objects() == installed
@@ -125,19 +126,28 @@ def test_the_life_of_a_release(release: Release, tmp_path: Path) -> None:
     assert release.objects() == installed
 
 
-def _binds_a_pod(release: Release, directory: Path) -> None:
-    name = "pod/one"
-    with closing(ApiClient(release.plane)) as api, release.operator(directory) as operator:
-        api.create(node_manifest("a", {}))
-        api.create(pod_manifest("one", "default", {"spec": {"schedulerName": "bayplan"}}))
-        operator.start()
-        profile = ("wait", "schedulerprofile/bayplan", "--for=condition=Ready", "--timeout=20s")
-        release.plane.kubectl(*profile)
-        release.plane.kubectl("wait", name, "--for=jsonpath={.spec.nodeName}=a", "--timeout=20s")
-        holder = release.get("lease/bayplan")["spec"]["holderIdentity"]
-        assert holder
-        code, _ = operator.terminate()
-        assert code == 0
+def _upgrade(release: Release) -> None:
+    """Other values, after somebody has edited the profile by hand."""
+    before = release.get("deployment/bayplan")["spec"]["template"]["metadata"]["annotations"]
+    patch = json.dumps({"spec": {"podMaxBackoffSeconds": 42}})
+    release.plane.kubectl("patch", "schedulerprofile/bayplan", "--type=merge", f"--patch={patch}")
+    release.run(
+        *("upgrade", "bayplan", str(CHART), "--wait=false", "--reset-then-reuse-values"),
+        *("--set=settings.logFormat=json", "--set=replicaCount=3"),
+    )
+    deployment = release.get("deployment/bayplan")["spec"]
+    assert deployment["replicas"] == 3
+    assert deployment["template"]["metadata"]["annotations"] != before
+    assert yaml.safe_load(release.get("configmap/bayplan")["data"]["settings.yaml"])["logFormat"] == "json"
+
+
+def _until_bound(release: Release, name: str) -> None:
+    """Create a pod and a node for it, and wait until the pod is there."""
+    spec = {"schedulerName": "bayplan", "nodeSelector": {"kubernetes.io/hostname": name}}
+    with closing(ApiClient(release.plane)) as api:
+        api.create(node_manifest(name, {}))
+        api.create(pod_manifest(name, "default", {"spec": spec}))
+    release.plane.kubectl("wait", f"pod/{name}", f"--for=jsonpath={{.spec.nodeName}}={name}", "--timeout=20s")
 
 
 def _said(release: Release) -> dict[str, Any]:
