@@ -31,27 +31,29 @@ class ResourceSpec(ConfigModel):
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"weight"})
 
-    name: str
-    weight: int = Field(default=1, ge=1, le=100)
+    name: str = Field(description="Name of the resource, such as cpu or example.com/gpu.")
+    weight: int = Field(default=1, ge=1, le=100, description="How much it counts among the resources.")
 
 
 class BalancedResourceSpec(ResourceSpec):
     """A resource in a score that weighs all resources alike."""
 
-    weight: int = Field(default=1, ge=-INT64_MAX - 1, le=INT64_MAX)
+    weight: int = Field(default=1, ge=-INT64_MAX - 1, le=INT64_MAX, description="Must be 1 where it is given.")
 
 
 class UtilizationShapePoint(ConfigModel):
     """A point of a scoring function: utilisation in percent on the x axis, score from 0 to 10 on the y axis."""
 
-    utilization: int = Field(default=0, ge=0, le=100)
-    score: int = Field(default=0, ge=0, le=10)
+    utilization: int = Field(default=0, ge=0, le=100, description="How much of the node is requested, in percent.")
+    score: int = Field(default=0, ge=0, le=10, description="The score there; between two points it is interpolated.")
 
 
 class RequestedToCapacityRatioParam(ConfigModel):
     """The scoring function of the RequestedToCapacityRatio strategy."""
 
-    shape: tuple[UtilizationShapePoint, ...] = Field(default=(), strict=False)
+    shape: tuple[UtilizationShapePoint, ...] = Field(
+        default=(), strict=False, description="Points of the function, in rising order of utilization; at least one."
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """There is a point, and the points rise in utilisation."""
@@ -71,9 +73,16 @@ class ScoringStrategy(ConfigModel):
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"type"})
 
-    type: ScoringStrategyType
-    resources: tuple[ResourceSpec, ...] = Field(default=(), strict=False)
-    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
+    type: ScoringStrategyType = Field(
+        description="LeastAllocated prefers nodes with much left, MostAllocated those with little, "
+        "RequestedToCapacityRatio follows a function."
+    )
+    resources: tuple[ResourceSpec, ...] = Field(
+        default=(), strict=False, description="The resources that count; cpu and memory alike when left out."
+    )
+    requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = Field(
+        default=None, description="The function, with type RequestedToCapacityRatio only."
+    )
 
     def scored_resources(self) -> tuple[ResourceSpec, ...]:
         """Give the resources to score.
@@ -103,8 +112,12 @@ _CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 class DefaultPreemptionArgs(ConfigModel):
     """How many nodes a preemption looks at: the larger of a share of all nodes and an absolute number."""
 
-    min_candidate_nodes_percentage: int = Field(default=10, ge=0, le=100)
-    min_candidate_nodes_absolute: int = Field(default=100, ge=0, le=INT32_MAX)
+    min_candidate_nodes_percentage: int = Field(
+        default=10, ge=0, le=100, description="How many percent of the nodes are looked at for victims, at least."
+    )
+    min_candidate_nodes_absolute: int = Field(
+        default=100, ge=0, le=INT32_MAX, description="How many nodes are looked at for victims, at least."
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """At least one node must be looked at."""
@@ -119,16 +132,27 @@ class DefaultPreemptionArgs(ConfigModel):
 class InterPodAffinityArgs(ConfigModel):
     """How required terms of running pods count in the score, and whether their preferred ones do."""
 
-    hard_pod_affinity_weight: int = Field(default=1, ge=0, le=100)
-    ignore_preferred_terms_of_existing_pods: bool = False
+    hard_pod_affinity_weight: int = Field(
+        default=1, ge=0, le=100, description="Score for a required term of a running pod that the incoming pod meets."
+    )
+    ignore_preferred_terms_of_existing_pods: bool = Field(
+        default=False,
+        description="Whether preferred terms of running pods are passed over for pods without terms of their own.",
+    )
 
 
 class NodeResourcesFitArgs(ConfigModel):
     """Which extended resources are not looked at, and how nodes are scored."""
 
-    ignored_resources: tuple[str, ...] = Field(default=(), strict=False)
-    ignored_resource_groups: tuple[str, ...] = Field(default=(), strict=False)
-    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
+    ignored_resources: tuple[str, ...] = Field(
+        default=(), strict=False, description="Extended resources that are not looked at when nodes are filtered."
+    )
+    ignored_resource_groups: tuple[str, ...] = Field(
+        default=(), strict=False, description="The same for all of a prefix, such as example.com."
+    )
+    scoring_strategy: ScoringStrategy = Field(
+        default=ScoringStrategy(type="LeastAllocated"), description="How nodes are scored; LeastAllocated by default."
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Resources and their groups have valid names, and a group is a prefix without its slash."""
@@ -149,7 +173,9 @@ class NodeResourcesFitArgs(ConfigModel):
 class NodeResourcesBalancedAllocationArgs(ConfigModel):
     """The resources whose use is to be balanced within a node."""
 
-    resources: tuple[BalancedResourceSpec, ...] = Field(default=(), strict=False)
+    resources: tuple[BalancedResourceSpec, ...] = Field(
+        default=(), strict=False, description="The resources that are balanced; cpu and memory when left out."
+    )
 
     def balanced_resources(self) -> tuple[str, ...]:
         """Give the names of the resources to balance.
@@ -178,8 +204,13 @@ class PodTopologySpreadArgs(ConfigModel):
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"defaultingType"})
 
-    default_constraints: tuple[TopologySpreadConstraint, ...] = Field(default=(), strict=False)
-    defaulting_type: Literal["System", "List"] = "System"
+    default_constraints: tuple[TopologySpreadConstraint, ...] = Field(
+        default=(), strict=False, description="Constraints of pods that have none; without labelSelector. Needs List."
+    )
+    defaulting_type: Literal["System", "List"] = Field(
+        default="System",
+        description="System: kube-scheduler's defaults, softly over hosts and zones. List: defaultConstraints.",
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Constraints need the type List, have no selector and do not repeat."""
@@ -202,8 +233,12 @@ class PodTopologySpreadArgs(ConfigModel):
 class VolumeBindingArgs(ConfigModel):
     """How long binding volumes may take."""
 
-    bind_timeout_seconds: int = Field(default=600, ge=0, le=INT64_MAX)
-    shape: tuple[UtilizationShapePoint, ...] | None = Field(default=None, strict=False)
+    bind_timeout_seconds: int = Field(
+        default=600, ge=0, le=INT64_MAX, description="Longest wait until a pod's volumes are bound."
+    )
+    shape: tuple[UtilizationShapePoint, ...] | None = Field(
+        default=None, strict=False, description="Needs a gate of kube-scheduler that is off by default; leave it out."
+    )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """The shape is behind a feature gate that is off."""
@@ -214,14 +249,16 @@ class VolumeBindingArgs(ConfigModel):
 class NodeAffinityArgs(ConfigModel):
     """A node affinity that holds for every pod of the profile besides its own."""
 
-    added_affinity: NodeAffinity | None = None
+    added_affinity: NodeAffinity | None = Field(
+        default=None, description="Affinity that nodes must meet, or are preferred for, beside the pod's own."
+    )
 
 
 class DynamicResourcesArgs(ConfigModel):
     """How long searching and preparing devices may take."""
 
-    filter_timeout: DurationField = seconds(10)
-    binding_timeout: DurationField = seconds(600)
+    filter_timeout: DurationField = Field(default=seconds(10), description="Longest search for devices on one node.")
+    binding_timeout: DurationField = Field(default=seconds(600), description="Longest wait for devices to be ready.")
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """Neither runs backwards, and binding is given a second."""
@@ -238,9 +275,15 @@ class CoschedulingArgs(ConfigModel):
     so many members are missing, one that does not fit leaves those that wait where they are.
     """
 
-    permit_waiting_time_seconds: int = Field(default=60, ge=0, le=INT64_MAX)
-    pod_group_backoff_seconds: int = Field(default=0, ge=0, le=INT64_MAX)
-    pod_group_reject_percentage: int = Field(default=10, ge=0, le=100)
+    permit_waiting_time_seconds: int = Field(
+        default=60, ge=0, le=INT64_MAX, description="How long members wait at Permit, unless the PodGroup says."
+    )
+    pod_group_backoff_seconds: int = Field(
+        default=0, ge=0, le=INT64_MAX, description="How long a gang that was turned away is not tried."
+    )
+    pod_group_reject_percentage: int = Field(
+        default=10, ge=0, le=100, description="Percent of minMember that may be missing without the others giving up."
+    )
 
 
 IN_TREE_ARGS: Mapping[str, type[ConfigModel]] = MappingProxyType(
