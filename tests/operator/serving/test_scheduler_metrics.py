@@ -83,7 +83,8 @@ async def busy() -> Rig:
     made = rig(defaults=default_plugins())
     made.add(node("n0"), node("n1"))
     for number in range(10):
-        made.add(pod(f"p{number}"))
+        # Pods that are alike are placed without asking the plugins again.
+        made.add(pod(f"p{number}", requests={"cpu": f"{number + 1}m"}))
         assert await made.attempt()
     made.add(pod("huge", requests={"cpu": "100"}))
     assert not await made.attempt()
