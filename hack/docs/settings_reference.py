@@ -39,7 +39,7 @@ def settings_page() -> str:
     """
     root = Settings.model_json_schema(by_alias=True)
     definitions = root.get("$defs", {})
-    flags = {option.name: option.opts[0] for option in run.params if isinstance(option, click.Option)}
+    flags = {option.name: max(option.opts, key=len) for option in run.params if isinstance(option, click.Option)}
     rows = []
     for name, info in Settings.model_fields.items():
         field = root["properties"][info.alias or name]
