@@ -1,0 +1,121 @@
+"""Metrics of the operator around the scheduler."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from datetime import timedelta
+
+import pytest
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
+from bayplan.kube.leader_election import ElectionOptions, LeaderElection
+from bayplan.pod_arrivals import PodArrivals
+from bayplan.resources.conditions import ConditionState
+from bayplan.serving.metrics import metrics_registry
+from bayplan.serving.operator_metrics import OperatorCollector, OperatorSources
+from prometheus_client import CollectorRegistry
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.meta import ObjectMeta
+from scheduler_core.model.pod import Pod, PodSpec
+from scheduler_core.model.pod_group import GroupSource
+from tests.support.builders import node
+from tests.support.fake_api import FakeApi
+from tests.support.gangs import group, members
+from tests.support.scheduling import DEFAULT_NAME, rig
+from tests.support.virtual_clock import VirtualClock
+
+CONDITIONS = (
+    ConditionState("schedulerprofiles", "batch", "Ready", "True"),
+    ConditionState("pluginconfigs", "pack", "Valid", "False"),
+)
+RECONCILES: Mapping[tuple[str, str], int] = {("schedulerprofiles", "success"): 3, ("statuses", "error"): 2}
+
+
+@pytest.fixture
+def clock() -> VirtualClock:
+    return VirtualClock()
+
+
+def shown_by(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
+    registry = CollectorRegistry()
+    sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock))
+    registry.register(OperatorCollector(sources))
+    return registry
+
+
+@pytest.fixture
+async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
+        yield LeaderElection(connection, ElectionOptions("ops", "bayplan"), clock)
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        pytest.param("bayplan_leader", {"lease": ""}, 1, id="who has no rival leads"),
+        pytest.param("leader_election_master_status", {"name": ""}, None, id="no election, no status of it"),
+        pytest.param(
+            "bayplan_reconciles_total", {"resource": "schedulerprofiles", "result": "success"}, 3, id="reconciled"
+        ),
+        pytest.param("bayplan_reconciles_total", {"resource": "statuses", "result": "error"}, 2, id="not written"),
+        pytest.param(
+            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "True"}, 1, id="holds"
+        ),
+        pytest.param(
+            "bayplan_profile_condition", {"profile": "batch", "type": "Ready", "status": "False"}, 0, id="not False"
+        ),
+        pytest.param(
+            "bayplan_plugin_config_condition",
+            {"plugin_config": "pack", "type": "Valid", "status": "False"},
+            1,
+            id="a plugin configuration that is not valid",
+        ),
+    ],
+)
+def test_values(clock: VirtualClock, name: str, labels: dict[str, str], value: float | None) -> None:
+    """What is handed in is shown."""
+    assert shown_by(clock).get_sample_value(name, labels) == value
+
+
+async def test_a_standby(clock: VirtualClock, election: LeaderElection) -> None:
+    """A candidate that does not hold the Lease says so, by our name and by that of every component."""
+    shown = shown_by(clock, election)
+    assert shown.get_sample_value("bayplan_leader", {"lease": "ops/bayplan"}) == 0
+    assert shown.get_sample_value("leader_election_master_status", {"name": "bayplan"}) == 0
+    assert shown.get_sample_value("bayplan_leader_transitions_total", {"lease": "ops/bayplan"}) == 0
+
+
+def test_arrivals(clock: VirtualClock) -> None:
+    """Pods that wait are counted from their creation on; those of the first list and those with a node are not."""
+    arrivals, taken = PodArrivals(clock), list[str]()
+    add = arrivals.told(lambda pod: taken.append(pod.metadata.name))
+
+    def pod(name: str, age: float, node_name: str = "") -> Pod:
+        created = clock.wall() - timedelta(seconds=age)
+        return Pod(ObjectMeta(name=name, creation_timestamp=created), PodSpec(node_name=node_name))
+
+    add(pod("listed", 100))
+    arrivals.listed()
+    add(pod("new", 3))
+    add(pod("of a fast clock", -5))
+    add(pod("placed", 50, "n1"))
+    add(Pod(ObjectMeta(name="of no time")))
+    assert taken == ["listed", "new", "of a fast clock", "placed", "of no time"]
+    assert (arrivals.seconds.count, arrivals.seconds.total) == (2, 3.0)
+
+
+async def test_gangs_wait() -> None:
+    """A gang's wait begins with its quorum and ends with its placement."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.scheduler.group_feed.group_changed(group(min_member=3))
+    made.add(*members(3))
+    waits = made.context.measures.profile(DEFAULT_NAME).gang_waits
+    async with made.running():
+        await made.until(lambda: any(made.context.measures.profile(DEFAULT_NAME).groups["unschedulable"].counts))
+        made.clock.advance(40.0)
+        made.add(node("a"))
+        await made.until(lambda: bool(waits.count))
+    registry = metrics_registry(made.scheduler, {})
+    assert registry.get_sample_value("bayplan_gang_wait_seconds_count", {"profile": DEFAULT_NAME}) == 1
+    assert 40.0 <= waits.total < 80.0
