@@ -3,7 +3,7 @@
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 UV_VERSION := 0.13.8
-KIND_VERSION ?= v0.31.0
+KIND_VERSION ?= v0.33.0
 BIN := .venv/bin
 UV := $(shell command -v uv || echo .uv/bin/uv)
 STAMP := .venv/.installed

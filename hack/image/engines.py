@@ -54,13 +54,25 @@ class Engine:
         Raises:
             ImageError: It failed; the message ends with what it said.
         """
+        return self._outcome(args, cwd).stdout
+
+    def run_both(self, *args: str) -> str:
+        """Call it and return what it wrote, standard error before standard output.
+
+        Raises:
+            ImageError: It failed; the message ends with what it said.
+        """
+        outcome = self._outcome(args, None)
+        return outcome.stderr + outcome.stdout
+
+    def _outcome(self, args: Sequence[str], cwd: Path | None) -> subprocess.CompletedProcess[str]:
         outcome = subprocess.run(
             [self.program, *self.storage, *args], capture_output=True, text=True, check=False, cwd=cwd
         )
         if outcome.returncode:
             said = "\n".join((outcome.stdout + outcome.stderr).splitlines()[-30:])
             raise ImageError(f"`{self.name} {' '.join(args)}` failed:\n{said}")
-        return outcome.stdout
+        return outcome
 
     def build_command(self, *, cached: bool) -> list[str]:
         """The first words of a build.

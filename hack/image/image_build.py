@@ -3,7 +3,8 @@
 Owns the arguments of the Dockerfile and where their values come from. It must not know which engine it calls.
 
 Why the commit's time and not now: one commit gives one image, whoever builds it and whenever. `SOURCE_DATE_EPOCH` wins
-over it (https://reproducible-builds.org/specs/source-date-epoch).
+over it (https://reproducible-builds.org/specs/source-date-epoch). It is told by a label alone; files and layers carry
+one time for all commits, so that a layer that did not change is the one that is there already.
 """
 
 import json
@@ -22,6 +23,7 @@ from typing import Any
 from hack.image.debian_base import base_archive, base_name, registry_reached
 from hack.image.engines import Engine, ImageError, cache_dir, disk_bytes
 from hack.image.package_index import secret_flags
+from hack.image.runtime_root import FIXED_TIME
 
 ROOT = Path(__file__).resolve().parents[2]
 REGISTRY_BASE = "docker.io/library/python:3.11-slim-bookworm"
@@ -126,13 +128,13 @@ def build(engine: Engine, tag: str, origin: Provenance, *, cached: bool = True, 
         "REVISION": origin.revision,
         "CREATED": origin.created,
         "SOURCE": origin.source,
-        "SOURCE_DATE_EPOCH": str(origin.epoch),
+        "SOURCE_DATE_EPOCH": str(FIXED_TIME),
     }
     if extras:
         arguments["EXTRAS"] = extras
     command = engine.build_command(cached=cached)
     if engine.name != "docker":
-        command.append(f"--timestamp={origin.epoch}")
+        command.append(f"--timestamp={FIXED_TIME}")
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     with tempfile.TemporaryDirectory(prefix="bayplan-image-") as secrets:
         command += secret_flags(Path(secrets))

@@ -31,7 +31,7 @@ NOBODY = 65532
 """User and group of the image; a number beyond what Debian gives away."""
 
 FIXED_TIME = 1
-"""Seconds since 1970 of every file: times differ from build to build, and byte code no longer needs them."""
+"""Seconds since 1970 of every file and layer: times differ from build to build, and byte code no longer needs them."""
 
 _LEFT_OUT_OF_STDLIB = frozenset(
     {"__pycache__", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "test", "tkinter", "turtledemo"}
@@ -176,9 +176,14 @@ def _copy(path: Path, root: Path) -> list[Path]:
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(place, target, follow_symlinks=False)
         if not place.is_symlink():
-            target.chmod(0o755 if os.access(place, os.X_OK) and place.stat().st_mode & 0o111 else 0o644)
+            target.chmod(0o755 if _is_program(place) else 0o644)
         copied.append(place)
     return copied
+
+
+def _is_program(path: Path) -> bool:
+    """Whether the kernel starts it; modules that may be called as scripts need no such right."""
+    return bool(path.stat().st_mode & 0o111) and (path.parent.name == "bin" or path.name.startswith("ld-"))
 
 
 def _libraries(programs: Iterable[Path]) -> set[Path]:
@@ -221,9 +226,11 @@ def _packages(taken: Iterable[Path], root: Path) -> None:
         told = subprocess.run(["dpkg-query", "--status", package], capture_output=True, text=True, check=True).stdout
         name = HeaderParser().parsestr(told)["Package"]
         (status / name).write_text(told)
-        copyright_file = Path("/usr/share/doc") / name / "copyright"
-        if copyright_file.exists():
-            _copy(copyright_file, root)
+        terms = Path("usr/share/doc") / name / "copyright"
+        if ("/" / terms).exists():
+            # Packages of one source share a directory by a link; here each has its own.
+            (root / terms).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile("/" / terms, root / terms)
 
 
 def _compile(root: Path) -> None:

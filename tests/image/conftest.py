@@ -1,0 +1,110 @@
+"""The image of this checkout, built once for the session, and what happens where it cannot be built or run.
+
+Owns the build and the skip or failure of tests without an engine. It must not know what is tested. Why the build is
+between collection and the first test: see ``tests/conftest.py``; the first one on a machine makes a base.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hack.image import image_build
+from hack.image.engines import Engine, ImageError, choose
+from hack.image.image_build import Image, Provenance
+from tests.charts import conftest as charts
+from tests.image.layer_files import LayerFile, read_files
+
+_TAG = "localhost/bayplan:tested"
+
+helm = charts.helm
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltImage:
+    """An image in an engine's storage.
+
+    Args:
+        engine: What has built it and can run it.
+        tag: Its name.
+        origin: What it was told of its origin.
+    """
+
+    engine: Engine
+    tag: str
+    origin: Provenance
+
+
+_BUILT = pytest.StashKey[BuiltImage | str]()
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Build the image when a collected test needs it."""
+    charts.pytest_collection_finish(session)
+    needed = any("image" in getattr(item, "fixturenames", ()) for item in session.items)
+    if not needed or session.config.option.collectonly:
+        return
+    capture = session.config.pluginmanager.getplugin("capturemanager")
+    try:
+        with capture.global_and_fixture_disabled():
+            session.config.stash[_BUILT] = _build()
+    except ImageError as problem:
+        session.config.stash[_BUILT] = str(problem)
+
+
+@pytest.fixture(scope="session")
+def image(request: pytest.FixtureRequest) -> BuiltImage:
+    """The image; a test without it is skipped, and fails in CI."""
+    built = request.config.stash[_BUILT]
+    if isinstance(built, str):
+        if os.environ.get("CI"):
+            pytest.fail(built, pytrace=False)
+        pytest.skip(built)
+    return built
+
+
+@pytest.fixture(scope="session")
+def archive(image: BuiltImage, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Image]:
+    """The image in an archive, which is removed at the end: pytest keeps directories of several sessions."""
+    path = tmp_path_factory.mktemp("image") / "image.tar"
+    image.engine.save(image.tag, path)
+    yield image_build.read_archive(path)
+    path.unlink()
+
+
+@pytest.fixture(scope="session")
+def files(archive: Image) -> dict[str, LayerFile]:
+    """Every file of the image by its path, without the leading slash."""
+    return read_files(archive.archive)
+
+
+def rebuilt(image: BuiltImage, directory: Path) -> Image:
+    """Build once more, with nothing kept of earlier builds but the base, and throw the storage away.
+
+    Args:
+        image: What to build again.
+        directory: Takes the storage and the archive.
+
+    Returns:
+        The image; its archive stays.
+    """
+    storage = directory / "storage"
+    engine = choose(image.engine.name, storage)
+    image_build.build(engine, _TAG, image.origin, cached=False)
+    engine.save(_TAG, directory / "again.tar")
+    if engine.name != "docker":
+        engine.run("rmi", "--all", "--force")
+        shutil.rmtree(storage)
+    return image_build.read_archive(directory / "again.tar")
+
+
+def _build() -> BuiltImage:
+    engine = choose()
+    if engine.name == "buildah":
+        raise ImageError("buildah builds the image and cannot run it: install podman, `apt-get install podman runc`")
+    origin = image_build.provenance()
+    image_build.build(engine, _TAG, origin)
+    return BuiltImage(engine, _TAG, origin)

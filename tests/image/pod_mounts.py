@@ -1,0 +1,64 @@
+"""What a kubelet would mount into the operator's container: files of a ConfigMap, the account's token, room for files.
+
+Owns the directories and the flags that mount them. It must not know what is in them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+
+class PodMounts:
+    """Directories to mount, readable for everybody as a kubelet's are for the pod's user.
+
+    Args:
+        directory: Takes them.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._config_maps: dict[str, Path] = {}
+        self._account: Path | None = None
+
+    def add_config_map(self, name: str, data: Mapping[str, str]) -> None:
+        """Take the files of a ConfigMap."""
+        self._config_maps[name] = self._files(f"config-{name}", data)
+
+    def add_service_account(self, token: str, authority: str, namespace: str) -> None:
+        """Take what tells a pod who it is and whom to trust."""
+        self._account = self._files("account", {"token": token, "ca.crt": authority, "namespace": namespace})
+
+    def flags(self, pod: Mapping[str, Any]) -> list[str]:
+        """The engine's flags for the mounts of a pod's first container.
+
+        Args:
+            pod: A pod's spec.
+
+        Returns:
+            The flags; an optional volume of which nothing is known is left out.
+        """
+        volumes = {volume["name"]: volume for volume in pod.get("volumes", ())}
+        flags = []
+        for mount in pod["containers"][0].get("volumeMounts", ()):
+            volume, path = volumes[mount["name"]], mount["mountPath"]
+            if "emptyDir" in volume:
+                size = volume["emptyDir"].get("sizeLimit", "64Mi").removesuffix("i").lower()
+                flags.append(f"--tmpfs={path}:rw,mode=1777,size={size}")
+            elif "configMap" in volume and volume["configMap"]["name"] in self._config_maps:
+                flags.append(f"--volume={self._config_maps[volume['configMap']['name']]}:{path}:ro")
+            else:
+                assert any(source.get("optional") for source in volume.values() if isinstance(source, dict)), volume
+        if pod.get("automountServiceAccountToken") and self._account is not None:
+            flags.append(f"--volume={self._account}:{_ACCOUNT}:ro")
+        return flags
+
+    def _files(self, name: str, data: Mapping[str, str]) -> Path:
+        directory = self._directory / name
+        directory.mkdir(mode=0o755)
+        for file, text in data.items():
+            (directory / file).write_text(text)
+        return directory

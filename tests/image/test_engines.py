@@ -1,0 +1,79 @@
+"""Which engine is taken, and what is said where there is none."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from hack.image import debian_base
+from hack.image.engines import ImageError, choose
+from hack.image.image_build import provenance
+
+
+def _program(directory: Path, name: str, script: str) -> None:
+    path = directory / name
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize(
+    ("programs", "expected"),
+    [
+        pytest.param({"docker": "exit 0", "podman": "exit 0", "buildah": "exit 0"}, "docker", id="docker first"),
+        pytest.param({"docker": "exit 1", "podman": "exit 0"}, "podman", id="docker without a daemon"),
+        pytest.param({"buildah": "exit 0"}, "buildah", id="buildah alone"),
+    ],
+)
+def test_an_engine_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, programs: dict[str, str], expected: str
+) -> None:
+    """The first that works is taken."""
+    for name, script in programs.items():
+        _program(tmp_path, name, script)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert choose(storage=tmp_path / "storage").name == expected
+
+
+def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without overlay every layer would be a copy of everything, so none are kept."""
+    _program(tmp_path, "podman", 'case "$*" in *overlay*) exit 1;; esac')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    engine = choose("podman", tmp_path / "storage")
+    assert "--storage-driver=vfs" in engine.storage
+    assert "--layers=false" in engine.build_command(cached=True)
+
+
+@pytest.mark.parametrize("name", [pytest.param(None, id="any"), pytest.param("docker", id="docker")])
+def test_no_engine_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str | None) -> None:
+    """Whoever has none is told what to install."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match="apt-get install podman buildah runc debootstrap"):
+        choose(name, tmp_path / "storage")
+
+
+def test_what_an_engine_said_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A failed command is named with what it wrote."""
+    _program(tmp_path, "podman", 'case "$*" in *info*) ;; *) echo no space left >&2; exit 125;; esac')
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(ImageError, match=r"(?s)`podman save .*no space left"):
+        choose("podman", tmp_path / "storage").save("bayplan", tmp_path / "archive.tar")
+
+
+def test_a_base_needs_debootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever reaches no registry and has no debootstrap is told both ways out."""
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
+    with pytest.raises(ImageError, match=r"apt-get install debootstrap.* set BASE_IMAGE"):
+        debian_base.base_archive(tmp_path)
+
+
+def test_a_given_time_wins() -> None:
+    """`SOURCE_DATE_EPOCH` is the time that the image tells."""
+    assert provenance({"SOURCE_DATE_EPOCH": "86400"}).created == "1970-01-02T00:00:00Z"
+
+
+def test_a_time_must_be_a_number() -> None:
+    """Another word is refused, with what it must be."""
+    with pytest.raises(ImageError, match="whole seconds since 1970"):
+        provenance({"SOURCE_DATE_EPOCH": "today"})

@@ -1,0 +1,71 @@
+"""Which settings of the host reach the build."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+
+from hack.image.package_index import host_settings, secret_flags
+
+_MIRROR = "https://mirror.example/simple"
+
+
+@pytest.mark.parametrize(
+    ("environment", "configuration", "expected"),
+    [
+        pytest.param({}, "", {}, id="PyPI"),
+        pytest.param({"HOME": "/h", "PIP_FIND_LINKS": "/w", "TOKEN": "s"}, "", {}, id="nothing else is passed on"),
+        pytest.param(
+            {"PIP_INDEX_URL": _MIRROR}, "", {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR}, id="pip's is uv's"
+        ),
+        pytest.param(
+            {"UV_DEFAULT_INDEX": _MIRROR},
+            "",
+            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
+            id="uv's is pip's",
+        ),
+        pytest.param(
+            {},
+            f"[global]\nindex-url = {_MIRROR}\ntrusted-host = mirror.example\n",
+            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR, "PIP_TRUSTED_HOST": "mirror.example"},
+            id="pip's file",
+        ),
+        pytest.param(
+            {"PIP_INDEX_URL": _MIRROR},
+            "[global]\nindex_url = https://other.example/simple\n",
+            {"PIP_INDEX_URL": _MIRROR, "UV_DEFAULT_INDEX": _MIRROR},
+            id="a variable wins over a file",
+        ),
+        pytest.param(
+            {"https_proxy": "http://proxy.example:3128"}, "", {"https_proxy": "http://proxy.example:3128"}, id="a proxy"
+        ),
+    ],
+)
+def test_settings_are_passed_on(
+    tmp_path: Path, environment: dict[str, str], configuration: str, expected: dict[str, str]
+) -> None:
+    """The build asks the index that the host asks."""
+    file = tmp_path / "pip.conf"
+    file.write_text(configuration)
+    assert host_settings(environment, [file]) == (expected, None)
+
+
+def test_certificates_are_passed_on(tmp_path: Path) -> None:
+    """Whom the host trusts is trusted by the build; a file that is not there is passed over."""
+    trusted = tmp_path / "ca.pem"
+    trusted.touch()
+    environment = {"PIP_CERT": str(tmp_path / "absent"), "SSL_CERT_FILE": str(trusted)}
+    assert host_settings(environment, [])[1] == trusted
+
+
+def test_secrets_are_the_callers_own(tmp_path: Path) -> None:
+    """A password in an index's URL is in a file that nobody else reads, and in no argument."""
+    url = "https://user:pass'word@mirror.example/simple"
+    environment = {"PIP_INDEX_URL": url, "PIP_CONFIG_FILE": "/dev/null", "HOME": str(tmp_path)}
+    flags = secret_flags(tmp_path, environment)
+    assert not any("word" in flag for flag in flags)
+    (index,) = [flag.partition("src=")[2] for flag in flags if "id=index" in flag]
+    assert stat.S_IMODE(Path(index).stat().st_mode) == 0o600
+    assert "export PIP_INDEX_URL='https://user:pass'\"'\"'word@mirror.example/simple'" in Path(index).read_text()

@@ -1,0 +1,241 @@
+"""The image at work on the real API server, as the chart's Deployment would run it.
+
+Why one container for several tests: what is asked of it does not depend on each other, and its end comes last.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.probes import LOOPBACK, free_port
+from hack.image.engines import ImageError
+from hack.image.image_build import ROOT, provenance
+from tests.charts.conftest import Helm
+from tests.image.conftest import BuiltImage
+from tests.image.container import Container, container_flags
+from tests.image.pod_mounts import PodMounts
+
+_GRANT_SECONDS = 20.0
+_PODS = ("one", "two", "three")
+_ANYWHERE = "0.0.0.0"  # noqa: S104 - what the chart says, never listened on here
+
+
+@pytest.fixture(scope="module")
+def cluster_name(control_plane: ControlPlane) -> Iterator[str]:
+    """A namespace with the definitions in place, whose name is also that of everything cluster-scoped."""
+    name = f"image-{free_port()}"
+    definitions = str(ROOT / "crds")
+    control_plane.kubectl("create", "namespace", name)
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={definitions}")
+    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={definitions}", "--timeout=20s")
+    yield name
+    pods = f"/api/v1/namespaces/{name}/pods?gracePeriodSeconds=0"
+    control_plane.kubectl("delete", "--raw", pods)
+    control_plane.kubectl("delete", "--ignore-not-found", f"schedulerprofile/{name}", f"node/{name}")
+
+
+@pytest.fixture(scope="module")
+def manifests(helm: Helm, control_plane: ControlPlane, cluster_name: str) -> Iterator[dict[str, dict[str, Any]]]:
+    """The chart, rendered and applied; its objects by kind."""
+    values = {
+        "fullnameOverride": cluster_name,
+        "settings": {"serveAddress": f"{_ANYWHERE}:{free_port()}"},
+        "defaultProfile": {"name": cluster_name},
+    }
+    stream = helm.template(values, cluster_name)
+    documents = {one["kind"]: one for one in yaml.safe_load_all(stream) if one["metadata"]["name"] == cluster_name}
+    documents |= {one["kind"]: one for one in yaml.safe_load_all(stream) if one["kind"] not in documents}
+    control_plane.kubectl("apply", "--filename=-", input=stream)
+    yield documents
+    control_plane.kubectl("delete", "--ignore-not-found", "--filename=-", input=stream)
+
+
+@pytest.fixture(scope="module")
+def operator(
+    image: BuiltImage,
+    manifests: dict[str, dict[str, Any]],
+    control_plane: ControlPlane,
+    cluster_name: str,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Container]:
+    """The container of the Deployment's pod, restricted as it asks for, with the chart's account."""
+    pod = manifests["Deployment"]["spec"]["template"]["spec"]
+    container, account = pod["containers"][0], pod["serviceAccountName"]
+    _wait_until_granted(control_plane, account, cluster_name)
+    config = dict(manifests["ConfigMap"]["data"])
+    # The network is this machine's, where tests listen on loopback alone.
+    config["settings.yaml"] = config["settings.yaml"].replace(_ANYWHERE, LOOPBACK)
+    mounts = PodMounts(tmp_path_factory.mktemp("pod"))
+    mounts.add_config_map(manifests["ConfigMap"]["metadata"]["name"], config)
+    authority = (control_plane.state_dir / "certs" / "apiserver.crt").read_text()
+    token = control_plane.kubectl("create", "token", account, f"--namespace={cluster_name}").strip()
+    mounts.add_service_account(token, authority, cluster_name)
+    environment = {
+        "KUBERNETES_SERVICE_HOST": LOOPBACK,
+        "KUBERNETES_SERVICE_PORT": control_plane.url.rpartition(":")[2],
+        "HEALTHCHECK_URL": _probe_url(container, "livenessProbe"),
+        "HOSTNAME": cluster_name,
+    }
+    flags = [*container_flags(pod), *mounts.flags(pod), *(f"--env={key}={one}" for key, one in environment.items())]
+    with Container(
+        image.engine, image.tag, flags, container["args"], _probe_url(container, "readinessProbe")
+    ) as running:
+        running.until_ready()
+        yield running
+
+
+def test_it_binds_pods(operator: Container, control_plane: ControlPlane, cluster_name: str) -> None:
+    """With no right but the chart's, its default profile, and nothing to write on, it schedules."""
+    objects = [_node(cluster_name), *(_pod(name, cluster_name) for name in _PODS)]
+    listed = json.dumps({"apiVersion": "v1", "kind": "List", "items": objects})
+    control_plane.kubectl("apply", f"--namespace={cluster_name}", "--filename=-", input=listed)
+    for name in _PODS:
+        node = f"--for=jsonpath={{.spec.nodeName}}={cluster_name}"
+        control_plane.kubectl("wait", f"pod/{name}", node, f"--namespace={cluster_name}", "--timeout=30s")
+
+
+def test_it_runs_without_privileges(operator: Container) -> None:
+    """Its process has a number for a user, no capability, no way to gain one, and a filter of system calls."""
+    told = dict(line.split(":", 1) for line in operator.execute(_READ, "/proc/1/status").splitlines() if line)
+    found = {name: told[name].split()[0] for name in ("Uid", "CapEff", "CapBnd", "CapPrm", "NoNewPrivs", "Seccomp")}
+    none = "0" * 16
+    assert found == {
+        "Uid": "65532",
+        "CapEff": none,
+        "CapBnd": none,
+        "CapPrm": none,
+        "NoNewPrivs": "1",
+        "Seccomp": "2",
+    }
+
+
+@pytest.mark.parametrize("directory", ["/", "/opt/bayplan", "/etc", "/etc/bayplan", "/var/run/secrets"])
+def test_it_can_write_nowhere(operator: Container, directory: str) -> None:
+    """The root file system and what is mounted are read-only."""
+    told = operator.execute(_WRITE, f"{directory}/new")
+    assert told.strip() in {"EROFS", "EACCES"}
+
+
+def test_it_can_write_temporary_files(operator: Container) -> None:
+    """A plugin may want one."""
+    assert operator.execute(_WRITE, "/tmp/new").strip() == "written"  # noqa: S108 - a container's own
+
+
+def test_its_health_check_says_healthy(operator: Container) -> None:
+    """The engine's question is answered with yes while it runs."""
+    assert operator.health() == "healthy"
+
+
+def test_its_health_check_says_unhealthy(operator: Container) -> None:
+    """The program that asks says no, and why, where nobody answers."""
+    told = operator.execute(_CHECK, f"http://{LOOPBACK}:{free_port()}/livez")
+    assert told.startswith("1 ")
+    assert "Connection refused" in told
+
+
+def test_it_was_refused_nothing(operator: Container) -> None:
+    """Nothing in its log tells of a request without a right."""
+    assert [line for line in operator.log().splitlines() if "403" in line or "forbidden" in line.lower()] == []
+
+
+def test_it_ends_in_time(operator: Container, manifests: dict[str, dict[str, Any]]) -> None:
+    """SIGTERM ends it with status 0 within the grace that the chart gives."""
+    grace = manifests["Deployment"]["spec"]["template"]["spec"]["terminationGracePeriodSeconds"]
+    began = time.monotonic()
+    assert operator.terminate(grace) == 0
+    assert time.monotonic() - began < grace
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        pytest.param(["version"], f"Bayplan {provenance().version}", id="version"),
+        pytest.param(["--help"], "Usage: bayplan", id="help"),
+        pytest.param(["run", "--help"], "--settings", id="help of a command"),
+    ],
+)
+def test_its_commands_can_be_asked(image: BuiltImage, arguments: list[str], told: str) -> None:
+    """The image serves as the command line, too."""
+    with Container(image.engine, image.tag, container_flags({}), arguments) as container:
+        assert container.wait() == 0
+        assert told in container.log()
+
+
+def test_a_mistake_ends_it(image: BuiltImage) -> None:
+    """A container without a cluster says so and does not hang."""
+    with Container(image.engine, image.tag, container_flags({}), ["run"]) as container:
+        assert container.wait() != 0
+        assert "kubeconfig" in container.log().lower()
+
+
+def test_there_is_no_shell(image: BuiltImage) -> None:
+    """Whoever breaks in finds nothing to start."""
+    container = Container(image.engine, image.tag, [*container_flags({}), "--entrypoint=/bin/sh"], ["-c", "true"])
+    with pytest.raises(ImageError, match=r"no such file or directory|not found"), container:
+        pass
+
+
+_READ = "import sys; print(open(sys.argv[1]).read())"
+_WRITE = """
+import errno, sys
+try:
+    open(sys.argv[1], "w").close()
+    print("written")
+except OSError as problem:
+    print(errno.errorcode[problem.errno])
+"""
+_CHECK = """
+import os, subprocess, sys
+given = os.environ | {"HEALTHCHECK_URL": sys.argv[1]}
+asked = subprocess.run(["python3", "/opt/bayplan/healthcheck.py"], env=given, capture_output=True, text=True)
+print(asked.returncode, asked.stderr)
+"""
+
+
+def _probe_url(container: dict[str, Any], name: str) -> str:
+    """What a kubelet asks; the network is this machine's, so the host is loopback."""
+    asked = container[name]["httpGet"]
+    (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
+    return f"{asked.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{port}{asked['path']}"
+
+
+def _wait_until_granted(plane: ControlPlane, account: str, namespace: str) -> None:
+    """Wait until the API server has taken notice of the account's bindings, which it does in its own time."""
+    deadline = time.monotonic() + _GRANT_SECONDS
+    for group, resource, where in (("", "nodes", ""), ("apps", "controllerrevisions", namespace)):
+        review = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SubjectAccessReview",
+            "spec": {
+                "user": f"system:serviceaccount:{namespace}:{account}",
+                "resourceAttributes": {"verb": "list", "group": group, "resource": resource, "namespace": where},
+            },
+        }
+        command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
+        while plane.kubectl(*command, input=json.dumps(review)) != "true":
+            assert time.monotonic() < deadline, f"{account} may not list {resource}"
+
+
+def _node(name: str) -> dict[str, Any]:
+    resources = {"cpu": "4", "memory": "8Gi", "pods": "110"}
+    labels = {"kubernetes.io/hostname": name}
+    status = {"capacity": resources, "allocatable": resources}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}
+
+
+def _pod(name: str, node: str) -> dict[str, Any]:
+    container = {"name": "main", "image": "example/none", "resources": {"requests": {"cpu": "1"}}}
+    # Other tests' nodes may be there too.
+    spec = {
+        "schedulerName": node,
+        "nodeSelector": {"kubernetes.io/hostname": node},
+        "containers": [container],
+    }
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec}
