@@ -18,6 +18,7 @@ ZONE = "topology.kubernetes.io/zone"
 CREATED_BEFORE = "bound"
 UNSCHEDULABLE_EVERY = 5
 PREEMPTING_PRIORITY = 1000
+PRIORITY_CLASS = "bench-preempting"
 _FULL_CPUS = 30
 _SELECTOR = {"matchLabels": {"app": "bench"}}
 
@@ -35,7 +36,8 @@ def _pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, mem
 
 def placed(number: int, node_name: str, **more: Any) -> Document:
     """A pod that runs on a node already."""
-    document = _pod(number, {"nodeName": node_name}, **more)
+    # No kubelet ends them, so that they are given no time to end.
+    document = _pod(number, {"nodeName": node_name, "terminationGracePeriodSeconds": 0}, **more)
     document["metadata"] = {
         "name": f"{CREATED_BEFORE}-{number:06d}",
         "namespace": NAMESPACE,
@@ -135,7 +137,9 @@ WORKLOADS = (
     Workload(
         "preemption",
         "every pod has to preempt one of lower priority",
-        lambda number: _pod(number, {"priority": PREEMPTING_PRIORITY}, cpu_milli=10_000),
+        lambda number: _pod(
+            number, {"priority": PREEMPTING_PRIORITY, "priorityClassName": PRIORITY_CLASS}, cpu_milli=10_000
+        ),
         before=_full,
         at_most=lambda nodes: nodes,
     ),

@@ -1,0 +1,111 @@
+"""Bayplan and kube-scheduler, side by side on a real API server, workload by workload.
+
+    make bench-e2e                                          # all workloads, five repetitions: takes hours
+    make bench-e2e QUICK=1                                  # one repetition of smaller backlogs
+    python -m benchmarks.end_to_end --only basic,spread --nodes 5000 --repetitions 3 --results runs.jsonl
+    python -m benchmarks.end_to_end --show runs.jsonl --chart docs/benchmarks/end-to-end.svg
+
+Either scheduler is given, in turn, a fresh control plane with the same nodes and the same backlog, and starts then.
+Rates are counted in the API server's audit log; CPU is the scheduler process's own, its start and first lists included.
+Clients are not limited in either; everything else is at its defaults. After each drain every placement is checked. What
+can be compared is the ratio within one run: an absolute time says more about the machine. Results are kept line by
+line, and what a file of results holds already is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from benchmarks.end_to_end_drain import Drain, drain
+from benchmarks.end_to_end_report import show, write_chart
+from benchmarks.prepared import PreparedCluster
+from benchmarks.workloads import WORKLOADS, Workload
+from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
+
+_SMALLER = ((100, 2000), (1000, 5000))
+"""Nodes and pods at which the basic workload runs besides."""
+
+
+def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]:
+    names = None if arguments.only is None else arguments.only.split(",")
+    for workload in WORKLOADS:
+        if names is None or workload.name in names:
+            pods = 1000 if workload.name == "preemption" else arguments.pods
+            yield workload, arguments.nodes, min(pods, workload.at_most(arguments.nodes))
+    if names is None:
+        basic = WORKLOADS[0]
+        yield from ((basic, nodes, min(pods, arguments.pods)) for nodes, pods in _SMALLER)
+
+
+def read_results(path: Path) -> list[Drain]:
+    """Results of earlier runs; none where there is no file."""
+    if not path.exists():
+        return []
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return [Drain(**{**document, "wrong": tuple(document["wrong"])}) for document in map(json.loads, lines)]
+
+
+def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: Path) -> list[Drain]:
+    """Run what is not in the file of results yet, and add it there."""
+    known = read_results(results)
+    done = {(each.workload, each.nodes, each.pods, each.scheduler, each.repetition) for each in known}
+    for workload, nodes, pods in cases:
+        turns = [
+            (scheduler, repetition)
+            for repetition, scheduler in itertools.product(range(1, repetitions + 1), (BAYPLAN, KUBE_SCHEDULER))
+            if (workload.name, nodes, pods, scheduler, repetition) not in done
+        ]
+        if not turns:
+            continue
+        backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
+        with PreparedCluster(nodes, backlog) as cluster:
+            for scheduler, repetition in turns:
+                result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
+                known.append(result)
+                with results.open("a", encoding="utf-8") as file:
+                    file.write(json.dumps(asdict(result)) + "\n")
+                told = f"{result.rate:.0f} pods/s, {result.cpu_ms_per_pod:.2f} CPU ms/pod"
+                sys.stderr.write(
+                    f"{workload.name} {nodes} #{repetition} {scheduler}: {told} {'; '.join(result.wrong)}\n"
+                )
+    return known
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=5000)
+    parser.add_argument("--repetitions", type=int, default=5)
+    parser.add_argument("--only", help="workloads with commas: " + ", ".join(each.name for each in WORKLOADS))
+    parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
+    parser.add_argument("--results", type=Path, default=Path("benchmark-results.jsonl"), help="JSON lines, added to")
+    parser.add_argument("--show", type=Path, help="run nothing, show this file of results")
+    parser.add_argument("--chart", type=Path, help="write the ratios as SVG there")
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    arguments = parser.parse_args()
+    if arguments.quick:
+        arguments.nodes, arguments.pods, arguments.repetitions = 1000, 1000, 1
+    if arguments.show is not None:
+        drains = read_results(arguments.show)
+    else:
+        drains = run(list(_cases(arguments)), arguments.repetitions, arguments.results)
+    if arguments.chart is not None:
+        write_chart(drains, arguments.chart)
+    if arguments.output == "json":
+        print(json.dumps([asdict(each) for each in drains], indent=2))
+    else:
+        show(drains)
+    wrong = [text for each in drains for text in each.wrong]
+    if wrong:
+        sys.exit(f"placements are wrong: {'; '.join(wrong[:10])}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""Whether a drain ended as it must: nothing overcommitted, every hard constraint kept, as many bound as can be.
+
+Owns the check, in plain code that shares nothing with either scheduler. It must not know who decided.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from benchmarks.workload import Document
+from benchmarks.workloads import HOSTNAME, Workload
+
+_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+_HARD = "requiredDuringSchedulingIgnoredDuringExecution"
+
+Labels = Mapping[str, str]
+
+
+def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Document], created: int) -> list[str]:
+    """What is wrong with a cluster after a drain.
+
+    Args:
+        workload: What was drained.
+        nodes: All nodes as the API server has them.
+        pods: All pods as the API server has them.
+        created: How many pods the backlog had.
+
+    Returns:
+        A sentence each; none if all is well.
+    """
+    labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
+    placed = [pod for pod in pods if pod["spec"].get("nodeName")]
+    own = [pod for pod in placed if pod["metadata"]["name"].startswith("pod-")]
+    found = list(_overcommitted(nodes, placed))
+    found += _lost(workload, own, created)
+    found += _off_their_nodes(own, labels)
+    found += _against_affinity(own, labels)
+    found += _uneven(own, labels)
+    return found
+
+
+def _lost(workload: Workload, own: Sequence[Document], created: int) -> list[str]:
+    if workload.churn:
+        return []
+    expected = workload.bound_of(created)
+    return [] if len(own) == expected else [f"{len(own)} pods are bound, and not {expected}"]
+
+
+def _overcommitted(nodes: Iterable[Document], placed: Iterable[Document]) -> Iterable[str]:
+    used: dict[str, Counter[str]] = defaultdict(Counter)
+    for pod in placed:
+        amounts = used[pod["spec"]["nodeName"]]
+        amounts["pods"] += 1
+        for container in pod["spec"]["containers"]:
+            for name, text in container["resources"].get("requests", {}).items():
+                amounts[name] += _amount(name, text)
+    for node in nodes:
+        for name, text in node["status"]["allocatable"].items():
+            taken = used[node["metadata"]["name"]][name]
+            if taken > _amount(name, text):
+                yield f"node {node['metadata']['name']} has {text} of {name} and {taken} of it is taken"
+
+
+def _amount(name: str, text: str) -> int:
+    """An amount in milli-CPU, bytes or pieces; only the forms in which the workloads write it."""
+    if name == "cpu":
+        return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
+    digits = text.rstrip("KMGi")
+    return int(digits) * _UNITS[text[len(digits) :]]
+
+
+def _off_their_nodes(own: Iterable[Document], labels: Mapping[str, Labels]) -> Iterable[str]:
+    for pod in own:
+        required = _affinity(pod, "nodeAffinity", {})
+        for term in required.get("nodeSelectorTerms", ()) if required else ():
+            for wish in term["matchExpressions"]:
+                if labels[pod["spec"]["nodeName"]].get(wish["key"]) not in wish["values"]:
+                    yield f"pod {pod['metadata']['name']} is on a node that its affinity excludes"
+
+
+def _against_affinity(own: Sequence[Document], labels: Mapping[str, Labels]) -> Iterable[str]:
+    """All pods of a backlog are alike, so that a term of one is a term of all."""
+    for kind, is_wrong in (("podAffinity", lambda counts: len(counts) > 1), ("podAntiAffinity", _has_two)):
+        for term in _affinity(own[0], kind, ()) if own else ():
+            counts = Counter(labels[pod["spec"]["nodeName"]].get(term["topologyKey"]) for pod in own)
+            if is_wrong(counts):
+                yield f"{kind} by {term['topologyKey']} does not hold: {counts.most_common(3)}"
+
+
+def _has_two(counts: Counter[str | None]) -> bool:
+    return any(count > 1 for count in counts.values())
+
+
+def _affinity(pod: Document, kind: str, default: Any) -> Any:
+    return pod["spec"].get("affinity", {}).get(kind, {}).get(_HARD, default)
+
+
+def _uneven(own: Sequence[Document], labels: Mapping[str, Labels]) -> Iterable[str]:
+    for constraint in own[0]["spec"].get("topologySpreadConstraints", ()) if own else ():
+        if constraint["whenUnsatisfiable"] != "DoNotSchedule":
+            continue
+        key = constraint["topologyKey"]
+        counts = Counter({values[key]: 0 for values in labels.values() if key != HOSTNAME})
+        counts.update(labels[pod["spec"]["nodeName"]][key] for pod in own)
+        skew = max(counts.values()) - min(counts.values())
+        if skew > constraint["maxSkew"]:
+            yield f"pods are spread by {key} with a skew of {skew}: {dict(counts)}"

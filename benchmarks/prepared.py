@@ -1,0 +1,108 @@
+"""A control plane that starts with a workload in it, over and over.
+
+Owns how that is made once and copied: objects are created through the API, the servers stopped, and etcd's files kept;
+every run then starts on a copy, so that both schedulers meet the same state, byte by byte. It must not know schedulers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from bayplan.kube.cluster_access import open_connection
+from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions
+from bayplan.kube.system_clock import SystemClock
+
+from benchmarks.workload import NAMESPACE, Document, encoded, node
+from benchmarks.workloads import PREEMPTING_PRIORITY, PRIORITY_CLASS
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.servers import Options
+
+NODES_PATH = "/api/v1/nodes"
+PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
+_PRIORITIES_PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
+_CREATORS = 24
+_POLICY = Path(__file__).with_name("audit-policy.yaml")
+
+
+def plane_options(state_dir: Path | None = None) -> Options:
+    """A control plane that writes down what the benchmarks count by."""
+    return Options(audit=True, apiserver_args=(f"--audit-policy-file={_POLICY}",), state_dir=state_dir)
+
+
+class PreparedCluster:
+    """Nodes and pods as etcd keeps them; a context manager, at whose end the files go.
+
+    Args:
+        nodes: How many nodes.
+        pods: Pods by their documents, those that run already with ``spec.nodeName``.
+    """
+
+    def __init__(self, nodes: int, pods: Iterable[Document]) -> None:
+        self._nodes = nodes
+        self._pods = pods
+        self._root = Path()
+
+    def __enter__(self) -> Self:
+        self._root = Path(tempfile.mkdtemp(prefix="bayplan-benchmark-"))
+        with ControlPlane(plane_options(self._root / "made")) as plane:
+            asyncio.run(self._fill(plane))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    @contextmanager
+    def started(self) -> Iterator[ControlPlane]:
+        """A control plane on a copy; both are gone at the end."""
+        root = Path(tempfile.mkdtemp(prefix="run-", dir=self._root))
+        try:
+            shutil.copytree(self._root / "made" / "etcd", root / "etcd")
+            with ControlPlane(plane_options(root)) as plane:
+                yield plane
+        finally:
+            shutil.rmtree(root, ignore_errors=True)
+
+    async def _fill(self, plane: ControlPlane) -> None:
+        priority = {
+            "apiVersion": "scheduling.k8s.io/v1",
+            "kind": "PriorityClass",
+            "metadata": {"name": PRIORITY_CLASS},
+            "value": PREEMPTING_PRIORITY,
+        }
+        async with await connected(plane) as connection:
+            await create_all(connection, _PRIORITIES_PATH, [encoded(priority)])
+            await create_all(connection, NODES_PATH, (encoded(node(number)) for number in range(self._nodes)))
+            await create_all(connection, PODS_PATH, (encoded(document) for document in self._pods))
+
+
+async def connected(plane: ControlPlane) -> ApiConnection:
+    """A connection as administrator, for many requests at once."""
+    return await open_connection(plane.kubeconfig, None, ConnectionOptions(write_connections=_CREATORS), SystemClock())
+
+
+async def create_all(connection: ApiConnection, path: str, bodies: Iterable[bytes]) -> None:
+    """Create objects in their order, many at a time.
+
+    Args:
+        connection: To the API server.
+        path: Of their collection.
+        bodies: The objects.
+    """
+    waiting = iter(bodies)
+
+    async def create() -> None:
+        for body in waiting:
+            await connection.request(ApiRequest("POST", path, body=body, timeout=60.0))
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(_CREATORS):
+            group.create_task(create())
