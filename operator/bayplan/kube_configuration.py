@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from bayplan import yaml_documents
 from bayplan.settings import LeaderElectionSettings, Settings
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.config.scheduler_configuration import (
@@ -57,7 +58,7 @@ def read_configuration(path: Path) -> RunConfiguration:
         ConfigError: It cannot be read or is not valid; with every problem and its field path.
     """
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_documents.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError([Problem(str(path), f"cannot be read: {error}; correct the path or the file")]) from error
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
@@ -67,6 +68,29 @@ def read_configuration(path: Path) -> RunConfiguration:
     except ConfigError as error:
         whole = dict.fromkeys([*error.problems, *_plugin_problems(document)])
         raise ConfigError([Problem(f"{path}: {problem.path}", problem.message) for problem in whole]) from error
+
+
+def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
+    """Find everything that is wrong with a KubeSchedulerConfiguration.
+
+    Args:
+        document: What was parsed from YAML or JSON.
+        scheduler: Knows the plugins.
+
+    Returns:
+        Every problem with its field path; none for one that can be run.
+    """
+    try:
+        configs = parse_configuration(document).profile_configs()
+    except ConfigError as error:
+        return tuple(dict.fromkeys([*error.problems, *_plugin_problems(document)]))
+    problems: list[Problem] = []
+    for index, config in enumerate(configs):
+        try:
+            scheduler.build(config).retire()
+        except ConfigError as error:
+            problems += [Problem(f"profiles[{index}].{each.path}", each.message) for each in error.problems]
+    return tuple(problems)
 
 
 def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:

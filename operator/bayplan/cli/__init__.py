@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from bayplan.printable import printable
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
 EXIT_ERROR = 1
@@ -25,6 +26,10 @@ _SUBCOMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "simulate": ("bayplan.cli.simulate:simulate", "Place the pods of files, without a cluster."),
         "status": ("bayplan.cli.status:status", "Show what the running operator is at."),
         "explain": ("bayplan.cli.explain:explain", "Show why a pod goes where it goes, or nowhere."),
+        "validate": (
+            "bayplan.cli.validate:validate",
+            "Tell all that is wrong with manifests, without a cluster.",
+        ),
         "history": ("bayplan.cli.history:history", "Show the kept revisions of a profile."),
         "rollback": ("bayplan.cli.rollback:rollback", "Take a profile back to an earlier revision."),
         "import-config": (
@@ -67,7 +72,7 @@ class LazyGroup(click.Group):
         except SchedulerCoreError as error:
             if ctx.params.get("verbose"):
                 raise
-            click.echo(f"bayplan: {error}", err=True)
+            click.echo(printable(f"bayplan: {error}"), err=True)
             ctx.exit(EXIT_BAD_INPUT if isinstance(error, ConfigError) else EXIT_ERROR)
 
 

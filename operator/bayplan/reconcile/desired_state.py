@@ -209,6 +209,16 @@ def _judge(
     )
 
 
+def no_such_plugin_config(name: str, known: Iterable[str]) -> str:
+    """Say of a reference that it leads nowhere.
+
+    Args:
+        name: What it names.
+        known: The PluginConfigs that there are.
+    """
+    return f'there is no PluginConfig "{name}"{did_you_mean(name, known)}; create it or correct the name'
+
+
 def _resolve_references(
     profile: SchedulerProfile, plugin_configs: Mapping[str, DesiredPluginConfig]
 ) -> tuple[list[plugins_config.PluginConfig], list[str], Sequence[Problem]]:
@@ -221,9 +231,7 @@ def _resolve_references(
         path = f"spec.pluginConfigRefs[{index}].name"
         found = plugin_configs.get(reference.name)
         if found is None:
-            hint = did_you_mean(reference.name, plugin_configs)
-            message = f'there is no PluginConfig "{reference.name}"{hint}; create it or correct the name'
-            problems.append(Problem(path, message))
+            problems.append(Problem(path, no_such_plugin_config(reference.name, plugin_configs)))
             continue
         earlier = configured.get(found.plugin)
         if earlier is not None:

@@ -1,0 +1,1 @@
+"""All that is wrong with manifests, told without a cluster."""

@@ -1,0 +1,93 @@
+"""What was found in manifests, and how it is printed.
+
+Owns the document and its words. It must not know how anything is judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import Enum
+
+import msgspec
+from msgspec import Struct
+
+
+class Severity(Enum):
+    """How much a finding weighs."""
+
+    ERROR = "error"
+    WARNING = "warning"
+    NOTE = "note"
+
+
+class Finding(Struct, frozen=True, rename="camel"):
+    """One thing that was found.
+
+    Attributes:
+        severity: An error makes the files invalid.
+        file: Where.
+        message: What is wrong and what to do.
+        line: From 1; 0 for the whole file.
+        document: Which document of the file, from 1; 0 for the whole file.
+        object: Kind and name; "" for none.
+        path: Field path in the object.
+    """
+
+    severity: Severity
+    file: str
+    message: str
+    line: int = 0
+    document: int = 0
+    object: str = ""
+    path: str = ""
+
+    def __str__(self) -> str:
+        """Such as ``a.yaml:7: error: SchedulerProfile batch: spec.pluginss: unknown field; ...``."""
+        place = f"{self.file}:{self.line}" if self.line else self.file
+        return ": ".join(part for part in (place, self.severity.value, self.object, self.path, self.message) if part)
+
+
+class Report(Struct, frozen=True, rename="camel"):
+    """All that was found.
+
+    Attributes:
+        valid: Whether there is no error.
+        objects: How many objects were judged.
+        findings: By file, line and severity.
+        unreadable: What could not be read, in sentences.
+    """
+
+    valid: bool
+    objects: int
+    findings: tuple[Finding, ...] = ()
+    unreadable: tuple[str, ...] = ()
+
+
+def report_of(findings: Sequence[Finding], objects: int, unreadable: Sequence[str]) -> Report:
+    """Put findings in order; each is told once."""
+    order = {severity: number for number, severity in enumerate(Severity)}
+    ordered = sorted(dict.fromkeys(findings), key=lambda each: (each.file, each.line, order[each.severity], each.path))
+    is_valid = not unreadable and not any(each.severity is Severity.ERROR for each in ordered)
+    return Report(is_valid, objects, tuple(ordered), tuple(unreadable))
+
+
+def as_text(report: Report) -> str:
+    """One line for each finding, and one that sums up."""
+    lines = [*(str(each) for each in report.findings), *(f"{each}" for each in report.unreadable)]
+    counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
+    told = [_counted(counts[Severity.ERROR], "problem")]
+    if counts[Severity.WARNING]:
+        told.append(_counted(counts[Severity.WARNING], "warning"))
+    if report.unreadable:
+        told.append(f"{_counted(len(report.unreadable), 'file')} could not be read")
+    lines.append(f"{_counted(report.objects, 'object')} judged: {', '.join(told)}")
+    return "\n".join(lines)
+
+
+def as_json(report: Report) -> str:
+    """The report as JSON."""
+    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count or 'no'} {noun}{'' if count == 1 else 's'}"

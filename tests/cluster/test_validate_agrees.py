@@ -1,0 +1,102 @@
+"""``bayplan validate`` and the real API server agree about manifests drawn at random.
+
+Why drawn with a fixed seed and not by hypothesis: each costs a request, so a few dozen are asked about, always the same.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.cli import bayplan
+from click.testing import CliRunner
+
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+
+pytestmark = pytest.mark.cluster
+
+CRDS = Path(__file__).resolve().parents[2] / "crds"
+DRAWN = 60
+NAMES = ("NodeResourcesFit", "PrioritySort", "NodeName", "*", "")
+FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "SchedulerProfile": {
+        "schedulerName": ("x", "", 5, "y" * 254),
+        "percentageOfNodesToScore": (0, 100, 101, "5", 1.5, None),
+        "podInitialBackoffSeconds": (1, 5, 0),
+        "podMaxBackoffSeconds": (4, 2**31),
+        "plugins": (
+            {},
+            {"score": {"enabled": [{"name": "NodeResourcesFit", "weight": 2}]}},
+            {"score": {"enabled": [{"name": "NodeName"}, {"name": "NodeName"}]}},
+            {"score": {"disabled": [{"name": "*"}, {"name": "*"}]}},
+            {"scores": {}},
+            {"filter": [{"name": "NodeName"}]},
+        ),
+        "pluginConfig": ([], [{"name": "NodeResourcesFit"}] * 2, [{"args": {}}], [{"name": "InterPodAffinity"}]),
+        "extenders": (
+            [],
+            [{"urlPrefix": "http://x", "httpTimeout": "5s"}],
+            [{"urlPrefix": "http://x", "httpTimeout": "5 s"}],
+            [{"urlPrefix": "http://x", "managedResources": [{"name": "example.com/a"}]}],
+            [{"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}],
+            [{"urlPrefix": "http://x", "managedResources": [{"name": "a_b/c"}]}],
+            [{"urlPrefix": f"http://{number}"} for number in range(9)],
+            [{"urlPrefix": "http://x", "tlsConfig": {"caData": "%%"}}],
+        ),
+        "extra": (1,),
+    },
+    "PluginConfig": {
+        "plugin": ("NodeResourcesFit", "", None, "p" * 254),
+        "args": ({}, {"scoringStrategy": {"type": "MostAllocated"}}, [], {"a": None}),
+        "arg": ({},),
+    },
+    "PodGroup": {
+        "minMember": (1, 2, 0, "2", None),
+        "minResources": ({"cpu": "1"}, {"cpu": -1}, {"cpu": "one"}, {"cpu": 1.5}, {f"r{i}": 1 for i in range(65)}),
+        "topology": (
+            {"key": "zone"},
+            {"key": "a..b/zone"},
+            {"key": "zone", "levels": ["zone"]},
+            {"key": "zone", "mode": "None"},
+            {},
+        ),
+        "priorityClassName": ("high", "High", ""),
+        "queueing": ("Strict", "Fifo"),
+    },
+}
+
+
+def drawn(seed: int) -> dict[str, Any]:
+    """A manifest, about half of which are good."""
+    source = random.Random(seed)
+    kind = source.choice(sorted(FIELDS))
+    spec: dict[str, Any] = {"PluginConfig": {"plugin": "NodeResourcesFit"}, "PodGroup": {"minMember": 2}}.get(kind, {})
+    for name in source.sample(sorted(FIELDS[kind]), source.randint(0, 2)):
+        spec = {**spec, name: source.choice(FIELDS[kind][name])}
+    metadata: dict[str, Any] = {"name": source.choice(["a", "a", "a", "a", "A", "a" * 64])}
+    return {"apiVersion": "bayplan.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def test_agreement(control_plane: ControlPlane, namespace: str) -> None:
+    """Whatever the API server refuses is refused without it, and the other way round but for what only plugins know."""
+    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
+    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=20s")
+    accepted, refused, differ = 0, 0, []
+    for seed in range(DRAWN):
+        text = json.dumps(drawn(seed))
+        try:
+            told = control_plane.kubectl(
+                "create", "--dry-run=server", f"--namespace={namespace}", "--filename=-", input=text
+            )
+            server = True
+        except ControlPlaneError as error:
+            server, told = False, str(error)
+        accepted, refused = accepted + server, refused + (not server)
+        result = CliRunner().invoke(bayplan, ["validate", "-"], input=text)
+        if (result.exit_code == 0) != server:
+            differ.append((text, told[-300:], result.output))
+    assert differ == []
+    assert min(accepted, refused) > DRAWN // 5

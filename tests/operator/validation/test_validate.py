@@ -1,0 +1,246 @@
+"""``bayplan validate``: what it refuses, where it points, and its exit codes."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from bayplan.completed_configuration import offline_scheduler
+from bayplan.reconcile.desired_state import desired_state
+from click.testing import CliRunner, Result
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduler_core.errors import ConfigError
+from tests.support.refused_manifests import REFUSED, Refused
+
+ROOT = Path(__file__).resolve().parents[3]
+API = "bayplan.dev/v1alpha1"
+
+
+def manifest(kind: str, name: str, spec: object) -> dict[str, Any]:
+    return {"apiVersion": API, "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def run(*args: str, documents: list[Any] | None = None, code: int = 0) -> Result:
+    """Run the command, documents on standard input."""
+    text = yaml.safe_dump_all(documents or [])
+    result = CliRunner().invoke(bayplan, ["validate", *args, *(["-"] if documents is not None else [])], input=text)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def findings(*documents: Any, flags: tuple[str, ...] = (), code: int = 1) -> list[dict[str, Any]]:
+    """What is found in documents."""
+    told: list[dict[str, Any]] = json.loads(run("-o", "json", *flags, documents=list(documents), code=code).stdout)[
+        "findings"
+    ]
+    return told
+
+
+@pytest.mark.parametrize("refused", REFUSED)
+def test_what_the_api_server_refuses_is_refused(refused: Refused) -> None:
+    """Each bad manifest is told with the field that the models name, or the list that the API server names."""
+    paths = {each["path"] for each in findings(refused.manifest()) if each["severity"] == "error"}
+    for path in refused.model or (refused.server[0],):
+        assert any(each == path or each.startswith(f"{path}.") for each in paths), paths
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples" / "profiles").glob("*.yaml")), ids=lambda path: path.stem)
+def test_examples_are_valid(path: Path) -> None:
+    """The profiles that the documentation shows are valid."""
+    assert "no problems" in run(str(path)).stdout
+
+
+CASES = [
+    pytest.param([5], "", "is not a Kubernetes object", id="no-object"),
+    pytest.param(
+        [{**manifest("SchedulerProfile", "a", {}), "apiVersion": "bayplan.dev/v1"}], "apiVersion", API, id="v1"
+    ),
+    pytest.param([{"kind": "PodGroup", "metadata": {"name": "a"}}], "apiVersion", API, id="no-version"),
+    pytest.param([manifest("Profile", "a", {})], "kind", "no such kind", id="no-such-kind"),
+    pytest.param([manifest("PodGroup", "", {"minMember": 1})], "metadata.name", "is required", id="no-name"),
+    pytest.param([manifest("PodGroup", "A", {"minMember": 1})], "metadata.name", "lower case", id="bad-name"),
+    pytest.param([{**manifest("SchedulerProfile", "a", {}), "specs": {}}], "specs", "unknown field", id="top-level"),
+    pytest.param(
+        [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "lables": {}}}],
+        "metadata.lables",
+        'did you mean "labels"?',
+        id="metadata-field",
+    ),
+    pytest.param(
+        [{**manifest("SchedulerProfile", "a", {}), "metadata": {"name": "a", "labels": {"x": 1}}}],
+        "metadata.labels.x",
+        "put it in quotes",
+        id="label",
+    ),
+    pytest.param(
+        [manifest("SchedulerProfile", "a", {"plugins": {"score": {"enabled": [{"name": "NodeResourcesFitt"}]}}})],
+        "spec.plugins.score.enabled[0].name",
+        'did you mean "NodeResourcesFit"?',
+        id="no-such-plugin",
+    ),
+    pytest.param(
+        [manifest("PluginConfig", "a", {"plugin": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "Best"}}})],
+        "spec.args.scoringStrategy.type",
+        "must be one of",
+        id="args",
+    ),
+    pytest.param(
+        [manifest("SchedulerProfile", "a", {"schedulerName": "default-scheduler"})],
+        "spec.schedulerName",
+        "--allow-default-scheduler",
+        id="kube-schedulers-name",
+    ),
+    pytest.param(
+        [manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", {"schedulerName": "a"})],
+        "spec.schedulerName",
+        "is claimed by SchedulerProfile a (standard input:1) too",
+        id="one-name-twice",
+    ),
+    pytest.param(
+        [manifest("SchedulerProfile", "a", {"extenders": [{"urlPrefix": "http://x"}] * 9})],
+        "spec.extenders",
+        "must have at most 8",
+        id="bound-of-the-schema",
+    ),
+    pytest.param(
+        [
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [{"schedulerName": "a", "plugins": {"score": {"enabled": [{"name": "No"}]}}}],
+            }
+        ],
+        "profiles[0].plugins.score.enabled[0].name",
+        'there is no plugin "No"',
+        id="configuration-of-kube-scheduler",
+    ),
+    pytest.param(
+        [{"apiVersion": "v1", "kind": "List", "items": [manifest("PodGroup", "a", {"minMember": 0})]}],
+        "spec.minMember",
+        "must be at least 1",
+        id="in-a-list",
+    ),
+    pytest.param(
+        [{"apiVersion": API, "kind": "PodGroupList", "items": [{"metadata": {"name": "a"}, "spec": {"minMember": 0}}]}],
+        "spec.minMember",
+        "must be at least 1",
+        id="in-a-typed-list",
+    ),
+]
+
+
+@pytest.mark.parametrize(("documents", "path", "words"), CASES)
+def test_problems(documents: list[Any], path: str, words: str) -> None:
+    """Each is told once, at its field, with what to do."""
+    errors = [each for each in findings(*documents) if each["severity"] == "error"]
+    assert [each["path"] for each in errors] == [path]
+    assert words in errors[0]["message"]
+
+
+def test_another_queue_order() -> None:
+    """A profile that orders the queue in another way would wait for the others, and is told so."""
+    other = {
+        "plugins": {"queueSort": {"enabled": [{"name": "Coscheduling"}], "disabled": [{"name": "*"}]}},
+    }
+    (found,) = findings(manifest("SchedulerProfile", "a", {}), manifest("SchedulerProfile", "b", other))
+    assert found["path"] == "spec.plugins.queueSort"
+    assert "SchedulerProfile a" in found["message"]
+
+
+def test_a_reference_that_no_file_holds() -> None:
+    """It may be in the cluster: a warning, and with --strict a problem."""
+    referring = manifest("SchedulerProfile", "a", {"pluginConfigRefs": [{"name": "pack"}]})
+    (warning,) = findings(referring, code=0)
+    (error,) = findings(referring, flags=("--strict",))
+    assert (warning["severity"], error["severity"]) == ("warning", "error")
+    given_too = manifest("PluginConfig", "pack", {"plugin": "NodeResourcesFit"})
+    assert findings(referring, given_too, flags=("--strict",), code=0) == []
+
+
+def test_other_kinds_are_passed_over() -> None:
+    """With a note, which is no problem even with --strict."""
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}
+    (note,) = findings(body, flags=("--strict",), code=0)
+    assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is passed over: it is not Bayplan's")
+
+
+def test_lines(tmp_path: Path) -> None:
+    """The line of the field is told, in any document of a file, and a field that stands twice."""
+    path = tmp_path / "a.yaml"
+    head = f"apiVersion: {API}\nkind: PodGroup\nmetadata: {{name: a}}\nspec:\n"
+    path.write_text(f"{head}  minMember: 0\n---\n{head}  queueing: Strict\n  minMember: 1\n  minMember: 2\n")
+    lines = run(str(path), code=1).stdout.splitlines()
+    assert lines[0].startswith(f"{path}:5: error: PodGroup a: spec.minMember: must be at least 1")
+    assert f'{path}:13: error: "minMember" stands twice in one mapping; remove one' in lines
+
+
+@pytest.mark.parametrize("recursive", [pytest.param(False, id="flat"), pytest.param(True, id="recursive")])
+def test_directories(tmp_path: Path, recursive: bool) -> None:
+    """The manifests of a directory are read, those below it only when asked for; other files are not."""
+    (tmp_path / "below").mkdir()
+    (tmp_path / "README.md").write_text("{{ no YAML")
+    (tmp_path / "a.json").write_text(json.dumps(manifest("PodGroup", "a", {"minMember": 1})))
+    (tmp_path / "below" / "b.yml").write_text(json.dumps(manifest("PodGroup", "b", {"minMember": 1})))
+    told = run(str(tmp_path), *(["-R"] if recursive else [])).stdout
+    assert told == f"{'2 objects' if recursive else '1 object'} judged: no problems\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        pytest.param(None, "cannot be read: No such file or directory", id="absent"),
+        pytest.param("a: [", "is not YAML", id="not-yaml"),
+        pytest.param("a: \x00", "is neither YAML nor JSON", id="control-character"),
+    ],
+)
+def test_what_cannot_be_read(tmp_path: Path, text: str | None, words: str) -> None:
+    """Exit code 2, with the problems of the other files."""
+    path, other = tmp_path / "a.yaml", tmp_path / "b.yaml"
+    if text is not None:
+        path.write_text(text)
+    other.write_text(json.dumps(manifest("PodGroup", "b", {"minMember": 0})))
+    told = run(str(path), str(other), code=2).stdout
+    assert words in told
+    assert "spec.minMember" in told
+
+
+NAMES = st.sampled_from(["NodeResourcesFit", "PrioritySort", "NodeName", "Nope", "*", ""])
+ENTRIES = st.lists(st.fixed_dictionaries({"name": NAMES}, optional={"weight": st.integers(-1, 2)}), max_size=3)
+SETS = st.fixed_dictionaries({}, optional={"enabled": ENTRIES, "disabled": ENTRIES})
+SPECS = st.fixed_dictionaries(
+    {},
+    optional={
+        "schedulerName": st.sampled_from(["", "x", "default-scheduler"]),
+        "percentageOfNodesToScore": st.sampled_from([-1, 0, 100, 101, "5"]),
+        "podMaxBackoffSeconds": st.integers(0, 3),
+        "podInitialBackoffSeconds": st.integers(0, 3),
+        "plugins": st.dictionaries(st.sampled_from(["score", "filter", "queueSort", "bind", "no"]), SETS, max_size=2),
+        "pluginConfig": st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=2),
+    },
+)
+
+
+@settings(deadline=None, max_examples=100)
+@given(SPECS)
+def test_what_is_accepted_the_operator_accepts(spec: dict[str, Any]) -> None:
+    """Whatever is drawn: valid here means that the operator finds nothing and can build it; else somebody refuses."""
+    body = manifest("SchedulerProfile", "a", spec)
+    result = CliRunner().invoke(bayplan, ["validate", "-"], input=json.dumps(body))
+    scheduler = offline_scheduler()
+    (judged,) = desired_state([body], [], scheduler.registry).profiles
+    problems = list(judged.problems)
+    if judged.config is not None:
+        try:
+            scheduler.build(judged.config).retire()
+        except ConfigError as error:
+            problems += error.problems
+    if result.exit_code == 0:
+        assert problems == []
+    elif not problems:
+        assert "stands in an earlier entry already" in result.stdout
