@@ -116,12 +116,12 @@ def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: i
     """The container's port is the one that is served, and probes, Service, monitor and policy lead to it."""
     documents = helm.documents({"settings": settings, "networkPolicy": {"enabled": True}, **MONITORING})
     container = documents["Deployment"]["spec"]["template"]["spec"]["containers"][0]
-    assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [("http", port)]
+    assert [(one["name"], one["containerPort"]) for one in container["ports"]] == [(scheme.lower(), port)]
     asked = {"startupProbe": "/livez", "livenessProbe": "/livez", "readinessProbe": "/readyz"}
     for probe, path in asked.items():
-        assert container[probe]["httpGet"] == {"path": path, "port": "http", "scheme": scheme}
+        assert container[probe]["httpGet"] == {"path": path, "port": scheme.lower(), "scheme": scheme}
     assert documents["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == scheme.lower()
-    assert documents["Service"]["spec"]["ports"][0]["targetPort"] == "http"
+    assert documents["Service"]["spec"]["ports"][0]["targetPort"] == scheme.lower()
     assert documents["NetworkPolicy"]["spec"]["ingress"][0]["ports"] == [{"port": port, "protocol": "TCP"}]
 
 

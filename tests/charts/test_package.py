@@ -86,11 +86,16 @@ def test_every_alert_says_what_to_do() -> None:
     [
         pytest.param(
             {},
-            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan"],
+            ["2 replicas", "schedulerName: bayplan", "crds/", "get lease bayplan", "pod/$leader 10259:10259"],
             ["replicaCount is 0", "rbac.create", "kind: SchedulerProfile"],
             id="defaults",
         ),
-        pytest.param(SINGLE, ["One process runs at a time"], ["get lease"], id="no leader election"),
+        pytest.param(
+            SINGLE,
+            ["One process runs at a time", "deployment/release-bayplan 10259"],
+            ["get lease"],
+            id="no leader election",
+        ),
         pytest.param({"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], [], id="stopped"),
         pytest.param(
             {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["is there from the start"], id="none"

@@ -48,7 +48,7 @@ VALUE_SETS = [
                 "ingressFrom": [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}],
                 "apiServer": {"ports": [6443], "cidrs": ["192.0.2.1/32", "2001:db8::1/128"]},
                 "dnsTo": [],
-                "extraIngress": [{"from": [{"podSelector": {}}], "ports": [{"port": "http"}]}],
+                "extraIngress": [{"from": [{"podSelector": {}}], "ports": [{"port": 10259}]}],
                 "extraEgress": [{"to": [{"podSelector": {"matchLabels": {"app": "extender"}}}]}],
             }
         },

@@ -50,6 +50,11 @@ bayplan
 {{- if or .Values.settings.secureServing .Values.settings.tlsCertFile .Values.serving.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
 {{- end -}}
 
+{{/* Name of the port: service meshes take its beginning for the protocol. */}}
+{{- define "bayplan.portName" -}}
+{{- include "bayplan.serveScheme" . | lower -}}
+{{- end -}}
+
 {{/* Rules between values, which a schema cannot say. */}}
 {{- define "bayplan.checkValues" -}}
 {{- include "bayplan.checkSettings" . -}}
