@@ -26,7 +26,7 @@ _SITUATIONS = Path(__file__).resolve().parent / "situations"
 _COMMAND_SECONDS = 60
 _PATIENCE_SECONDS = 15.0
 _POLL_SECONDS = 0.3
-_READS = ("kubectl get", "kubectl describe", "kubectl events", "bayplan status", "bayplan explain")
+_READS = ("kubectl get", "kubectl describe", "kubectl events", "bayplan status", "bayplan explain", "bayplan history")
 
 
 @dataclass(frozen=True, slots=True)
