@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import time
 from collections.abc import AsyncIterator
 from http import HTTPStatus
@@ -116,6 +117,22 @@ async def test_who_may_scrape(
     assert "answer 42.0" in found[1]
     assert (await ask(server, "/debug", scraper))[0] == HTTPStatus.FORBIDDEN
     assert (await ask(server, "/readyz"))[0] == HTTPStatus.OK
+
+
+async def test_no_token_is_logged(
+    server: HealthServer, connection: ApiConnection, scraper: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither a caller's nor the operator's own, whatever is asked and refused, with everything at debug."""
+    caplog.set_level(logging.DEBUG)
+    own = await connection.access.authorization()
+    assert own is not None
+    for token in (scraper, "token-that-nobody-knows"):
+        for path in ("/metrics", "/debug", "/nowhere"):
+            await ask(server, path, token)
+    logging.getLogger("bayplan.x").debug("the log is heard")
+    assert "the log is heard" in caplog.text
+    for secret in (scraper, scraper.rpartition(".")[2], "token-that-nobody-knows", own.removeprefix("Bearer ")):
+        assert secret not in caplog.text
 
 
 async def test_an_api_server_that_hangs(

@@ -1,8 +1,9 @@
 """Who may ask for what names pods and nodes, and how others are refused.
 
 Owns the rule and the body of a refusal. Why only callers on the same host are answered: what is told names pods, nodes
-and labels of every namespace, and this port has no authentication. ``kubectl port-forward`` comes from the pod's own
-loopback, and whoever may open one is asked by the API server.
+and labels of every namespace, and the right to get ``/debug`` is one that nobody thinks of when granting rights to all
+paths. ``kubectl port-forward`` comes from the pod's own loopback, and whoever may open one is asked about by the API
+server. A pod on the network of its node shares loopback with every process there.
 """
 
 from __future__ import annotations
