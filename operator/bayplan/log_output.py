@@ -17,6 +17,7 @@ import sys
 from datetime import UTC, datetime
 
 from bayplan.log_flood import FloodFilter
+from bayplan.printable import printable_json, printable_record
 from bayplan.settings import LogFormat, LogLevel
 
 FIELDS = (
@@ -77,7 +78,7 @@ class TextFormatter(logging.Formatter):
         Returns:
             The line without its end.
         """
-        return struck_out(super().format(record))
+        return printable_record(struck_out(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
         """Write the first line."""
@@ -109,7 +110,7 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             document["exception"] = struck_out(self.formatException(record.exc_info))
-        return json.dumps(document, ensure_ascii=False, default=str)
+        return printable_json(json.dumps(document, ensure_ascii=False, default=str))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:

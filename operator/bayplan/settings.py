@@ -15,6 +15,7 @@ from typing import Annotated, Any, Literal
 import yaml
 from pydantic import BeforeValidator, Field
 
+from bayplan import yaml_documents
 from bayplan.feature_gates import gate_problems
 from bayplan.kube.leader_election import ElectionOptions
 from bayplan.reconcile.profile_selection import MAX_LENGTH, ProfileSelection
@@ -262,7 +263,7 @@ def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_
 
 def _read_file(path: Path) -> dict[str, Any]:
     try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = yaml_documents.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
             [Problem(str(path), f"cannot be read: {error}; correct it or leave --settings out")]
@@ -305,7 +306,7 @@ def _context_namespace(settings: Settings, environment: Mapping[str, str]) -> st
     context = settings.context
     for name in listed.split(os.pathsep):
         try:
-            document = yaml.safe_load(Path(name).read_text(encoding="utf-8"))
+            document = yaml_documents.load(Path(name).read_text(encoding="utf-8"))
         except (OSError, UnicodeDecodeError, yaml.YAMLError):
             continue
         if not isinstance(document, dict):

@@ -15,6 +15,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 
+from bayplan.printable import Printable, printable_json
 from scheduler_core.errors import ServerUnavailableError
 
 T = TypeVar("T")
@@ -29,12 +30,14 @@ def text_of(sections: Iterable[RenderableType]) -> str:
     Returns:
         Text as wide as the terminal and coloured where it is one, else plain and one row a line.
     """
-    console = Console(file=sys.stdout, width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False)
+    console = Console(
+        file=sys.stdout, width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False, markup=False, emoji=False
+    )
     with console.capture() as capture:
         for number, section in enumerate(sections):
             if number:
                 console.print()
-            console.print(section)
+            console.print(Printable(section))
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
@@ -48,7 +51,7 @@ def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
 
 
 def _as_json(document: Any) -> str:
-    return msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
 
 
 def _as_yaml(document: Any) -> str:

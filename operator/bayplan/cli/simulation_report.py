@@ -15,6 +15,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.printable import Printable
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
 
@@ -101,7 +102,8 @@ def as_table(result: SimulationResult) -> str:
         Text as wide as the terminal and coloured where it is one, else one line for each pod and plain.
     """
     terminal = sys.stdout.isatty()
-    console = Console(file=sys.stdout, width=None if terminal else _PIPED_WIDTH, highlight=False)
+    width = None if terminal else _PIPED_WIDTH
+    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
     parts: list[RenderableType] = []
     if result.pods:
         parts += [_pod_table(result.pods), Text()]
@@ -111,7 +113,7 @@ def as_table(result: SimulationResult) -> str:
         parts += [_node_table(result.nodes), Text()]
     parts.append(Text(summary(result)))
     with console.capture() as capture:
-        console.print(*parts, sep="\n")
+        console.print(*map(Printable, parts), sep="\n")
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 

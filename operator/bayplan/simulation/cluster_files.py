@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 import yaml
 
+from bayplan import yaml_documents
 from bayplan.resources.resource_model import API_VERSION as BAYPLAN_API
 from bayplan.simulation.decoding import decoding_problem
 from bayplan.simulation.storage_admission import WrittenStorageClass
@@ -123,7 +124,7 @@ _RAW: Mapping[tuple[str, str], str] = {
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})
 
 
-class _ManifestLoader(yaml.CSafeLoader):
+class _ManifestLoader(yaml_documents.SafeLoader):
     """Reads YAML as kubectl does: what looks like a date is text."""
 
 
@@ -198,12 +199,12 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
     if text.lstrip()[:1] == b"{":
         try:
             yield msgspec.json.decode(text)
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, RecursionError):
             pass  # several JSON documents, or YAML in JSON's clothes: YAML reads both and says where it fails
         else:
             return
     try:
-        yield from yaml.load_all(text, Loader=_ManifestLoader)
+        yield from yaml_documents.load_all(text, _ManifestLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark is not None else name

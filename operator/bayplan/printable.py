@@ -1,0 +1,53 @@
+"""Texts of others, as they may stand in a terminal and in a log.
+
+Owns which characters are shown by their number instead of being sent. It must not know where a text comes from. Why:
+messages repeat what extenders answer and what people write into manifests; an escape sequence in one could rewrite the
+window of whoever looks, and a line break could feign a line of the log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
+
+# Control characters but tab and line feed; what turns the direction of text or breaks lines; halves of characters.
+_UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
+
+
+def printable(text: str) -> str:
+    """A text with every unfit character as its number; line feeds and tabs stay."""
+    return _UNFIT.sub(_escape, text)
+
+
+def printable_record(text: str) -> str:
+    """The same for a log: further lines are indented, so that none looks like a record of its own."""
+    return printable(text).replace("\n", "\n    ")
+
+
+def printable_json(text: str) -> str:
+    """JSON with every unfit character as JSON escapes it; they can only stand within its texts."""
+    return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+class Printable:
+    """Something for a console, whose own colours stay while those that its texts bring along do not.
+
+    Args:
+        shown: What is shown.
+    """
+
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Lay it out; the console calls this."""
+        for segment in console.render(self._shown, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
+
+
+def _escape(found: re.Match[str]) -> str:
+    number = ord(found[0])
+    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}"
