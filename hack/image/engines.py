@@ -27,6 +27,9 @@ _REMEDY = (
 _BUILD_FLAGS = ("--isolation=chroot", "--format=docker")
 
 
+_DAEMON_SECONDS = 10.0
+
+
 class ImageError(Exception):
     """An image cannot be built, kept or run here; the message says what to do."""
 
@@ -148,7 +151,10 @@ def cache_dir() -> Path:
 def _daemon_answers(program: str) -> bool:
     """Whether docker has a daemon: the program alone builds nothing."""
     command = [program, "version", "--format={{.Server.Version}}"]
-    return subprocess.run(command, capture_output=True, check=False, timeout=20).returncode == 0
+    try:
+        return subprocess.run(command, capture_output=True, check=False, timeout=_DAEMON_SECONDS).returncode == 0
+    except subprocess.TimeoutExpired:
+        return False
 
 
 def _storage_flags(program: str, storage: Path) -> tuple[tuple[str, ...], bool]:
