@@ -1,6 +1,7 @@
 """``bayplan validate`` and the real API server agree about manifests drawn at random.
 
-Why drawn with a fixed seed and not by hypothesis: each costs a request, so a few dozen are asked about, always the same.
+Why drawn with a fixed seed and not by hypothesis: each costs a request, so some dozens are asked about, the same ones
+in every run.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 pytestmark = pytest.mark.cluster
 
 CRDS = Path(__file__).resolve().parents[2] / "crds"
-DRAWN = 60
+DRAWN = 90
 NAMES = ("NodeResourcesFit", "PrioritySort", "NodeName", "*", "")
 FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
     "SchedulerProfile": {

@@ -54,6 +54,11 @@ def _managing(*names: str) -> Manifest:
     return {"managedResources": [{"name": name} for name in names]}
 
 
+def _foreign(resource: str) -> Refused:
+    path = "spec.extenders[0].managedResources[0].name"
+    return _profile(_extenders(_managing(resource)), path, 'must be an extended resource such as "example.com/foo"')
+
+
 def _enabled(point: str, *entries: Manifest) -> Manifest:
     return {"plugins": {point: {"enabled": list(entries)}}}
 
@@ -176,6 +181,11 @@ REFUSED = [
         ),
         id="resource-twice",
     ),
+    pytest.param(_foreign("cpu"), id="resource-of-kubernetes"),
+    pytest.param(_foreign("pods.kubernetes.io/x"), id="resource-of-kubernetes-by-prefix"),
+    pytest.param(_foreign("requests.example.com/x"), id="resource-of-a-quota"),
+    pytest.param(_foreign("Example.com/x"), id="resource-in-upper-case"),
+    pytest.param(_foreign(f"{'a.' * 122}ab/x"), id="resource-too-long-for-a-quota"),
     pytest.param(
         _profile(
             _extenders({"httpTimeout": "5sec"}), "spec.extenders[0].httpTimeout", 'must be a duration, such as "5s"'
@@ -216,6 +226,14 @@ REFUSED = [
     pytest.param(_group({"topology": {}}, "spec.topology.key", "Required value"), id="topology-without-key"),
     pytest.param(
         _group({"topology": {"key": "a b"}}, "spec.topology.key", "must be the key of a node label"), id="topology-key"
+    ),
+    pytest.param(
+        _group({"topology": {"key": "a..b/zone"}}, "spec.topology.key", "must be the key of a node label"),
+        id="topology-key-with-a-bad-prefix",
+    ),
+    pytest.param(
+        _group({"topology": {"key": f"{'a' * 254}/zone"}}, "spec.topology.key", "must be the key of a node label"),
+        id="topology-key-with-a-long-prefix",
     ),
     pytest.param(
         _group({"topology": {"key": "a", "mode": "Hard"}}, "spec.topology.mode", '"Required", "Preferred"'), id="mode"

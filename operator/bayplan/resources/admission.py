@@ -12,7 +12,9 @@ from pydantic.config import JsonDict
 from bayplan.resources.resource_model import MAX_NAME_LENGTH
 
 DNS_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_KEY_NAME = r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_LABEL_KEY_PATTERN = rf"^({DNS_NAME_PATTERN[1:-1]}/)?{_LABEL_KEY_NAME}$"
+_EXTENDED_RESOURCE_PATTERN = rf"^{DNS_NAME_PATTERN[1:-1]}/{_LABEL_KEY_NAME}$"
 _DURATION_PATTERN = r"^[-+]?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$"
 
 MAX_PLUGINS = 64
@@ -36,6 +38,24 @@ def matches(pattern: str, message: str) -> JsonDict:
     return {"rule": f"self.matches(r'{pattern}')", "message": message}
 
 
+def is_label_key(message: str) -> JsonDict:
+    """Make a rule that a text must be the key of a label, as ``kubernetes_names.qualified_name_problems`` has it.
+
+    Args:
+        message: What is wrong and what to do.
+    """
+    return {
+        "rule": f"self.matches(r'{_LABEL_KEY_PATTERN}') && self.indexOf('/') <= {MAX_NAME_LENGTH}",
+        "message": message,
+    }
+
+
+EXTENDED_RESOURCE_RULE: JsonDict = {
+    # A quota puts "requests." before the name, whose prefix must not grow beyond a DNS name by that.
+    "rule": f"self.matches(r'{_EXTENDED_RESOURCE_PATTERN}') && !self.contains('kubernetes.io/') && "
+    f"!self.startsWith('requests.') && self.indexOf('/') <= {MAX_NAME_LENGTH - len('requests.')}",
+    "message": 'must be an extended resource such as "example.com/foo", not one of Kubernetes itself or of a quota',
+}
 ARGS_SCHEMA: JsonDict = {"x-kubernetes-preserve-unknown-fields": True, "maxProperties": MAX_ARGS}
 """Args are free: only the plugin knows them, and the operator judges them with the plugin's own model."""
 
@@ -92,7 +112,11 @@ OVERLAYS: dict[str, dict[str, Any]] = {
         ]
     },
     "PluginConfig": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}, "args": ARGS_SCHEMA}},
-    "ExtenderManagedResource": {"properties": {"name": {"maxLength": MAX_NAME_LENGTH}}},
+    "ExtenderManagedResource": {
+        "properties": {
+            "name": {"maxLength": MAX_NAME_LENGTH, "x-kubernetes-validations": [EXTENDED_RESOURCE_RULE]},
+        }
+    },
     "ExtenderTLSConfig": {
         "properties": {
             "serverName": {"maxLength": MAX_NAME_LENGTH},

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, WithJsonSchema
 
-from bayplan.resources.admission import DNS_NAME_PATTERN, LABEL_KEY_PATTERN, matches
+from bayplan.resources.admission import DNS_NAME_PATTERN, is_label_key, matches
 from bayplan.resources.conditions import CONDITIONS_SCHEMA, Condition
 from bayplan.resources.resource_model import (
     MAX_NAME_LENGTH,
@@ -70,7 +70,7 @@ LabelKey = Annotated[
             "type": "string",
             "minLength": 1,
             "maxLength": _MAX_KEY_LENGTH,
-            "x-kubernetes-validations": [matches(LABEL_KEY_PATTERN, _KEY_MESSAGE)],
+            "x-kubernetes-validations": [is_label_key(_KEY_MESSAGE)],
         }
     ),
 ]
@@ -97,7 +97,7 @@ class Topology(ConfigModel):
         description="Label of nodes whose values are the domains, such as topology.kubernetes.io/zone.",
         json_schema_extra={
             "maxLength": _MAX_KEY_LENGTH,
-            "x-kubernetes-validations": [matches(LABEL_KEY_PATTERN, _KEY_MESSAGE)],
+            "x-kubernetes-validations": [is_label_key(_KEY_MESSAGE)],
         },
     )
     levels: tuple[LabelKey, ...] = Field(
