@@ -173,7 +173,7 @@ def test_the_schema_is_strict(values: dict[str, Any], schema: dict[str, Any]) ->
 
 def test_settings_have_the_models_defaults(values: dict[str, Any]) -> None:
     """What no value says is what no flag says."""
-    model = Settings.model_validate({}).model_dump(by_alias=True)
+    model = Settings.model_validate({}).model_dump(mode="json", by_alias=True)
     defaults = {name: default for name, default in model.items() if name not in _NOT_IN_A_CLUSTER}
     assert values["settings"] == _over(defaults, _OTHER_DEFAULTS)
 
