@@ -26,6 +26,7 @@ from bayplan.cluster_informers import ClusterInformers
 from bayplan.endpoints import ServedParts
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
+from bayplan.extending.extender_bounds import ExtenderBounds
 from bayplan.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT_CACHE, FeatureGates
 from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources
@@ -139,7 +140,10 @@ class Operator:
         self._readiness = Readiness((*self._informers.conditions, _PROFILES, _SCHEDULER))
         self._informers.report_to(self._readiness)
         objects = ClusterObjects(connection, self._informers.nodes, self._informers.pods)
-        self._extenders = ExtenderClients(objects, clock, CircuitOptions(seed=settings.seed))
+        bounds = None
+        if configuration is None:
+            bounds = ExtenderBounds(Path(settings.extender_files_directory), settings.allowed_extender_hosts)
+        self._extenders = ExtenderClients(objects, clock, CircuitOptions(seed=settings.seed), bounds)
         self._scheduler.call_extenders_with(self._extenders.make)
         self._profiles: ProfileSource = (
             CustomResourceProfiles(

@@ -153,6 +153,19 @@ class Settings(ServingSettings):
         default=False,
         description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
     )
+    extender_files_directory: str = Field(
+        default="/etc/bayplan/extenders",
+        min_length=1,
+        max_length=1024,
+        description="Where the files of an extender's tlsConfig must lie, for profiles that are custom resources.",
+    )
+    allowed_extender_hosts: tuple[str, ...] = Field(
+        default=(),
+        strict=False,
+        max_length=256,
+        description="Hosts that extenders of such profiles may be on, such as licences.example.com or *.svc; any when "
+        "empty.",
+    )
     profiles: str | None = Field(
         default=None,
         min_length=1,

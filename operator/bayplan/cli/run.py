@@ -80,6 +80,14 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
 @_flag("tls-min-version", click.Choice(["VersionTLS12", "VersionTLS13"]))
 @_flag("authorize-requests", bool)
 @_flag("allow-default-scheduler", bool)
+@_flag("extender-files-directory", str, metavar="DIRECTORY")
+@click.option(
+    "--allowed-extender-hosts",
+    callback=lambda _, __, text: None if text is None else [host for host in text.split(",") if host],
+    metavar="HOST,...",
+    default=None,
+    help=str(Settings.model_fields["allowed_extender_hosts"].description),
+)
 @_flag("profiles", str, metavar="SELECTOR")
 @click.option(
     "--leader-elect/--no-leader-elect",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from bayplan.extending.circuit import Circuit, CircuitOptions, CircuitState
+from bayplan.extending.extender_bounds import ExtenderBounds
 from bayplan.extending.http_extender import ExtenderParts, HttpExtender
 from bayplan.extending.raw_objects import RawObjects, RawResource, Wish
 from bayplan.extending.tally import Tally
@@ -102,6 +103,7 @@ class ExtenderClients:
         objects: What extenders are shown.
         clock: Time.
         circuits: When their circuits open.
+        bounds: What they may make us open and call; None where nothing bounds them.
 
     Attributes:
         tallies: Counts by ``urlPrefix``; they stay when an extender is no longer used.
@@ -109,7 +111,14 @@ class ExtenderClients:
         write_fence: Asked before an extender is let bind a pod; raises when this process does not lead.
     """
 
-    def __init__(self, objects: ClusterObjects, clock: Clock, circuits: CircuitOptions | None = None) -> None:
+    def __init__(
+        self,
+        objects: ClusterObjects,
+        clock: Clock,
+        circuits: CircuitOptions | None = None,
+        bounds: ExtenderBounds | None = None,
+    ) -> None:
+        self._bounds = bounds
         self._objects = objects
         self._clock = clock
         self._circuits = circuits or CircuitOptions()
@@ -128,7 +137,7 @@ class ExtenderClients:
         Raises:
             ConfigError: Its URL or its certificates cannot be used; paths from the extender's root.
         """
-        transport = Transport(extender)
+        transport = Transport(extender, self._bounds)
         wishes = _wishes(scheduler_name, extender)
         circuit = Circuit(self._clock, self._circuits, lambda: self._changed(scheduler_name, extender, circuit))
         parts = ExtenderParts(

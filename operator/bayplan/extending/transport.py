@@ -19,12 +19,12 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import aiohttp
 from yarl import URL
 
 from bayplan import __version__
+from bayplan.extending.extender_bounds import ExtenderBounds, read_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
@@ -39,16 +39,21 @@ class Transport:
 
     Args:
         extender: Its configuration.
+        bounds: What it may make us open and call; None where nothing bounds it.
 
     Raises:
-        ConfigError: Its URL cannot be used, or its certificates cannot be read.
+        ConfigError: Its URL cannot be used or is out of bounds, or its certificates cannot be read.
     """
 
-    def __init__(self, extender: Extender) -> None:
+    def __init__(self, extender: Extender, bounds: ExtenderBounds | None = None) -> None:
         self._extender = extender
+        # kube-scheduler follows redirects, which may lead out of bounds.
+        self._follows_redirects = bounds is None
         self._prefix = extender.url_prefix.rstrip("/")
         self._loopback = _is_loopback(_host(extender.url_prefix))
-        self._ssl = ssl_context(extender)
+        if bounds is not None:
+            bounds.check(extender)
+        self._ssl = ssl_context(extender, bounds)
         self._session: aiohttp.ClientSession | None = None
         self._closed = False
 
@@ -93,6 +98,7 @@ class Transport:
             data=body,
             headers={"Content-Type": "application/json"},
             server_hostname=server_name or None,
+            allow_redirects=self._follows_redirects,
         ) as response:
             if response.status != 200:
                 raise self._error(f"failed {verb} with extender at URL {url}, code {response.status}")
@@ -128,11 +134,12 @@ class Transport:
         return ExtenderError(self._extender.url_prefix, reason)
 
 
-def ssl_context(extender: Extender) -> ssl.SSLContext | None:
+def ssl_context(extender: Extender, bounds: ExtenderBounds | None = None) -> ssl.SSLContext | None:
     """How connections to an extender are secured.
 
     Args:
         extender: Its configuration.
+        bounds: Where its files may lie; None for anywhere.
 
     Returns:
         The context; None for the library's own, which trusts what the system trusts.
@@ -144,7 +151,7 @@ def ssl_context(extender: Extender) -> ssl.SSLContext | None:
     if config is None and not extender.enable_https:
         return None
     tls = config or ExtenderTLSConfig()
-    authority = _pem(tls.ca_data, tls.ca_file, "ca")
+    authority = _pem(tls.ca_data, tls.ca_file, "ca", bounds)
     # Not the default context: its strict mode asks for extensions that cluster CAs often lack and Go never asks for.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authority is not None:
@@ -158,12 +165,13 @@ def ssl_context(extender: Extender) -> ssl.SSLContext | None:
         context.verify_mode = ssl.CERT_NONE
     else:
         context.load_default_certs()
-    _load_client_certificate(context, tls)
+    _load_client_certificate(context, tls, bounds)
     return context
 
 
-def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig) -> None:
-    certificate, key = _pem(tls.cert_data, tls.cert_file, "cert"), _pem(tls.key_data, tls.key_file, "key")
+def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bounds: ExtenderBounds | None) -> None:
+    certificate = _pem(tls.cert_data, tls.cert_file, "cert", bounds)
+    key = _pem(tls.key_data, tls.key_file, "key", bounds)
     if certificate is None or key is None:
         return
     try:
@@ -175,7 +183,7 @@ def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig) ->
         raise _problem(certificate[1], message) from error
 
 
-def _pem(data: str, file: str, name: str) -> tuple[str, str] | None:
+def _pem(data: str, file: str, name: str, bounds: ExtenderBounds | None) -> tuple[str, str] | None:
     """A PEM text and the field that it came from; data go before files, None where neither is given."""
     if data:
         field = f"{name}Data"
@@ -186,10 +194,7 @@ def _pem(data: str, file: str, name: str) -> tuple[str, str] | None:
     if not file:
         return None
     field = f"{name}File"
-    try:
-        return Path(file).read_text(encoding="ascii"), field
-    except (OSError, ValueError) as error:
-        raise _problem(field, f"cannot be read: {error}; mount the file, or correct the path") from error
+    return read_file(file, field, bounds), field
 
 
 @contextmanager

@@ -1,0 +1,127 @@
+"""What a profile may make the operator open and call."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from bayplan.extending.extender_bounds import ExtenderBounds, read_file
+from bayplan.extending.transport import Transport
+
+from scheduler_core.config.extender_config import Extender
+from scheduler_core.config.validation import validate
+from scheduler_core.errors import ConfigError, ExtenderError
+from tests.support.extender_server import ExtenderServer, Reply
+
+
+def extender(url: str, **fields: object) -> Extender:
+    return validate(Extender, {"urlPrefix": url, **fields})
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Path:
+    """The directory of the setting, as a mounted Secret makes it, and a file that is none of a profile's business."""
+    (tmp_path / "token").write_text("the operator's own")
+    real = tmp_path / "extenders" / "..2026_01_01"
+    real.mkdir(parents=True)
+    (real / "ca.crt").write_text("PEM")
+    (real / "bytes").write_bytes(b"\xff\xfe")
+    (real / "long").write_text("x" * (300 << 10))
+    (real / "away").symlink_to(tmp_path / "token")
+    (real / "loop").symlink_to(real / "loop")
+    os.mkfifo(real / "pipe")
+    (tmp_path / "extenders" / "ca.crt").symlink_to(Path("..2026_01_01") / "ca.crt")
+    return tmp_path / "extenders"
+
+
+def test_a_file_of_a_mounted_secret(files: Path) -> None:
+    """Links within the directory are followed."""
+    assert read_file(str(files / "ca.crt"), "caFile", ExtenderBounds(files)) == "PEM"
+
+
+def test_a_file_of_a_configuration_file(files: Path) -> None:
+    """Who writes the operator's own configuration names any file."""
+    assert read_file(str(files.parent / "token"), "caFile", None) == "the operator's own"
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        pytest.param("../token", "must lie in", id="above"),
+        pytest.param("..2026_01_01/away", "must lie in", id="link out of it"),
+        pytest.param("/dev/zero", "must lie in", id="device without an end"),
+        pytest.param("/var/run/secrets/kubernetes.io/serviceaccount/token", "must lie in", id="own token"),
+        pytest.param("..2026_01_01/pipe", "is no plain file", id="pipe that nobody writes to"),
+        pytest.param("..2026_01_01", "cannot be read", id="directory"),
+        pytest.param("..2026_01_01/loop", "cannot be read", id="link to itself"),
+        pytest.param("..2026_01_01/none", "cannot be read", id="nothing"),
+        pytest.param("a\0b", "cannot be read", id="no path"),
+        pytest.param("..2026_01_01/bytes", "is not PEM", id="bytes"),
+        pytest.param("..2026_01_01/long", "is longer than 256 KiB", id="long"),
+    ],
+)
+def test_files_that_are_refused(files: Path, name: str, problem: str) -> None:
+    """It is told without waiting, and without a word of what is in the file."""
+    with pytest.raises(ConfigError) as raised:
+        read_file(str(files / name), "caFile", ExtenderBounds(files))
+    (told,) = raised.value.problems
+    assert told.path == "tlsConfig.caFile"
+    assert problem in told.message
+    assert "own" not in told.message
+
+
+@pytest.mark.parametrize(
+    ("url", "hosts"),
+    [
+        pytest.param("http://anywhere.example.com/x", (), id="no list"),
+        pytest.param("http://Licences.Example.com./x", ("licences.example.com",), id="by name"),
+        pytest.param("http://licences.tools.svc:80", ("other", "*.svc"), id="by its end"),
+        pytest.param("http://[::1]:80", ("::1",), id="by address"),
+    ],
+)
+def test_hosts_that_may_be_called(url: str, hosts: tuple[str, ...]) -> None:
+    """Names are compared as the network does."""
+    ExtenderBounds(Path("/"), hosts).check(extender(url))
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        pytest.param("http://169.254.169.254/latest", "none of them", id="metadata of the cloud"),
+        pytest.param("http://example.com.evil.org", "none of them", id="begins alike"),
+        pytest.param("http://evilexample.com", "none of them", id="ends alike"),
+        pytest.param("http://svc", "none of them", id="the end alone"),
+        pytest.param("http://user:secret@example.com", "must hold no user and password", id="password"),
+    ],
+)
+def test_hosts_that_may_not_be_called(url: str, problem: str) -> None:
+    """Such a profile is refused, and its message repeats no password."""
+    with pytest.raises(ConfigError) as raised:
+        ExtenderBounds(Path("/"), ("example.com", "*.svc")).check(extender(url))
+    assert problem in str(raised.value)
+    assert "secret" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "told"),
+    [
+        pytest.param(ExtenderBounds(Path("/")), "code 307", id="bounded"),
+        pytest.param(None, "", id="a configuration file, as with kube-scheduler"),
+    ],
+)
+async def test_redirects(bounds: ExtenderBounds | None, told: str) -> None:
+    """A redirect does not lead a bounded extender's pods elsewhere."""
+    with ExtenderServer() as away, ExtenderServer() as server:
+        away.rules["filter"] = lambda _: {}
+        server.rules["filter"] = lambda _: Reply(status=307, headers={"Location": f"{away.url}/filter"})
+        transport = Transport(extender(server.url, filterVerb="filter"), bounds)
+        try:
+            if told:
+                with pytest.raises(ExtenderError, match=told):
+                    await transport.send("filter", b"{}", repeat=False)
+            else:
+                await transport.send("filter", b"{}", repeat=False)
+        finally:
+            await transport.close()
+        assert len(away.of("filter")) == (0 if told else 1)
