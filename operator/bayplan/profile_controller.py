@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 
 from bayplan.kube.backoff import Backoff
 from bayplan.live_profiles import LiveProfiles
@@ -95,7 +96,8 @@ class ProfileController:
         self._desired = DesiredState((), ())
         self._findings: tuple[ProfileFindings, ...] = ()
         self._rejected: dict[str, str] = {}
-        self.reconciles: Counter[tuple[str, str]] = Counter()
+        # Shown at 0 from the start: an increase from nothing is none to who watches.
+        self.reconciles = Counter(dict.fromkeys(product(_STEPS, ("success", "error", "fault")), 0))
         self._objects_changed = asyncio.Event()
         self._to_publish = asyncio.Event()
 
