@@ -39,13 +39,14 @@ class Demo:
         self._fill_cluster()
         self._edit_live()
         self._break()
+        self._roll_back()
         self._summarise()
 
     # -- the story ----------------------------------------------------------------------------------------------------
 
     def _start_operator(self) -> None:
-        self._screen.step("Install the custom resources and start the operator")
-        self._stage.start_operator()
+        self._screen.step("Install the chart by Helm, and start the operator as its Deployment has it")
+        self._stage.install()
 
     def _fill_cluster(self) -> None:
         screen = self._screen
@@ -99,12 +100,30 @@ class Demo:
         self._stage.until("20 more pods are bound", lambda: self._bound() == 2 * PODS_PER_PROFILE + 40)
         screen.say(f"revision {good} is still live and has bound 20 more pods")
 
+    def _roll_back(self) -> None:
+        screen = self._screen
+        screen.step("Roll back: first to what is live, then to what was live before the edit")
+        self._stage.bayplan("history", "spread")
+        self._stage.bayplan("rollback", "spread")
+        self._stage.until("the spec is valid again", lambda: self._condition("spread", "Accepted")["status"] == "True")
+        before = self._revision("spread")
+        self._stage.bayplan("rollback", "spread")
+        if self._revision("spread") == before:
+            raise DemoFailed("the revision before the live edit should be live again")
+        self._stage.show("get", "schedulerprofile", "spread")
+        self._stage.create(manifests.pods("after-rollback", "spread", 20))
+        self._stage.until("20 more pods are bound", lambda: self._bound() == 2 * PODS_PER_PROFILE + 60)
+        used = self._pods_per_node("demo=spread", "after-rollback")
+        screen.say(f"20 new pods went to {len(used)} nodes: the profile spreads again")
+        if len(used) < 10:
+            raise DemoFailed(f"the profile that was rolled back should spread 20 pods, and not use {len(used)} nodes")
+
     def _summarise(self) -> None:
         bound, total = self._bound(), len(self._pods())
         spread, pack = (self._pods_per_node(f"demo={name}") for name in ("spread", "pack"))
         self._screen.summary(
             f"{bound} of {total} pods bound: spread used {len(spread)} nodes, pack {len(pack)}; "
-            "one live edit took effect, one broken edit did not."
+            "one live edit took effect, one broken edit did not, and both were taken back."
         )
         if bound != total:
             raise DemoFailed("not every pod was bound")

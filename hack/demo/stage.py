@@ -6,23 +6,28 @@ Whatever does not come out as told ends the demonstration with a non-zero status
 
 import argparse
 import json
+import os
+import ssl
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from hack.controlplane import binaries
 from hack.controlplane.binaries import MissingBinary
 from hack.controlplane.commands import how_to_use
+from hack.controlplane.installed_operator import InstalledOperator
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.demo.screen import Screen
 
 ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT / "examples" / "profiles"
+RELEASE, NAMESPACE = "bayplan", "bayplan-system"
 _BAYPLAN = str(Path(sys.executable).parent / "bayplan")
 _WAIT_SECONDS = 60.0
 _POLL_SECONDS = 0.1
@@ -46,15 +51,68 @@ class Stage:
         self.screen = screen
         self.has_kwok = has_kwok
         self._port = 0
+        self._server = ""
 
     def start_operator(self, *flags: str) -> None:
         """Install the custom resources and start the operator with some flags."""
         self.show("apply", "-f", str(ROOT / "crds"), told="crds/")
-        port = self._port = free_port()
-        connection = ["--kubeconfig", str(self.plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
         self.screen.command("bayplan", "run", *flags)
-        self.plane.start_program("bayplan", [_BAYPLAN, "run", *connection, *flags], lambda: _answers(port))
+        self._run_operator(self.plane.kubeconfig, ["run", *flags])
         self.screen.say("ready: watching profiles, nodes and pods")
+
+    def install(self, *flags: str) -> None:
+        """Install the chart by Helm, and start what its Deployment would have the kubelet start.
+
+        Where Helm is neither found nor buildable, the operator is started without it.
+
+        Args:
+            flags: Of ``helm install``.
+
+        Raises:
+            DemoFailed: Helm refuses.
+        """
+        try:
+            helm = binaries.resolve(["helm"])["helm"]
+        except MissingBinary as missing:
+            self.screen.say(f"installed without Helm: {missing}")
+            self.start_operator()
+            return
+        shown = ("install", RELEASE, "charts/bayplan", "--namespace", NAMESPACE, "--create-namespace", "--wait=false")
+        self.screen.command("helm", *shown, *flags)
+        environment = {"KUBECONFIG": str(self.plane.kubeconfig), "HOME": str(self.plane.state_dir), "PATH": os.defpath}
+        command = [str(helm), *shown, *flags]
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
+        if outcome.returncode:
+            raise DemoFailed(f"helm install failed: {outcome.stderr.strip()}")
+        self.screen.output(outcome.stdout[outcome.stdout.index("NOTES:") :], limit=8)
+        self.show("get", "deployment,poddisruptionbudget,serviceaccount,role", "--namespace", NAMESPACE)
+        installed = InstalledOperator(self.plane, NAMESPACE, RELEASE)
+        account = installed.account()
+        account.wait_until_granted()
+        kubeconfig = account.write_kubeconfig(self.plane.state_dir / "operator-kubeconfig")
+        directory = self.plane.state_dir / "operator"
+        directory.mkdir()
+        self.screen.say("no kubelet here: the Deployment's command is run beside the cluster, as its service account")
+        self._run_operator(kubeconfig, installed.arguments(directory))
+        self.screen.say("ready: watching profiles, nodes and pods")
+
+    def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
+        port = self._port = free_port()
+        flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
+        self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
+        self._server = _served_by(port)
+
+    def bayplan(self, *arguments: str, limit: int = 0) -> str:
+        """Run the command as the administrator, and show it and what it prints, which is returned."""
+        self.screen.command("bayplan", *arguments)
+        environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
+        outcome = subprocess.run(
+            [_BAYPLAN, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=environment
+        )
+        if outcome.returncode:
+            raise DemoFailed(f"`bayplan {' '.join(arguments)}` failed: {outcome.stderr.strip()}")
+        self.screen.output(outcome.stdout, limit)
+        return outcome.stdout
 
     def show(self, *arguments: str, told: str = "", limit: int = 0) -> None:
         """Run kubectl, and show the command and what it prints; ``told`` stands for the last argument."""
@@ -65,7 +123,7 @@ class Stage:
     def explain(self, what: str, limit: int = 0) -> None:
         """Run ``bayplan explain``, and show the command and what it prints."""
         self.screen.command("bayplan", "explain", what)
-        command = [_BAYPLAN, "explain", what, "--server", f"http://{LOOPBACK}:{self._port}"]
+        command = [_BAYPLAN, "explain", what, "--server", self._server]
         outcome = subprocess.run(command, capture_output=True, text=True, check=False)
         if outcome.returncode:
             raise DemoFailed(f"`bayplan explain {what}` failed: {outcome.stderr.strip()}")
@@ -131,9 +189,16 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
     return True
 
 
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://{LOOPBACK}:{port}/readyz", timeout=1) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, OSError):
-        return False
+def _served_by(port: int) -> str:
+    """Where the operator serves, with its protocol; "" before it is ready."""
+    # The certificate that it makes for itself is signed by nobody.
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):
+        try:
+            with urllib.request.urlopen(f"{server}/readyz", timeout=1, context=context) as answer:  # noqa: S310 - see above
+                if answer.status == 200:
+                    return server
+        except (urllib.error.URLError, OSError):
+            continue
+    return ""

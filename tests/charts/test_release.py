@@ -17,10 +17,10 @@ import pytest
 import yaml
 
 from hack.controlplane.api_client import ApiClient
+from hack.controlplane.installed_operator import InstalledOperator
 from hack.controlplane.launcher import ControlPlane
 from hack.scenarios.scenario import node_manifest, pod_manifest
 from tests.charts.conftest import CHART, Helm
-from tests.charts.releases import Account
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
@@ -67,27 +67,16 @@ class Release:
         listed = self.plane.kubectl("get", _KINDS, selector, f"--namespace={_NAMESPACE}", "--output=name").split()
         return {name.partition("/")[0].partition(".")[0] + "/" + name.partition("/")[2] for name in listed}
 
-    def arguments(self, directory: Path) -> list[str]:
-        """Arguments of the installed container, with its mounted ConfigMap at a place of this host."""
-        pod = self.get("deployment/bayplan")["spec"]["template"]["spec"]
-        (container,) = pod["containers"]
-        (volume,) = [one for one in pod["volumes"] if "configMap" in one]
-        (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]]
-        for name, text in self.get(f"configmap/{volume['configMap']['name']}")["data"].items():
-            (directory / name).write_text(text)
-        arguments = [argument.replace(mount, str(directory)) for argument in container["args"]]
-        assert arguments.pop(0) == "run"
-        return arguments
-
     def operator(self, directory: Path) -> OperatorProcess:
         """The operator as the Deployment has it, under its service account; the directory takes its files."""
         directory.mkdir()
-        account = Account(
-            self.plane, _NAMESPACE, self.get("deployment/bayplan")["spec"]["template"]["spec"]["serviceAccountName"]
-        )
+        installed = InstalledOperator(self.plane, _NAMESPACE, "bayplan")
+        account = installed.account()
         account.wait_until_granted()
         kubeconfig = account.write_kubeconfig(directory / "kubeconfig")
-        return OperatorProcess(kubeconfig, directory / "operator.log", self.arguments(directory), secure=True)
+        command, *flags = installed.arguments(directory)
+        assert command == "run"
+        return OperatorProcess(kubeconfig, directory / "operator.log", flags, secure=True)
 
 
 @pytest.fixture

@@ -26,12 +26,12 @@ from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 
 from hack.controlplane.api_client import ApiClient
+from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import install_crds
 from hack.controlplane.servers import Options
 from hack.controlplane.volume_controller import PROVISIONER, VolumeController
 from tests.charts.conftest import Helm
-from tests.charts.releases import Account
 from tests.charts.rights import granted, refused, used
 from tests.support.extender_server import ExtenderServer, keeps
 from tests.support.faulty_proxy import FaultyProxy

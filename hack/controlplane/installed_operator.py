@@ -1,6 +1,8 @@
-"""What the tests of the chart know of an installed release: its service account, as a pod would use it.
+"""An installed release, in the kubelet's place: what it would start, and with whose rights.
 
-Owns the account's token and kubeconfig, and the wait until its rights hold. It must not know the chart's objects.
+Owns the service account's token and kubeconfig, the wait until its rights hold, and the arguments of the Deployment's
+container. It must not know the chart's other objects. Why not the Deployment's pod itself: no container runs on the
+nodes of this control plane.
 """
 
 from __future__ import annotations
@@ -9,13 +11,15 @@ import json
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from hack.controlplane.credentials import User, write_kubeconfig, write_secret
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 
 _GRANT_SECONDS = 20.0
+_POLL_SECONDS = 0.05
 _PROBED = (("", "nodes", False), ("apps", "controllerrevisions", True))
 
 
@@ -48,7 +52,11 @@ class Account:
         return f"system:serviceaccount:{self.namespace}:{self.name}"
 
     def wait_until_granted(self) -> None:
-        """Wait until the API server has taken notice of both bindings, which it does in its own time."""
+        """Wait until the API server has taken notice of both bindings, which it does in its own time.
+
+        Raises:
+            ControlPlaneError: It has not, after a while.
+        """
         deadline = time.monotonic() + _GRANT_SECONDS
         command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
         for group, resource, namespaced in _PROBED:
@@ -60,7 +68,9 @@ class Account:
                 "spec": {"user": self.user, "resourceAttributes": attributes},
             }
             while self.plane.kubectl(*command, input=json.dumps(review)) != "true":
-                assert time.monotonic() < deadline, f"{self.name} may not list {resource}"
+                if time.monotonic() > deadline:
+                    raise ControlPlaneError(f"{self.name} may not list {resource}; look at its role bindings")
+                time.sleep(_POLL_SECONDS)
 
     def write_kubeconfig(self, path: Path, through: Path | None = None) -> Path:
         """Write its kubeconfig, with its own namespace as a pod would find it.
@@ -78,3 +88,42 @@ class Account:
         write_secret(path, yaml.safe_dump(config))
         self.kubeconfig = path
         return path
+
+
+@dataclass(frozen=True)
+class InstalledOperator:
+    """What a Deployment of the chart has the kubelet start, read back from the API server.
+
+    Args:
+        plane: The control plane.
+        namespace: The release's namespace.
+        name: The Deployment's name.
+    """
+
+    plane: ControlPlane
+    namespace: str
+    name: str
+
+    def account(self) -> Account:
+        """The service account that its pods have."""
+        return Account(self.plane, self.namespace, self._pod()["serviceAccountName"])
+
+    def arguments(self, directory: Path) -> list[str]:
+        """Arguments of its container, the mounted ConfigMap written into a directory of this host instead."""
+        pod = self._pod()
+        (container,) = pod["containers"]
+        (volume,) = [one for one in pod["volumes"] if "configMap" in one]
+        (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]]
+        for name, text in self._get(f"configmap/{volume['configMap']['name']}")["data"].items():
+            (directory / name).write_text(text)
+        return [argument.replace(mount, str(directory)) for argument in container["args"]]
+
+    def _pod(self) -> dict[str, Any]:
+        pod: dict[str, Any] = self._get(f"deployment/{self.name}")["spec"]["template"]["spec"]
+        return pod
+
+    def _get(self, what: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(
+            self.plane.kubectl("get", what, f"--namespace={self.namespace}", "--output=json")
+        )
+        return found
