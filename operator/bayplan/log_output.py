@@ -14,6 +14,7 @@ import json
 import logging
 import re
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from bayplan.log_flood import FloodFilter
@@ -116,7 +117,11 @@ class JsonFormatter(logging.Formatter):
 def _fields(record: logging.LogRecord) -> dict[str, object]:
     """The fields that a record carries; empty ones say nothing."""
     carried = record.__dict__
-    return {name: carried[name] for name in FIELDS if carried.get(name) not in (None, "")}
+    found = {name: carried[name] for name in FIELDS if carried.get(name) not in (None, "")}
+    of_kopf = carried.get("k8s_ref")
+    if isinstance(of_kopf, Mapping) and "resource" not in found:
+        found["resource"] = f"{of_kopf.get('kind')} {of_kopf.get('name')}"
+    return found
 
 
 def set_up_logging(level: LogLevel, output: LogFormat, verbosity: int = 0) -> None:

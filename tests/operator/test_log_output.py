@@ -43,6 +43,12 @@ def test_fields_are_keys() -> None:
     }
 
 
+def test_the_object_that_kopf_speaks_of() -> None:
+    """Kopf's own lines say which object they are about."""
+    made = record("Handler is invoked.", k8s_ref={"kind": "SchedulerProfile", "name": "batch", "uid": "u"})
+    assert json.loads(JsonFormatter().format(made))["resource"] == "SchedulerProfile batch"
+
+
 def test_fields_in_text() -> None:
     """Text repeats no field that its message names."""
     line = TextFormatter().format(record("pod %s is bound", "shop/web", pod="shop/web", revision="5d6c"))
