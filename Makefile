@@ -84,6 +84,10 @@ check: install ## Format, lint, types, import contract, file length, drift of CR
 	@echo "==> CRD drift" && $(BIN)/python -m bayplan.resources.crd_generation --output crds --check
 	@echo "==> docs drift" && $(BIN)/python -m hack.docs --check
 
+.PHONY: audit
+audit: install ## Look for known vulnerabilities of the locked dependencies, where somebody can be asked
+	@$(BIN)/python -m hack.checks.audit
+
 .PHONY: format
 format: install ## Format and mend what can be mended
 	@$(BIN)/ruff format $(PRESENT)

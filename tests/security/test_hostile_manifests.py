@@ -8,10 +8,10 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-
 from bayplan.profile_controller import ControllerPorts, ProfileController
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
+
 from scheduler_core.errors import ConfigError
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.scheduler import Scheduler

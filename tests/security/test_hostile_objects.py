@@ -7,10 +7,10 @@ from contextlib import suppress
 
 import msgspec
 import pytest
-
 from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.kube.watch_stream import ObjectDecoder, WatchEvent
 from bayplan.resources.pod_group import PodGroup
+
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -51,7 +51,7 @@ class Cluster:
         assert name in {binding.name for binding in self.writer.bindings}
 
 
-def decoded(document: Document, kind: type[Pod] | type[Node]) -> Pod | Node | None:
+def decoded(document: Document, kind: type[Pod | Node]) -> Pod | Node | None:
     """What an informer makes of a document; None where it skips it."""
     event = ObjectDecoder(kind).listed(msgspec.Raw(msgspec.json.encode(document)))
     return event.object if isinstance(event, WatchEvent) else None
