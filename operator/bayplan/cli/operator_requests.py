@@ -76,7 +76,8 @@ async def _asked(server: str, path: str, params: Mapping[str, str], remedy: str)
                     continue  # it speaks no TLS
             return await _answer(session, urls[-1], params)
     except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-        scheme = ", leave http:// out if it serves HTTPS" if server.startswith("http://") else ""
+        # What speaks HTTPS only hangs up on HTTP.
+        scheme = " without http://" if isinstance(error, aiohttp.ServerDisconnectedError) else ""
         message = (
             f"{server} cannot be asked ({str(error) or type(error).__name__}); run kubectl port-forward to the "
             f"operator, name it with --server{scheme}{remedy}"

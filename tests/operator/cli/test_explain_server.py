@@ -131,9 +131,16 @@ def test_the_scheme_is_found(*, secure: bool) -> None:
     assert result.exit_code == 0, result.output
 
 
-def test_another_scheme_than_asked_for() -> None:
-    """Whoever names a scheme is not answered by another one."""
-    with operator(secure=False) as url:
-        result = asked(url.replace("http", "https"), "web")
+@pytest.mark.parametrize(
+    ("secure", "scheme", "told"),
+    [
+        pytest.param(False, "https", "cannot be asked", id="HTTPS of HTTP"),
+        pytest.param(True, "http", "name it with --server without http://", id="HTTP of HTTPS"),
+    ],
+)
+def test_another_scheme_than_asked_for(scheme: str, told: str, *, secure: bool) -> None:
+    """Whoever names a scheme is not answered by another one, and is told what to do."""
+    with operator(secure=secure) as url:
+        result = asked(url.replace("http", scheme), "web")
     assert result.exit_code == 1
-    assert "cannot be asked" in result.stderr
+    assert told in result.stderr
