@@ -53,7 +53,15 @@ def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = 
     return plane.start_kube_scheduler(config, flags)
 
 
-def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | None = None) -> Process:
+def start_bayplan(
+    plane: ControlPlane,
+    name: str,
+    port: int,
+    profile_to: Path | None = None,
+    *,
+    flags: Sequence[str] = (),
+    program: str = BAYPLAN,
+) -> Process:
     """Start Bayplan with one SchedulerProfile of no options.
 
     Args:
@@ -61,6 +69,8 @@ def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | 
         name: Of the profile, which is the scheduler name.
         port: Where it serves its metrics.
         profile_to: Where its own profile (cProfile) is written; None for none.
+        flags: Further flags.
+        program: The process's name; another one for a second process.
     """
     install_crds(plane)
     document = {
@@ -70,11 +80,11 @@ def start_bayplan(plane: ControlPlane, name: str, port: int, profile_to: Path | 
         "spec": {},
     }
     plane.kubectl("apply", "-f", "-", input=json.dumps(document))
-    program = [sys.executable]
+    command = [sys.executable]
     if profile_to is not None:
-        program += ["-m", "cProfile", "-o", str(profile_to)]
-    flags = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
-    return plane.start_program(BAYPLAN, [*program, "-m", "bayplan", "run", *flags], lambda: _is_ready(port))
+        command += ["-m", "cProfile", "-o", str(profile_to)]
+    told = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", *flags]
+    return plane.start_program(program, [*command, "-m", "bayplan", "run", *told], lambda: _is_ready(port))
 
 
 def install_crds(plane: ControlPlane) -> None:
