@@ -63,8 +63,7 @@ class Reader:
         for entry in ROOT.iterdir():
             if not entry.name.startswith("."):
                 (self._directory / entry.name).symlink_to(entry)
-        for file in (_SITUATIONS / "files").iterdir():
-            shutil.copy(file, self._directory)
+        shutil.copytree(_SITUATIONS / "files", self._directory, dirs_exist_ok=True)
         (home / ".kube").mkdir()
         shutil.copy(plane.kubeconfig, home / ".kube" / "config")
         self._environment = {

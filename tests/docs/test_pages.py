@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 import yaml
+from bayplan.validation.judging import Judgement
+from bayplan.validation.manifest_files import read_manifests
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.docs.__main__ import REFERENCE
@@ -55,6 +57,16 @@ def test_manifests_are_taken(control_plane: ControlPlane) -> None:
         except ControlPlaneError as error:
             refused.append(f"{place}: {error}")
     assert refused == []
+
+
+def test_manifests_are_valid(tmp_path: Path) -> None:
+    """The operator would take every manifest that a page shows whole."""
+    for page in PAGES:
+        for place, manifest in _manifests(page):
+            (tmp_path / f"{place.replace('/', '_')}.yaml").write_text(yaml.safe_dump(manifest), encoding="utf-8")
+    found = [read_manifests([str(file)]).manifests for file in sorted(tmp_path.iterdir())]
+    assert found
+    assert [finding for manifests in found for finding in Judgement(manifests).findings] == []
 
 
 def _leads_somewhere(page: Path, target: str) -> bool:
