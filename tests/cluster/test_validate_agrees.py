@@ -74,7 +74,8 @@ def drawn(seed: int) -> dict[str, Any]:
     """A manifest, about half of which are good."""
     source = random.Random(seed)
     kind = source.choice(sorted(FIELDS))
-    spec: dict[str, Any] = {"PluginConfig": {"plugin": "NodeResourcesFit"}, "PodGroup": {"minMember": 2}}.get(kind, {})
+    needed: dict[str, dict[str, Any]] = {"PluginConfig": {"plugin": "NodeResourcesFit"}, "PodGroup": {"minMember": 2}}
+    spec = needed.get(kind, {})
     for name in source.sample(sorted(FIELDS[kind]), source.randint(0, 2)):
         spec = {**spec, name: source.choice(FIELDS[kind][name])}
     metadata: dict[str, Any] = {"name": source.choice(["a", "a", "a", "a", "A", "a" * 64])}

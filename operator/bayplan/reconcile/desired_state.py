@@ -9,6 +9,7 @@ Why a problem does not end the judging: whoever wrote a manifest wants every mis
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -25,6 +26,7 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
 
 DEFAULT_SCHEDULER = "default-scheduler"
+_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -147,20 +149,43 @@ class _Claim:
         )
 
     def _read(self, spec: Mapping[str, Any]) -> SchedulerProfile | None:
-        """The profile; without the top-level fields that are wrong, whose problems are kept."""
+        """The profile; without the fields that are wrong, or else without those of the top that hold them."""
         try:
             return self._parse(spec)
         except ConfigError as error:
             self.problems = error.problems
-        bad = {problem.path.removeprefix("spec.").split(".")[0].split("[")[0] for problem in self.problems}
-        try:
-            return self._parse({name: value for name, value in spec.items() if name not in bad})
-        except ConfigError:
-            return None
+        rest = _without(spec, [problem.path for problem in self.problems])
+        for _ in range(2):
+            try:
+                return self._parse(rest)
+            except ConfigError as error:
+                bad = {problem.path.removeprefix("spec.").split(".")[0].split("[")[0] for problem in error.problems}
+                rest = {name: value for name, value in rest.items() if name not in bad}
+        return None
 
     def _parse(self, spec: Mapping[str, Any]) -> SchedulerProfile:
         metadata = self.meta.model_dump(by_alias=True)
         return SchedulerProfile.from_object({"metadata": metadata, "spec": spec})
+
+
+def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]:
+    """A copy without single fields. Entries of lists stay, since those behind them would be told by wrong numbers."""
+    left: dict[str, Any] = {"spec": spec}
+    for path in paths:
+        node: Any = left
+        steps = _STEP.findall(path)
+        for index, name in steps[:-1]:
+            step = int(index) if index.isdigit() and isinstance(node, list) else index or name
+            inner = node.get(step) if isinstance(node, dict) else node[step] if step in range(len(node)) else None
+            if not isinstance(inner, Mapping | list):
+                break
+            # Only what leads to the field is copied: the rest may be of any depth.
+            node[step] = node = dict(inner) if isinstance(inner, Mapping) else list(inner)
+        else:
+            if isinstance(node, dict) and steps:
+                node.pop(steps[-1][0] or steps[-1][1], None)
+    copied: Mapping[str, Any] = left.get("spec", {})
+    return copied
 
 
 def _is_going(body: Mapping[str, Any]) -> bool:

@@ -143,6 +143,19 @@ def test_problems(documents: list[Any], path: str, words: str) -> None:
     assert words in errors[0]["message"]
 
 
+def test_one_problem_hides_no_other() -> None:
+    """A bad value beside an unknown plugin, and a bad extender beside both, are told together."""
+    entries = [{"name": "NodeResourcesFitt", "weight": -1}]
+    extender = {"urlPrefix": "http://x", "managedResources": [{"name": "cpu"}]}
+    spec = {"plugins": {"score": {"enabled": entries}}, "extenders": [extender], "extra": 1}
+    assert {each["path"] for each in findings(manifest("SchedulerProfile", "a", spec))} == {
+        "spec.extra",
+        "spec.plugins.score.enabled[0].weight",
+        "spec.plugins.score.enabled[0].name",
+        "spec.extenders[0].managedResources[0].name",
+    }
+
+
 def test_another_queue_order() -> None:
     """A profile that orders the queue in another way would wait for the others, and is told so."""
     other = {
