@@ -43,13 +43,14 @@ def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> 
     Raises:
         YAMLError: It is no YAML, or out of bounds.
     """
-    _check_depth(text)
+    check_depth(text)
     reader = loader(text)
     try:
         while reader.check_node():
             node = reader.get_node()
             assert node is not None
-            _check_node(node)
+            check_aliases(node)
+            _check_keys(node)
             try:
                 document = reader.construct_document(node)
             except ValueError as error:  # a number of thousands of digits, a date that there is not
@@ -59,8 +60,12 @@ def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> 
         reader.dispose()
 
 
-def _check_depth(text: str | bytes) -> None:
-    """Look at the events, which come one at a time however deep they lie."""
+def check_depth(text: str | bytes) -> None:
+    """Refuse a text that is nested too deep: by its events, which come one at a time however deep they lie.
+
+    Raises:
+        YAMLError: It is, or is no YAML.
+    """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
@@ -71,8 +76,12 @@ def _check_depth(text: str | bytes) -> None:
             depth -= 1
 
 
-def _check_node(root: yaml.Node) -> None:
-    """Refuse keys that stand twice, an alias within what it stands for, and aliases that stand for too much."""
+def check_aliases(root: yaml.Node) -> None:
+    """Refuse an alias within what it stands for, and aliases that stand for too much.
+
+    Raises:
+        YAMLError: There are such.
+    """
     sizes: dict[int, int] = {}
     _size(root, sizes, set())
     if sizes[id(root)] - len(sizes) > MAX_VALUES_BY_ALIASES:
@@ -95,15 +104,25 @@ def _within(node: yaml.Node) -> Iterator[yaml.Node]:
     if isinstance(node, yaml.SequenceNode):
         yield from node.value
     elif isinstance(node, yaml.MappingNode):
+        for pair in node.value:
+            yield from pair
+
+
+def _check_keys(root: yaml.Node) -> None:
+    to_see, seen = [root], {id(root)}
+    while to_see:
+        node = to_see.pop()
         keys: set[tuple[str, str]] = set()
-        for key, value in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if (key.tag, key.value) in keys:
-                    message = f'has the key "{key.value[:64]}" twice in one mapping, in {_line(key)}; remove one'
-                    raise UnfitYamlError(message)
-                keys.add((key.tag, key.value))
-            yield key
-            yield value
+        for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+            if not isinstance(key, yaml.ScalarNode):
+                continue
+            if (key.tag, key.value) in keys:
+                message = f'has the key "{key.value[:64]}" twice in one mapping, in {_line(key)}; remove one'
+                raise UnfitYamlError(message)
+            keys.add((key.tag, key.value))
+        inner = [one for one in _within(node) if id(one) not in seen]
+        seen.update(map(id, inner))
+        to_see += inner
 
 
 def _line(part: yaml.Node | yaml.Event) -> str:

@@ -66,3 +66,13 @@ def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: 
     done = CliRunner().invoke(bayplan, [*command, str(file)])
     assert done.exit_code == 2
     assert message in done.stderr
+
+
+@pytest.mark.parametrize(("text", "message"), [row for row in HOSTILE if row.id != "key twice"])
+def test_validate(tmp_path: Path, text: str, message: str) -> None:
+    """So does the one that tells all that is wrong; a key that stands twice it tells in its own words."""
+    file = tmp_path / "hostile.yaml"
+    file.write_text(text)
+    done = CliRunner().invoke(bayplan, ["validate", str(file)])
+    assert done.exit_code == 2
+    assert message in done.output

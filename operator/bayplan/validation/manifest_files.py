@@ -16,6 +16,8 @@ from typing import Any
 
 import yaml
 
+from bayplan import yaml_documents
+
 STANDARD_INPUT = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
@@ -119,6 +121,7 @@ def _texts(source: str, recursive: bool, reading: Reading) -> Iterator[tuple[str
 
 
 def _read(name: str, text: bytes, reading: Reading) -> None:
+    yaml_documents.check_depth(text)
     loader = _Loader(text)
     try:
         number = 0
@@ -126,6 +129,7 @@ def _read(name: str, text: bytes, reading: Reading) -> None:
             number += 1
             node = loader.get_node()
             assert node is not None  # check_node() has just said so
+            yaml_documents.check_aliases(node)
             reading.repeated += ((name, line, key) for line, key in _repetitions(node))
             body = loader.construct_document(node)
             if body is not None:
