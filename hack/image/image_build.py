@@ -107,13 +107,16 @@ def choose_base(engine: Engine) -> str:
     return name
 
 
-def build(engine: Engine, tag: str, origin: Provenance, *, cached: bool = True, extras: str = "") -> None:
+def build(
+    engine: Engine, tag: str, origin: Provenance, *, context: Path = ROOT, cached: bool = True, extras: str = ""
+) -> None:
     """Build the image into the engine's storage.
 
     Args:
         engine: What builds.
         tag: Name of the image.
         origin: What it says of itself.
+        context: The checkout, or a copy of what `.dockerignore` lets through.
         cached: Start from layers of earlier builds.
         extras: Extra of the package to install, such as "otel".
 
@@ -138,7 +141,7 @@ def build(engine: Engine, tag: str, origin: Provenance, *, cached: bool = True, 
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     with tempfile.TemporaryDirectory(prefix="bayplan-image-") as secrets:
         command += secret_flags(Path(secrets))
-        engine.run(*command, f"--tag={tag}", "--file=Dockerfile", ".", cwd=ROOT)
+        engine.run(*command, f"--tag={tag}", "--file=Dockerfile", ".", cwd=context)
 
 
 def read_archive(archive: Path) -> Image:

@@ -127,8 +127,17 @@ def lay_out_package(environment: Path, root: Path) -> None:
         path = Path(os.path.normpath(library / file))
         if not _LEFT_OUT_OF_ENVIRONMENT.intersection(path.parts) and path.exists():
             _copy(path, root)
+    for record in (root / library.relative_to("/")).glob("*.dist-info/RECORD"):
+        # What was left out has a row with its hash, and one of them holds the time of the installation.
+        rows = record.read_text().splitlines(keepends=True)
+        record.write_text("".join(row for row in rows if not _LEFT_OUT_OF_ENVIRONMENT.intersection(_parts(row))))
     _compile(root)
     _settle(root)
+
+
+def _parts(row: str) -> tuple[str, ...]:
+    """The path that a row of a distribution's record is about."""
+    return Path(row.rpartition(",")[0].rpartition(",")[0]).parts
 
 
 def _top_directories(root: Path) -> None:

@@ -4,8 +4,10 @@ Owns the build and the skip or failure of tests without an engine. It must not k
 between collection and the first test: see ``tests/conftest.py``; the first one on a machine makes a base.
 """
 
+import atexit
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,14 +33,23 @@ class BuiltImage:
         engine: What has built it and can run it.
         tag: Its name.
         origin: What it was told of its origin.
+        context: What it was built from.
     """
 
     engine: Engine
     tag: str
     origin: Provenance
+    context: Path
 
 
 _BUILT = pytest.StashKey[BuiltImage | str]()
+
+
+# What `.dockerignore` lets through, and the recipe.
+_CONTEXT = (
+    *("Dockerfile", ".dockerignore", "pyproject.toml", "uv.lock", "README.md", "LICENSE", "CHANGELOG.md"),
+    *("crds", "hack/image", "operator", "scheduler_core"),
+)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
@@ -93,7 +104,7 @@ def rebuilt(image: BuiltImage, directory: Path) -> Image:
     """
     storage = directory / "storage"
     engine = choose(image.engine.name, storage)
-    image_build.build(engine, _TAG, image.origin, cached=False)
+    image_build.build(engine, _TAG, image.origin, context=image.context, cached=False)
     engine.save(_TAG, directory / "again.tar")
     if engine.name != "docker":
         engine.run("rmi", "--all", "--force")
@@ -105,6 +116,19 @@ def _build() -> BuiltImage:
     engine = choose()
     if engine.name == "buildah":
         raise ImageError("buildah builds the image and cannot run it: install podman, `apt-get install podman runc`")
-    origin = image_build.provenance()
-    image_build.build(engine, _TAG, origin)
-    return BuiltImage(engine, _TAG, origin)
+    origin, context = image_build.provenance(), _copied_context()
+    image_build.build(engine, _TAG, origin, context=context)
+    return BuiltImage(engine, _TAG, origin, context)
+
+
+def _copied_context() -> Path:
+    """Copy the sources: somebody may edit them between two builds that are to be compared."""
+    copy = Path(tempfile.mkdtemp(prefix="bayplan-image-context-"))
+    atexit.register(shutil.rmtree, copy, ignore_errors=True)
+    for name in _CONTEXT:
+        source, target = image_build.ROOT / name, copy / name
+        if source.is_dir():
+            shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy2(source, target)
+    return copy
