@@ -144,7 +144,7 @@ class Hostility:
                         },
                     },
                     "topologySpreadConstraints": [
-                        {**term, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": ["app"]}
+                        {**term, "maxSkew": 1, "whenUnsatisfiable": "ScheduleAnyway", "matchLabelKeys": ["version"]}
                     ],
                 },
             }
