@@ -82,7 +82,7 @@ class Reader:
     def begin(self, page: Page) -> None:
         """Put the cluster into the situation that a page takes for granted.
 
-        That is three nodes, the chart's release unless the page installs it, no profiles and no pods, and then what
+        That is three nodes, the chart's release unless the page installs it, no other profiles, no pods, and then what
         ``situations/PATH.yaml`` adds for the page ``PATH.md``.
         """
         kubectl = self._plane.kubectl
@@ -90,7 +90,7 @@ class Reader:
             kubectl("apply", "--filename", str(ROOT / "crds"))
             kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
         kubectl("delete", "pods,podgroups.bayplan.dev", "--all", "--all-namespaces", "--force", "--grace-period=0")
-        kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--all")
+        kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--selector=app.kubernetes.io/managed-by!=Helm")
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")
         if any("helm install bayplan" in block.text for block in page.blocks):
             self._must("helm uninstall bayplan --namespace bayplan --ignore-not-found")
