@@ -137,7 +137,7 @@ def choose(name: str | None = None, storage: Path | None = None) -> Engine:
             continue
         if candidate == "docker":
             return Engine(candidate, Path(program))
-        flags, shares = _storage_flags(program, storage or cache_dir() / "storage")
+        flags, shares = _storage_flags(program, storage)
         return Engine(candidate, Path(program), flags, layered=shares)
     raise ImageError(f"no {' or '.join(NAMES) if name is None else name} is there to build the image with. {_REMEDY}")
 
@@ -157,16 +157,24 @@ def _daemon_answers(program: str) -> bool:
         return False
 
 
-def _storage_flags(program: str, storage: Path) -> tuple[tuple[str, ...], bool]:
+def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], bool]:
     """Name a storage, on overlay where that works and as plain copies elsewhere.
+
+    A given one is thrown away as a whole, its locks and mounts included; that of the cache outlives a restart of the
+    machine, which they must not.
 
     Returns:
         The flags, and whether layers are shared.
     """
+    storage = given or cache_dir() / "storage"
     for driver in ("overlay", "vfs"):
         root = storage / driver
         root.mkdir(parents=True, exist_ok=True)
-        flags = (f"--root={root}", f"--runroot={_run_root(root)}", f"--storage-driver={driver}")
+        flags = (
+            f"--root={root}",
+            f"--runroot={given / 'run' if given else _run_root(root)}",
+            f"--storage-driver={driver}",
+        )
         if subprocess.run([program, *flags, "info"], capture_output=True, check=False).returncode == 0:
             return flags, driver == "overlay"
     raise ImageError(f"{program} can keep no image in {storage}: try `{program} --root={storage}/vfs info`")
