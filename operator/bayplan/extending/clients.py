@@ -127,6 +127,10 @@ class ExtenderClients:
         self.on_change: Callable[[], None] = lambda: None
         self.write_fence: Callable[[], None] = lambda: None
 
+    def _check_fence(self) -> None:
+        # Clients may be older than the election that sets it.
+        self.write_fence()
+
     def make(self, scheduler_name: str, extender: Extender) -> HttpExtender:
         """Make a client, for one instance of a profile.
 
@@ -147,7 +151,7 @@ class ExtenderClients:
             tally=self.tallies.setdefault(extender.url_prefix, Tally()),
             clock=self._clock,
             on_close=partial(self._closed, wishes),
-            write_fence=lambda: self.write_fence(),
+            write_fence=self._check_fence,
         )
         client = HttpExtender(extender, parts)
         for pods in wishes.pods:

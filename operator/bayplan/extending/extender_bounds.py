@@ -65,9 +65,7 @@ def read_file(path: str, field: str, bounds: ExtenderBounds | None) -> str:
         # Links are followed first: the files of a mounted Secret are links within its directory.
         real = Path(path).resolve()
         if bounds is not None and not real.is_relative_to(bounds.files.resolve()):
-            message = (
-                f"must lie in {bounds.files}, the operator's setting extenderFilesDirectory; mount it there"
-            )
+            message = f"must lie in {bounds.files}, the operator's setting extenderFilesDirectory; mount it there"
             raise _problem(field, message)
         descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not be waited for
         with os.fdopen(descriptor, "rb") as file:

@@ -216,6 +216,9 @@ class Entangled:
         self.remove, self.restore = what_if.remove, what_if.restore
         self._judge = what_if.judge
 
+    def in_sums(self, rows: Any) -> None:
+        """Sums are never asked."""
+
     def judge(self, rows: Any) -> Any:
         """Refuse several rows."""
         assert len(rows) == 1
