@@ -118,6 +118,14 @@ class Engine:
             self.run("save", "--output", str(archive), image)
 
 
+def discard(engine: Engine) -> None:
+    """Throw away the storage of an engine as a whole; docker has none of its own."""
+    for flag in engine.storage:
+        name, _, path = flag.partition("=")
+        if name in {"--root", "--runroot"}:
+            shutil.rmtree(path, ignore_errors=True)
+
+
 def choose(name: str | None = None, storage: Path | None = None) -> Engine:
     """Find an engine.
 
@@ -160,9 +168,6 @@ def _daemon_answers(program: str) -> bool:
 def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], bool]:
     """Name a storage, on overlay where that works and as plain copies elsewhere.
 
-    A given one is thrown away as a whole, its locks and mounts included; that of the cache outlives a restart of the
-    machine, which they must not.
-
     Returns:
         The flags, and whether layers are shared.
     """
@@ -172,11 +177,12 @@ def _storage_flags(program: str, given: Path | None) -> tuple[tuple[str, ...], b
         root.mkdir(parents=True, exist_ok=True)
         flags = (
             f"--root={root}",
-            f"--runroot={given / 'run' if given else _run_root(root)}",
+            f"--runroot={_run_root(root)}",
             f"--storage-driver={driver}",
         )
         if subprocess.run([program, *flags, "info"], capture_output=True, check=False).returncode == 0:
             return flags, driver == "overlay"
+        shutil.rmtree(_run_root(root), ignore_errors=True)
     raise ImageError(f"{program} can keep no image in {storage}: try `{program} --root={storage}/vfs info`")
 
 

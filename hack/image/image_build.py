@@ -9,6 +9,7 @@ one time for all commits, so that a layer that did not change is the one that is
 
 import json
 import os
+import re
 import subprocess
 import tarfile
 import tempfile
@@ -125,14 +126,7 @@ def build(
     """
     _bound_storage(engine)
     base = choose_base(engine)
-    arguments = {
-        "BASE_IMAGE": base,
-        "VERSION": origin.version,
-        "REVISION": origin.revision,
-        "CREATED": origin.created,
-        "SOURCE": origin.source,
-        "SOURCE_DATE_EPOCH": str(FIXED_TIME),
-    }
+    arguments = {"BASE_IMAGE": base, "SOURCE_DATE_EPOCH": str(FIXED_TIME)}
     if extras:
         arguments["EXTRAS"] = extras
     command = engine.build_command(cached=cached)
@@ -141,7 +135,9 @@ def build(
     command += [f"--build-arg={name}={value}" for name, value in arguments.items()]
     with tempfile.TemporaryDirectory(prefix="bayplan-image-") as secrets:
         command += secret_flags(Path(secrets))
-        engine.run(*command, f"--tag={tag}", "--file=Dockerfile", ".", cwd=context)
+        recipe = Path(secrets) / "Dockerfile"
+        recipe.write_text(_with_origin((context / "Dockerfile").read_text(), origin))
+        engine.run(*command, f"--tag={tag}", f"--file={recipe}", ".", cwd=context)
 
 
 def read_archive(archive: Path) -> Image:
@@ -159,6 +155,23 @@ def read_archive(archive: Path) -> Image:
         raise ImageError(f"{archive} is no archive of one image ({problem}): build it with `make image`") from problem
     identity = Path(entry["Config"]).name.removesuffix(".json")
     return Image(archive, config, identity, sizes)
+
+
+def _with_origin(recipe: str, origin: Provenance) -> str:
+    """Write the origin into a Dockerfile as defaults of its arguments.
+
+    Why not as arguments of the build: buildah takes a label of an earlier build for the same when only those differ.
+    """
+    values = {
+        "VERSION": origin.version,
+        "REVISION": origin.revision,
+        "CREATED": origin.created,
+        "SOURCE": origin.source,
+    }
+    for name, value in values.items():
+        recipe, found = re.subn(rf"^ARG {name}=.*$", f'ARG {name}="{value}"', recipe, flags=re.MULTILINE)
+        assert found == 1, name
+    return recipe
 
 
 def _bound_storage(engine: Engine) -> None:

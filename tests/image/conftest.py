@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from hack.image import image_build
-from hack.image.engines import Engine, ImageError, choose
+from hack.image.engines import Engine, ImageError, choose, discard
 from hack.image.image_build import Image, Provenance
 from tests.charts import conftest as charts
 from tests.image.layer_files import LayerFile, read_files
@@ -108,7 +108,7 @@ def rebuilt(image: BuiltImage, directory: Path) -> Image:
     engine.save(_TAG, directory / "again.tar")
     if engine.name != "docker":
         engine.run("rmi", "--all", "--force")
-        shutil.rmtree(storage)
+        discard(engine)
     return image_build.read_archive(directory / "again.tar")
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hack.image import debian_base
-from hack.image.engines import ImageError, choose
+from hack.image.engines import ImageError, choose, discard
 from hack.image.image_build import provenance
 
 
@@ -33,7 +33,9 @@ def test_an_engine_is_found(
     for name, script in programs.items():
         _program(tmp_path, name, script)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert choose(storage=tmp_path / "storage").name == expected
+    engine = choose(storage=tmp_path / "storage")
+    discard(engine)
+    assert engine.name == expected
 
 
 def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -41,6 +43,7 @@ def test_layers_are_kept_where_they_can_be_shared(tmp_path: Path, monkeypatch: p
     _program(tmp_path, "podman", 'case "$*" in *overlay*) exit 1;; esac')
     monkeypatch.setenv("PATH", str(tmp_path))
     engine = choose("podman", tmp_path / "storage")
+    discard(engine)
     assert "--storage-driver=vfs" in engine.storage
     assert "--layers=false" in engine.build_command(cached=True)
 
@@ -57,8 +60,10 @@ def test_what_an_engine_said_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """A failed command is named with what it wrote."""
     _program(tmp_path, "podman", 'case "$*" in *info*) ;; *) echo no space left >&2; exit 125;; esac')
     monkeypatch.setenv("PATH", str(tmp_path))
+    engine = choose("podman", tmp_path / "storage")
+    discard(engine)
     with pytest.raises(ImageError, match=r"(?s)`podman save .*no space left"):
-        choose("podman", tmp_path / "storage").save("bayplan", tmp_path / "archive.tar")
+        engine.save("bayplan", tmp_path / "archive.tar")
 
 
 def test_a_base_needs_debootstrap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
