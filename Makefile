@@ -10,6 +10,7 @@ STAMP := .venv/.installed
 SOURCES := scheduler_core operator hack tests examples benchmarks
 PRESENT := $(shell for d in $(SOURCES); do [ -n "$$(find $$d -name '*.py' -print -quit 2>/dev/null)" ] && echo $$d; done)
 PYTEST_ARGS ?=
+comma := ,
 
 export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
@@ -62,6 +63,21 @@ test: install ## Run all tests, those on the real control plane included
 parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1 HINTS=1)
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
+
+.PHONY: bench-e2e
+bench-e2e: install ## Measure both schedulers on a real API server, workload by workload (hours; QUICK=1 for a short look)
+	@$(BIN)/python -m benchmarks.end_to_end $(if $(QUICK),--quick) $(if $(RESULTS),--results $(RESULTS)) \
+		--chart docs/benchmarks/end-to-end.svg
+	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1)
+
+.PHONY: bench-core
+bench-core: install ## Measure the core alone, in memory, from 100 to 50,000 nodes (QUICK=1 for a short look)
+	@$(BIN)/python -m benchmarks.core --nodes 100,1000,5000$(if $(QUICK),,$(comma)50000) $(if $(QUICK),--pods 500 --repetitions 1)
+	@$(BIN)/python -m benchmarks.core --nodes 5000 --pods 50000 --memory
+
+.PHONY: bench-startup
+bench-startup: install ## Measure starts in a full cluster, and takeovers (QUICK=1 for a short look)
+	@$(BIN)/python -m benchmarks.startup $(if $(QUICK),--nodes 500 --pods 2000 --repetitions 1)
 
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)

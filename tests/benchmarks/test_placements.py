@@ -1,0 +1,52 @@
+"""The check of placements that ends each drain finds what is wrong, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from benchmarks.placements import violations
+from benchmarks.workload import node
+from benchmarks.workloads import Workload, placed, workload_named
+
+NODES = [node(number) for number in range(6)]
+
+
+def bound(workload: Workload, *node_names: str) -> list[dict[str, Any]]:
+    """Pods of a workload on nodes, "" for none."""
+    pods = [workload.pod(number) for number in range(len(node_names))]
+    for pod, node_name in zip(pods, node_names, strict=True):
+        if node_name:
+            pod["spec"]["nodeName"] = node_name
+    return pods
+
+
+@pytest.mark.parametrize(
+    ("name", "node_names", "found"),
+    [
+        pytest.param("basic", ["node-00000", "node-00000"], "", id="well"),
+        pytest.param("basic", ["node-00000", ""], "1 pods are bound, and not 2", id="one-is-missing"),
+        pytest.param("node-affinity", ["node-00002"], "a node that its affinity excludes", id="wrong-node"),
+        pytest.param("node-affinity", ["node-00001"], "", id="right-node"),
+        pytest.param("affinity", ["node-00000", "node-00001"], "podAffinity by", id="two-zones"),
+        pytest.param("affinity", ["node-00000", "node-00003"], "", id="one-zone"),
+        pytest.param("anti-affinity", ["node-00000", "node-00000"], "podAntiAffinity by", id="two-on-one-host"),
+        pytest.param("anti-affinity", ["node-00000", "node-00001"], "", id="two-hosts"),
+        pytest.param("spread", ["node-00000"] * 6, "a skew of 6", id="uneven"),
+        pytest.param("spread", ["node-00000"] * 5, "", id="even-enough"),
+        pytest.param("unschedulable", ["", *["node-00000"] * 4], "", id="a-fifth-waits"),
+    ],
+)
+def test_constraints(name: str, node_names: list[str], found: str) -> None:
+    """One sentence for what does not hold; none where all is well."""
+    workload = workload_named(name)
+    told = violations(workload, NODES, bound(workload, *node_names), len(node_names))
+    assert [found in text for text in told] == ([True] if found else [])
+
+
+def test_overcommitment() -> None:
+    """What runs already counts as well."""
+    workload = workload_named("basic")
+    pods = [*bound(workload, "node-00001"), placed(0, "node-00001", cpu_milli=31_950, memory_mib=1)]
+    assert violations(workload, NODES, pods, 1) == ["node node-00001 has 32 of cpu and 32050 of it is taken"]
