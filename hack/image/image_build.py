@@ -9,7 +9,6 @@ one time for all commits, so that a layer that did not change is the one that is
 
 import json
 import os
-import re
 import subprocess
 import tarfile
 import tempfile
@@ -158,7 +157,7 @@ def read_archive(archive: Path) -> Image:
 
 
 def _with_origin(recipe: str, origin: Provenance) -> str:
-    """Write the origin into a Dockerfile as defaults of its arguments.
+    """Write the origin into the labels of a Dockerfile, in place of the arguments that stand there.
 
     Why not as arguments of the build: buildah takes a label of an earlier build for the same when only those differ.
     """
@@ -169,8 +168,9 @@ def _with_origin(recipe: str, origin: Provenance) -> str:
         "SOURCE": origin.source,
     }
     for name, value in values.items():
-        recipe, found = re.subn(rf"^ARG {name}=.*$", f'ARG {name}="{value}"', recipe, flags=re.MULTILINE)
-        assert found == 1, name
+        placeholder = f"${{{name}}}"
+        assert placeholder in recipe
+        recipe = recipe.replace(placeholder, value)
     return recipe
 
 
