@@ -224,6 +224,7 @@ class Scheduler:
                 self.context.queue.resort()
             self._queue_sort = order
         self.context.queue.profile_changed(name)
+        self.feed.left_out.profile_changed(name)
 
     def _rules_of(self, instance: FrameworkInstance) -> QueueingRules:
         config, options = instance.config, self.options

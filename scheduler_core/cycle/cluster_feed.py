@@ -15,6 +15,7 @@ from collections.abc import Callable
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.departure import tell_departure, tell_unused_promise
+from scheduler_core.cycle.left_out import LeftOutPods
 from scheduler_core.errors import QuantityError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -37,10 +38,15 @@ log = logging.getLogger(__name__)
 
 
 class ClusterFeed:
-    """Takes changes of pods and nodes."""
+    """Takes changes of pods and nodes.
+
+    Attributes:
+        left_out: Waiting pods that cannot be taken.
+    """
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
+        self.left_out = LeftOutPods(context)
         self._report = context.suspension.report
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -60,6 +66,7 @@ class ClusterFeed:
     def _pod_gone(self, pod: Pod) -> None:
         """A pod exists no more; one that has ended and exists still counts for its gang."""
         gang = self._context.queue.gangs.lost(pod.metadata.uid)
+        self.left_out.forget(pod.metadata.uid)
         self._pod_deleted(pod)
         if gang is not None:
             if gang.member_left is not None:
@@ -83,9 +90,9 @@ class ClusterFeed:
         try:
             take(pod)
         except SchedulerCoreError as error:
-            log.error(  # noqa: TRY400 - the text says it all
-                "pod %s is left out: %s; correct the pod", pod.key, error, extra={"pod": pod.key}
-            )
+            self._left_out(pod, error)
+        else:
+            self.left_out.forget(pod.metadata.uid)
         if gang is not None:
             if gang.member_left is not None and (pod.metadata.deletion_timestamp is not None or pod.is_terminal):
                 gang.member_left()
@@ -95,6 +102,16 @@ class ClusterFeed:
                 queue.on_event(UNSCHEDULED_POD_ADD, None, pod, but=pod.metadata.uid)
         if before is not None and before is not gang:
             queue.gang_changed(before)
+
+    def _left_out(self, pod: Pod, error: SchedulerCoreError) -> None:
+        """A pod cannot be taken: one that waits is told so, and is not tried as it was before either."""
+        uid = pod.metadata.uid
+        if pod.spec.node_name or self._context.cache.get(uid) is not None:
+            self.left_out.forget(uid)
+            log.error("pod %s is left out: %s; correct the pod", pod.key, error, extra={"pod": pod.key})
+            return
+        self._context.queue.remove(uid)
+        self.left_out.leave_out(pod, str(error))
 
     def _pod_added(self, pod: Pod) -> None:
         if pod.is_terminal:
@@ -177,7 +194,7 @@ class ClusterFeed:
             self._context.cache.add_node(node)
         except SchedulerCoreError as error:
             name = node.metadata.name
-            log.error("node %s is left out: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - as above
+            log.error("node %s is left out: %s; correct its status", name, error, extra={"node": name})  # noqa: TRY400 - the text says it all
             return
         self._context.queue.on_event(NODE_ADD, None, node)
 

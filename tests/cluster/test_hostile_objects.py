@@ -13,6 +13,7 @@ import pytest
 
 from hack.controlplane.api_client import ApiClient, ApiRefusalError
 from hack.controlplane.launcher import ControlPlane
+from scheduler_core.model.pod_demands import MAX_DEMANDS
 from tests.security.hostility import Document, Hostility
 from tests.support.live_world import LiveWorld, live_world
 from tests.support.operator_process import OperatorProcess
@@ -92,6 +93,25 @@ def test_objects_of_thousands_of_levels(world: LiveWorld, control_plane: Control
             name = world.token if path.endswith("/pods") else f"{world.token}-deep"
             control_plane.kubectl("delete", "--raw", f"{path}/{name}?gracePeriodSeconds=0")
     assert without_faults(world.operator.log)
+
+
+def test_the_owner_of_a_pod_that_demands_too_much_is_told(world: LiveWorld, control_plane: ControlPlane) -> None:
+    """Describing the pod shows why it waits and what to do; nothing is said twice when its labels change."""
+    greedy = {"for": world.token} | {f"k{number}": "v" for number in range(MAX_DEMANDS)}
+    world.pod("greedy", spec={"nodeSelector": greedy})
+    message = world.refused("greedy")
+    assert message.startswith("the pod is left out: it makes 503 demands")  # two for CPU and memory
+    assert message.endswith("Correct its manifest and create it anew")
+    assert world.condition("greedy")["reason"] == "SchedulerError"
+    world.change("greedy", {"metadata": {"labels": {"a": "b"}}})
+    world.until(lambda: world.notes("greedy", "FailedScheduling"), "the event is there")
+    world.pod("after")
+    world.placed("after")
+    assert world.notes("greedy", "FailedScheduling") == [message]
+    told = control_plane.kubectl("describe", "pod", "greedy", f"--namespace={world.namespace}")
+    events = told.partition("Events:")[2].split()
+    assert ("Warning" in events, "FailedScheduling" in events) == (True, True), told
+    assert message in " ".join(events), told
 
 
 def hostile_objects(hostility: Hostility, world: LiveWorld) -> Iterator[Document]:
