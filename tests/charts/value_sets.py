@@ -20,6 +20,7 @@ SINGLE: dict[str, Any] = {"replicaCount": 1, "settings": {"leaderElection": {"le
 VALUE_SETS = [
     pytest.param({}, id="defaults"),
     pytest.param({"replicaCount": 0}, id="stopped"),
+    pytest.param({"rbac": {"userRoles": False}}, id="no roles for people"),
     pytest.param({"replicaCount": 1}, id="one replica"),
     pytest.param({"replicaCount": 3, "podDisruptionBudget": {"maxUnavailable": "50%"}}, id="three replicas"),
     pytest.param(SINGLE, id="no leader election"),
