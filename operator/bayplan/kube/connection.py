@@ -10,103 +10,54 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from enum import Enum
-from typing import Any, Protocol, Self
+from typing import Any, Self
 
 import aiohttp
-from msgspec import Struct
 from yarl import URL
 
 from bayplan import __version__
 from bayplan.kube.api_errors import AnswerLostError, api_error
+from bayplan.kube.api_request import (
+    JSON,
+    MERGE_PATCH,
+    METADATA_ONLY,
+    STRATEGIC_MERGE_PATCH,
+    ApiRequest,
+    ClusterAccess,
+    Lane,
+)
 from bayplan.kube.fenced_body import FencedBody
+from bayplan.kube.kept_requests import KeptRequests
 from bayplan.kube.rate_limit import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 
-_logger = logging.getLogger(__name__)
+__all__ = [
+    "JSON",
+    "MERGE_PATCH",
+    "METADATA_ONLY",
+    "STRATEGIC_MERGE_PATCH",
+    "ApiConnection",
+    "ApiRequest",
+    "ClusterAccess",
+    "ConnectionOptions",
+    "Lane",
+]
 
-JSON = "application/json"
-MERGE_PATCH = "application/merge-patch+json"
-STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-# Asks the server to answer a write with the object's metadata alone: nobody reads the rest.
-METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+_logger = logging.getLogger(__name__)
 
 _RENEW_SECONDS = 60.0  # as the client libraries do: a rotated token file stays valid for minutes after the rotation
 _RENEW_AGAIN_SECONDS = 10.0
 _RETRY_AFTER_DEFAULT_SECONDS = 1.0
+_CLOSED = "The connection to the API server is closed: this process is stopping."
 
 
-class Lane(Enum):
-    """What a request is for: each lane has connections of its own."""
-
-    READS = "reads"
-    WATCHES = "watches"
-    BINDS = "binds"
-    WRITES = "writes"
-    LEASES = "leases"
-    REVIEWS = "reviews"
-
-
+_KEPT = frozenset({Lane.BINDS, Lane.WRITES})
+"""Lanes of so many requests that the client library's steps would be much of the process's CPU."""
 _UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES, Lane.REVIEWS})
-
-
-class ClusterAccess(Protocol):
-    """Where the API server is and how to show who we are."""
-
-    @property
-    def base_url(self) -> str:
-        """Scheme, host, port and prefix, without a slash at the end."""
-
-    @property
-    def ssl_context(self) -> ssl.SSLContext | None:
-        """None for plain HTTP only."""
-
-    @property
-    def server_name(self) -> str | None:
-        """The name that the certificate must carry where it is not the URL's host."""
-
-    @property
-    def proxy(self) -> str | None:
-        """An HTTP proxy's URL."""
-
-    async def authorization(self) -> str | None:
-        """The Authorization header as it is now: reads a rotated token, runs a credential plugin. None is anonymous."""
-
-
-class ApiRequest(Struct, frozen=True, gc=False):
-    """One request.
-
-    Attributes:
-        method: HTTP method.
-        path: From the root, its parts quoted already.
-        body: Bytes to send.
-        content_type: Of the body.
-        params: Query parameters.
-        timeout: Seconds until an answer, waits for Retry-After included, waits in the rate limit not.
-        lane: Which connections carry it.
-        accept: What to answer with.
-        changes_nothing: A POST that only asks something, which also a process that does not lead may send.
-    """
-
-    method: str
-    path: str
-    body: bytes | None = None
-    content_type: str = JSON
-    params: tuple[tuple[str, str], ...] = ()
-    timeout: float = 10.0
-    lane: Lane = Lane.WRITES
-    accept: str = JSON
-    changes_nothing: bool = False
-
-    @property
-    def is_fenced(self) -> bool:
-        """Whether it is only for the process that leads to send it."""
-        return self.method != "GET" and self.lane is not Lane.LEASES and not self.changes_nothing
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +97,7 @@ class ApiConnection:
         self._options = options
         self._clock = clock
         self._sessions: dict[Lane, aiohttp.ClientSession] = {}
+        self._kept_lanes: dict[Lane, KeptRequests] = {}
         self._bucket = TokenBucket(options.qps, options.burst, clock) if options.qps else None
         self._base_url = access.base_url.rstrip("/")
         self._extra: dict[str, Any] = {}
@@ -175,6 +127,9 @@ class ApiConnection:
     async def close(self) -> None:
         """Close every connection; later requests raise ServerUnavailableError."""
         self._closed = True
+        for kept in self._kept_lanes.values():
+            kept.close()
+        self._kept_lanes.clear()
         sessions = list(self._sessions.values())
         self._sessions.clear()
         for session in sessions:
@@ -226,6 +181,10 @@ class ApiConnection:
             self.write_fence()
             body = FencedBody(request.body or b"", self.write_fence, request.content_type)
         self.requests += 1
+        if request.lane in _KEPT and not self._access.proxy:
+            fence = self.write_fence if request.is_fenced else None
+            found = await self._kept(request.lane).send(request, self._authorization, deadline, fence)
+            return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
         try:
             async with self._session(request.lane).request(
                 request.method,
@@ -240,7 +199,7 @@ class ApiConnection:
                 **self._extra,
             ) as response:
                 answer = await response.read()
-                return response.status, _retry_after(response), answer
+                return response.status, _retry_after(response.status, response.headers.get("Retry-After")), answer
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
             if isinstance(body, FencedBody) and body.refused is not None:
                 raise body.refused from error
@@ -285,11 +244,22 @@ class ApiConnection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"WATCH {path}", error) from error
 
+    def _kept(self, lane: Lane) -> KeptRequests:
+        kept = self._kept_lanes.get(lane)
+        if kept is None:
+            if self._closed:
+                raise ServerUnavailableError(_CLOSED)
+            options = self._options
+            limit = options.bind_connections if lane is Lane.BINDS else options.write_connections
+            kept = KeptRequests(self._access, self._clock, limit, options.connect_seconds)
+            self._kept_lanes[lane] = kept
+        return kept
+
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
         session = self._sessions.get(lane)
         if session is None:
             if self._closed:
-                raise ServerUnavailableError("The connection to the API server is closed: this process is stopping.")
+                raise ServerUnavailableError(_CLOSED)
             limits = {
                 Lane.READS: self._options.read_connections,
                 Lane.WATCHES: 0,
@@ -328,12 +298,11 @@ class ApiConnection:
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
 
 
-def _retry_after(response: aiohttp.ClientResponse) -> float | None:
+def _retry_after(status: int, asked: str | None) -> float | None:
     """Seconds that the server asks to wait; None when it does not ask. An HTTP date counts as the default."""
-    asked = response.headers.get("Retry-After")
-    if response.status == 429:
+    if status == 429:
         asked = asked or ""
-    elif response.status < 500 or asked is None:
+    elif status < 500 or asked is None:
         return None
     return float(asked) if asked.isdigit() else _RETRY_AFTER_DEFAULT_SECONDS
 

@@ -186,6 +186,22 @@ async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -
     assert api.busiest["POST"] == 1
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param("/api/v1/pods/a b", id="space"),
+        pytest.param("/api/v1/pods/a\r\nX-More: 1", id="line-break"),
+        pytest.param("/api/v1/pods/\N{LATIN SMALL LETTER E WITH ACUTE}", id="not-ascii"),
+        pytest.param("api/v1/pods", id="relative"),
+    ],
+)
+async def test_a_path_that_is_not_quoted_is_not_sent(api: FakeApi, connection: ApiConnection, path: str) -> None:
+    """Nothing can be slipped into a request by a name."""
+    with pytest.raises(ClusterWriteError, match="quote its parts"):
+        await connection.request(ApiRequest("POST", path, b"{}", lane=Lane.BINDS))
+    assert api.seen == []
+
+
 async def test_closed_connection_says_so(connection: ApiConnection) -> None:
     """After closing, requests fail at once and readably."""
     await connection.close()

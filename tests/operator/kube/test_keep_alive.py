@@ -1,0 +1,213 @@
+"""Short requests over connections that are kept, against a server that says exactly what a test has it say."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+import pytest
+from bayplan.kube.keep_alive import AnswerBrokenError, Endpoint, KeepAlivePool, NotConnectedError
+
+from tests.support.virtual_clock import VirtualClock
+
+HEAD = b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 2\r\n\r\n"
+OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nok"
+
+
+@dataclass
+class Server:
+    """Answers each request with the next of some texts; None breaks the connection off, "" is silence.
+
+    Attributes:
+        connections: How many were opened.
+        requests: What came, whole.
+        asked: Set with the first.
+    """
+
+    answers: list[bytes | None]
+    connections: int = 0
+    requests: list[bytes] = field(default_factory=list)
+    port: int = 0
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """One connection."""
+        self.connections += 1
+        try:
+            while True:
+                head = await reader.readuntil(b"\r\n\r\n")
+                self.requests.append(head + await reader.readexactly(2))
+                self.asked.set()
+                answer = self.answers.pop(0) if self.answers else OK
+                if answer is None:
+                    break
+                # In two pieces, as a network may deliver it.
+                for piece in (answer[:20], answer[20:]):
+                    writer.write(piece)
+                    await writer.drain()
+                    await asyncio.sleep(0)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            pass
+        finally:
+            writer.close()
+
+
+@asynccontextmanager
+async def pool_to(
+    *answers: bytes | None, limit: int = 4, clock: VirtualClock | None = None
+) -> AsyncIterator[tuple[KeepAlivePool, Server]]:
+    """A pool, and the server that it leads to."""
+    server = Server(list(answers))
+    listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
+    server.port = listening.sockets[0].getsockname()[1]
+    pool = KeepAlivePool(Endpoint("127.0.0.1", server.port), clock or VirtualClock(), limit)
+    try:
+        yield pool, server
+    finally:
+        pool.close()
+        listening.close()
+        await listening.wait_closed()
+
+
+async def post(pool: KeepAlivePool, seconds: float = 5.0, fence: Callable[[], None] | None = None) -> tuple[int, bytes]:
+    """Status and body of one request."""
+    answer = await pool.send(HEAD, b"{}", seconds, fence)
+    return answer.status, answer.body
+
+
+async def test_a_connection_is_used_again() -> None:
+    """One after the other over one connection, and what was sent arrives whole."""
+    async with pool_to() as (pool, server):
+        for _ in range(3):
+            assert await post(pool) == (201, b"ok")
+        assert server.connections == 1
+        assert server.requests == [HEAD + b"{}"] * 3
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        pytest.param(OK, (201, b"ok"), id="with-a-length"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n",
+            (200, b"abcde"),
+            id="in-chunks",
+        ),
+        pytest.param(b"HTTP/1.1 204 No Content\r\n\r\n", (204, b""), id="without-a-body"),
+        pytest.param(b"HTTP/1.1 100 Continue\r\n\r\n" + OK, (201, b"ok"), id="after-a-continue"),
+        pytest.param(b"HTTP/1.1 409 Conflict\r\nContent-Length: 0\r\n\r\n", (409, b""), id="a-refusal"),
+    ],
+)
+async def test_answers(answer: bytes, found: tuple[int, bytes]) -> None:
+    """Every form of an answer is read, and leaves the connection for the next one."""
+    async with pool_to(answer) as (pool, server):
+        assert await post(pool) == found
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 1
+
+
+async def test_headers_come_by_lower_case_names() -> None:
+    """Who asks for one need not know how the server writes it."""
+    async with pool_to() as (pool, _):
+        assert (await pool.send(HEAD, b"{}", 5.0, None)).headers["retry-after"] == "7"
+
+
+async def test_a_server_that_closes_is_believed() -> None:
+    """After Connection: close the next request gets a connection of its own."""
+    closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"
+    async with pool_to(closing) as (pool, server):
+        assert await post(pool) == (200, b"x")
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 2
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        pytest.param(None, id="broken-off"),
+        pytest.param(b"SMTP ready, what else?\r\n\r\n" * 2, id="no-http"),
+        pytest.param(b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\nhello", id="no-length"),
+    ],
+)
+async def test_broken_answers(answer: bytes | None) -> None:
+    """Whether the request was carried out is not known then; the next one gets a connection of its own."""
+    async with pool_to(answer) as (pool, server):
+        with pytest.raises(AnswerBrokenError):
+            await post(pool)
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 2
+
+
+async def test_no_answer_in_time() -> None:
+    """The connection goes: a late answer must not be taken for the next request's."""
+    async with pool_to(b"") as (pool, server):
+        with pytest.raises(TimeoutError):
+            await post(pool, seconds=0.05)
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 2
+
+
+async def test_nobody_listens() -> None:
+    """Nothing was sent, and that is what is told."""
+    async with pool_to() as (_, server):
+        port = server.port
+    with pytest.raises(NotConnectedError):
+        await post(KeepAlivePool(Endpoint("127.0.0.1", port), VirtualClock(), 1))
+
+
+async def test_the_limit_holds() -> None:
+    """More requests than connections wait for one to be free."""
+    async with pool_to(limit=2) as (pool, server):
+        answers = await asyncio.gather(*(post(pool) for _ in range(20)))
+        assert answers == [(201, b"ok")] * 20
+        assert server.connections == 2
+
+
+async def test_waiting_for_a_connection_counts() -> None:
+    """Who finds all connections busy is out of time like anybody else, and its request is never sent."""
+    async with pool_to(b"", limit=1) as (pool, server):
+        stuck = asyncio.create_task(post(pool, seconds=5.0))
+        await server.asked.wait()
+        with pytest.raises(TimeoutError):
+            await post(pool, seconds=0.05)
+        stuck.cancel()
+        await asyncio.gather(stuck, return_exceptions=True)
+        assert len(server.requests) == 1
+
+
+async def test_what_was_idle_for_long_is_not_used() -> None:
+    """The server may close it at any moment, and then nobody knows what became of a request."""
+    clock = VirtualClock()
+    async with pool_to(clock=clock) as (pool, server):
+        await post(pool)
+        clock.advance(61.0)
+        await post(pool)
+        assert server.connections == 2
+
+
+async def test_the_fence_is_asked_last() -> None:
+    """What it raises comes out, and no byte has left."""
+
+    class RefusedError(Exception):
+        """Not now."""
+
+    def refuse() -> None:
+        raise RefusedError
+
+    async with pool_to() as (pool, server):
+        with pytest.raises(RefusedError):
+            await post(pool, fence=refuse)
+        assert server.requests == []
+        assert await post(pool) == (201, b"ok")
+
+
+async def test_closing_ends_what_is_under_way() -> None:
+    """A request whose connection is broken off hears of it at once."""
+    async with pool_to(b"") as (pool, server):
+        waiting = asyncio.create_task(post(pool))
+        await server.asked.wait()
+        pool.close()
+        with pytest.raises(AnswerBrokenError):
+            await waiting
