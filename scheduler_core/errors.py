@@ -55,9 +55,11 @@ class ConfigError(SchedulerCoreError):
 
     def __str__(self) -> str:
         """One problem on one line, several as a counted list."""
-        if len(self.problems) == 1:
-            return str(self.problems[0])
-        lines = "\n".join(f"  {problem}" for problem in self.problems)
+        # A text of others within one must not look like a problem of its own.
+        texts = [str(problem).replace("\n", "\n    ") for problem in self.problems]
+        if len(texts) == 1:
+            return texts[0]
+        lines = "\n".join(f"  {text}" for text in texts)
         return f"{len(self.problems)} problems:\n{lines}"
 
 

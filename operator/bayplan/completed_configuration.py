@@ -86,7 +86,7 @@ def completed_configuration(configuration: RunConfiguration) -> str:
     for instance in build_profiles(scheduler, configuration):
         instance.retire()
     document = _completed(configuration.configuration, scheduler.registry)
-    return yaml.dump(document, Dumper=_Dumper, sort_keys=True, allow_unicode=True, width=_WIDTH)
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=True, width=_WIDTH)
 
 
 def _completed(configuration: KubeSchedulerConfiguration, registry: Registry) -> dict[str, Any]:

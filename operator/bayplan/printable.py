@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from typing import Any
 
+import yaml
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
@@ -30,6 +32,18 @@ def printable_record(text: str) -> str:
 def printable_json(text: str) -> str:
     """JSON with every unfit character as JSON escapes it; they can only stand within its texts."""
     return _UNFIT.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+
+
+def printable_yaml(document: Any, width: int) -> str:
+    """A document as YAML, keys in their order, with every unfit character as YAML escapes it.
+
+    Args:
+        document: In plain JSON types.
+        width: Characters to a line.
+    """
+    text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=width)
+    # It escapes controls by itself, but takes what turns the direction of text for a letter like any other.
+    return yaml.safe_dump(document, sort_keys=False, width=width) if _UNFIT.search(text) else text
 
 
 class Printable:

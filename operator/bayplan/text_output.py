@@ -15,7 +15,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from bayplan.printable import Printable, printable_json
+from bayplan.printable import Printable, printable_json, printable_record
 from scheduler_core.errors import ServerUnavailableError
 
 T = TypeVar("T")
@@ -47,7 +47,26 @@ def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
     Args:
         as_text: Prints it for people.
     """
-    return {"table": as_text, "json": _as_json, "yaml": _as_yaml}
+    return {"table": lambda document: as_text(fit_for_lines(document)), "json": _as_json, "yaml": _as_yaml}
+
+
+def fit_for_lines(document: T) -> T:
+    """Give a document whose texts feign no line when they are laid out; all that a text holds is still told.
+
+    Args:
+        document: A struct that could be sent as JSON.
+    """
+    return msgspec.convert(_fit(msgspec.to_builtins(document)), type(document))
+
+
+def _fit(value: Any) -> Any:
+    if isinstance(value, str):
+        return printable_record(value)
+    if isinstance(value, dict):
+        return {_fit(key): _fit(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_fit(each) for each in value]
+    return value
 
 
 def _as_json(document: Any) -> str:

@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from bayplan.printable import printable
+from bayplan.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
 EXIT_ERROR = 1
@@ -72,7 +72,9 @@ class LazyGroup(click.Group):
         except SchedulerCoreError as error:
             if ctx.params.get("verbose"):
                 raise
-            click.echo(printable(f"bayplan: {error}"), err=True)
+            told = f"bayplan: {error}"
+            # The problems of a configuration are a list already.
+            click.echo(printable(told) if isinstance(error, ConfigError) else printable_record(told), err=True)
             ctx.exit(EXIT_BAD_INPUT if isinstance(error, ConfigError) else EXIT_ERROR)
 
 

@@ -14,6 +14,7 @@ import click
 
 from bayplan.conformance.cases import STANDARD_INPUT
 from bayplan.conformance.run import run_cases
+from bayplan.printable import printable_record
 
 _DEFAULT_NAMESPACE = "default"
 
@@ -156,11 +157,12 @@ def _run_cases(source: str, workers: int) -> int:
         output.write(answers.output)
         for number, name, problem in answers.problems:
             failed += 1
-            click.echo(f"{_place(source, number, name)}: {problem}", err=True)
+            click.echo(printable_record(f"{_place(source, number, name)}: {problem}"), err=True)
         for plugin in answers.left_out:
             if plugin not in noted:
                 noted.add(plugin)
-                click.echo(f"note: plugin {plugin} is not built yet and left out of the cases' profiles", err=True)
+                told = f"note: plugin {plugin} is not built yet and left out of the cases' profiles"
+                click.echo(printable_record(told), err=True)
     output.flush()
     return failed
 

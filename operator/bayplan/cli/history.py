@@ -14,6 +14,7 @@ import click
 from rich.text import Text
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
+from bayplan.printable import printable, printable_json, printable_record
 from bayplan.resources.resource_model import format_time
 from bayplan.rollout.profile_history import ProfileHistory, read_history
 from bayplan.rollout.spec_changes import as_yaml, changes, in_short, unified_diff
@@ -57,15 +58,19 @@ def history(
     choice = ClusterChoice(kubeconfig, kube_context, namespace)
     found = choice.run(lambda connection: read_history(connection, profile, namespace, choice.own_namespace))
     if pair is not None:
-        click.echo(_diff(found, pair, resolved=resolved), nl=False)
+        click.echo(printable(_diff(found, pair, resolved=resolved)), nl=False)
     elif revision is not None:
         spec = found.spec_of(found.numbered(revision), resolved=resolved)
-        click.echo(json.dumps(spec, indent=2) if output == "json" else as_yaml(spec), nl=output == "json")
+        click.echo(_as_json(spec) if output == "json" else as_yaml(spec), nl=output == "json")
     elif output == "table":
         click.echo(_table(found))
     else:
         told = [_document(found, each, resolved=resolved) for each in found.revisions]
-        click.echo(json.dumps(told, indent=2) if output == "json" else as_yaml(told), nl=output == "json")
+        click.echo(_as_json(told) if output == "json" else as_yaml(told), nl=output == "json")
+
+
+def _as_json(document: Any) -> str:
+    return printable_json(json.dumps(document, indent=2))
 
 
 def _diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bool) -> str:
@@ -80,12 +85,18 @@ def _diff(found: ProfileHistory, pair: tuple[int, int], *, resolved: bool) -> st
 def _table(found: ProfileHistory) -> str:
     if not found.revisions:
         told = f'No revision of SchedulerProfile "{found.name}" is kept'
-        return f"{told}: none was live yet, or they are kept in another namespace; see --namespace."
+        return printable(f"{told}: none was live yet, or they are kept in another namespace; see --namespace.")
     table = plain_table("REVISION", "HASH", "AGE", "LIVE", "BY", "CHANGE-CAUSE", "WHAT CHANGED")
     for each in reversed(found.revisions):
         live = "*" if each is found.current else ""
         texts = (each.origin.manager or "-", each.origin.cause or "<none>", _changed(found, each))
-        table.add_row(str(each.number), each.hash, _age(each.created), live, *(Text(text) for text in texts))
+        table.add_row(
+            str(each.number),
+            printable_record(each.hash),
+            _age(each.created),
+            live,
+            *(Text(printable_record(text)) for text in texts),
+        )
     return text_of([table])
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import click
-import yaml
 
 from bayplan.configuration_import import ImportedConfiguration, Manifest, import_configuration
 from bayplan.kube_configuration import read_configuration
+from bayplan.printable import printable, printable_record, printable_yaml
 from scheduler_core.errors import ConfigError, Problem
 
 _WIDTH = 120
@@ -46,17 +46,17 @@ def import_config(file: Path, output: Path) -> None:
     else:
         _write(found, file, output)
     for notice in found.notices:
-        click.echo(f"note: {notice}", err=True)
+        click.echo(printable_record(f"note: {notice}"), err=True)
 
 
 def _stream(found: ImportedConfiguration, file: Path) -> str:
     documents = [_with_notices(manifest) for manifest in found.manifests]
     settings = [_SETTINGS_NOTE, "", *_yaml(found.settings).splitlines()]
-    return f"# Imported from {file.name}.\n" + "---\n".join(documents) + "---\n" + _comment(settings)
+    return _origin(file) + "---\n".join(documents) + "---\n" + _comment(settings)
 
 
 def _write(found: ImportedConfiguration, file: Path, directory: Path) -> None:
-    origin = f"# Imported from {file.name}.\n"
+    origin = _origin(file)
     chart = {name: value for name, value in found.settings.items() if name != "kubeconfig"}
     texts = {
         directory / _MANIFESTS / f"{manifest.kind.lower()}-{manifest.name}.yaml": origin + _with_notices(manifest)
@@ -71,18 +71,23 @@ def _write(found: ImportedConfiguration, file: Path, directory: Path) -> None:
     except OSError as error:
         message = f"{directory} cannot be written ({error}); choose another directory"
         raise ConfigError([Problem("--output", message)]) from error
-    click.echo(
-        f"wrote {len(found.manifests)} manifests; apply them with: kubectl apply -f {directory / _MANIFESTS}", err=True
-    )
+    told = f"wrote {len(found.manifests)} manifests; apply them with: kubectl apply -f {directory / _MANIFESTS}"
+    click.echo(printable_record(told), err=True)
 
 
 def _with_notices(manifest: Manifest) -> str:
     return _comment(manifest.notices) + _yaml(manifest.document)
 
 
-def _comment(lines: list[str] | tuple[str, ...]) -> str:
+def _origin(file: Path) -> str:
+    return _comment([f"Imported from {file.name}."])
+
+
+def _comment(texts: list[str] | tuple[str, ...]) -> str:
+    """Comment every line: what follows a line break in a text of others would be part of the manifest."""
+    lines = [line for text in texts for line in printable(text).split("\n")]
     return "".join(f"# {line}".rstrip() + "\n" for line in lines)
 
 
 def _yaml(document: dict[str, Any]) -> str:
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return printable_yaml(document, _WIDTH)

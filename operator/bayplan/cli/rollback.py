@@ -11,6 +11,7 @@ import click
 
 from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.kube.connection import ApiConnection
+from bayplan.printable import printable, printable_record
 from bayplan.rollout.profile_history import condition, read_history
 from bayplan.rollout.rollback import Rollback, plan_rollback, wait_until_live, write
 from bayplan.rollout.spec_changes import unified_diff
@@ -57,17 +58,17 @@ def rollback(
     async def work(connection: ApiConnection) -> None:
         history = await read_history(connection, profile, namespace, choice.own_namespace)
         planned = await plan_rollback(connection, history, number, resolved=resolved)
-        click.echo(_diff(planned), nl=False)
+        click.echo(printable(_diff(planned)), nl=False)
         written = await write(connection, planned, dry_run=dry_run)
-        told = f'SchedulerProfile "{profile}" {{}} to revision {planned.revision.number} ({planned.revision.hash})'
+        what, target = f'SchedulerProfile "{profile}"', f"revision {planned.revision.number} ({planned.revision.hash})"
         if dry_run:
-            click.echo(told.format("would be rolled back") + "; nothing was changed")
+            click.echo(printable_record(f"{what} would be rolled back to {target}; nothing was changed"))
             return
-        click.echo(told.format("rolled back"))
+        click.echo(printable_record(f"{what} rolled back to {target}"))
         click.echo("note: change it in the repository too, if it is applied from one", err=True)
         if waits:
             live = await wait_until_live(connection, written, timeout)
-            click.echo(f"Ready: {condition(live, 'Ready').get('message')}")
+            click.echo(printable_record(f"Ready: {condition(live, 'Ready').get('message')}"))
 
     choice.run(work)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import click
 
 from bayplan.cli.simulation_report import as_json, as_table, as_yaml
+from bayplan.printable import printable_record
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
 from bayplan.simulation.simulation import SimulationOptions, Verdict, installed_plugins
@@ -62,7 +63,7 @@ def simulate(
         click.echo(as_yaml(result), nl=False)
     else:
         for notice in result.notices:
-            click.echo(f"note: {notice}", err=True)
+            click.echo(printable_record(f"note: {notice}"), err=True)
         click.echo(as_table(result))
     if result.count(Verdict.ERROR):
         context.exit(EXIT_UNDECIDED)

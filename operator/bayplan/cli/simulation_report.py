@@ -10,12 +10,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.printable import Printable
+from bayplan.printable import Printable, printable_json, printable_record, printable_yaml
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
 
@@ -87,12 +86,12 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
 
 def as_json(result: SimulationResult) -> str:
     """Give a result as indented JSON."""
-    return json.dumps(as_document(result), indent=2)
+    return printable_json(json.dumps(as_document(result), indent=2))
 
 
 def as_yaml(result: SimulationResult) -> str:
     """Give a result as YAML."""
-    return yaml.safe_dump(as_document(result), sort_keys=False, allow_unicode=True, width=_PIPED_WIDTH)
+    return printable_yaml(as_document(result), _PIPED_WIDTH)
 
 
 def as_table(result: SimulationResult) -> str:
@@ -124,8 +123,8 @@ def _pod_table(pods: Sequence[PodPlacement]) -> Table:
     table.add_column("NODE", overflow="fold")
     table.add_column("WHY NOT", overflow="fold", ratio=1)
     for pod in pods:
-        node = Text(pod.node or "-", style=_STYLES[pod.verdict])
-        table.add_row(Text(f"{pod.namespace}/{pod.name}"), Text(pod.profile), node, Text(pod.reason))
+        node = _cell(pod.node or "-", _STYLES[pod.verdict])
+        table.add_row(_cell(f"{pod.namespace}/{pod.name}"), _cell(pod.profile), node, _cell(pod.reason))
     return table
 
 
@@ -139,7 +138,8 @@ def _gang_table(gangs: Sequence[GangPlacement]) -> Table:
     for gang in gangs:
         placed = Text(str(gang.placed), style="yellow" if gang.reason else "green")
         counts = (str(gang.min_member), str(gang.members))
-        table.add_row(Text(f"{gang.namespace}/{gang.name}"), *counts, placed, Text(gang.domain or "-"), gang.reason)
+        name, domain = _cell(f"{gang.namespace}/{gang.name}"), _cell(gang.domain or "-")
+        table.add_row(name, *counts, placed, domain, _cell(gang.reason))
     return table
 
 
@@ -150,7 +150,7 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for node in nodes:
         table.add_row(
-            node.name,
+            _cell(node.name),
             f"{node.pods}/{node.allowed_pods}",
             f"{_cores(node.cpu_milli)}/{_cores(node.allocatable_cpu_milli)}",
             _share(node.cpu_milli, node.allocatable_cpu_milli),
@@ -158,6 +158,11 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
             _share(node.memory_bytes, node.allocatable_memory_bytes),
         )
     return table
+
+
+def _cell(text: str, style: str = "") -> Text:
+    """A text of others; one of several lines does not look like several rows."""
+    return Text(printable_record(text), style=style)
 
 
 def _table() -> Table:

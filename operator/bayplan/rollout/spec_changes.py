@@ -11,7 +11,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import yaml
+from bayplan.printable import printable_yaml
 
 _WIDTH = 120
 _SHOWN = 48
@@ -67,7 +67,7 @@ def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[st
 
 def as_yaml(document: Any) -> str:
     """Write a document as YAML, keys in their order."""
-    return yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=_WIDTH)
+    return printable_yaml(document, _WIDTH)
 
 
 def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,8 @@ from enum import Enum
 import msgspec
 from msgspec import Struct
 
+from bayplan.printable import printable_json, printable_record
+
 
 class Severity(Enum):
     """How much a finding weighs."""
@@ -73,7 +75,7 @@ def report_of(findings: Sequence[Finding], objects: int, unreadable: Sequence[st
 
 def as_text(report: Report) -> str:
     """One line for each finding, and one that sums up."""
-    lines = [*(str(each) for each in report.findings), *(f"{each}" for each in report.unreadable)]
+    lines = [printable_record(str(each)) for each in (*report.findings, *report.unreadable)]
     counts = {severity: sum(each.severity is severity for each in report.findings) for severity in Severity}
     told = [_counted(counts[Severity.ERROR], "problem")]
     if counts[Severity.WARNING]:
@@ -86,7 +88,7 @@ def as_text(report: Report) -> str:
 
 def as_json(report: Report) -> str:
     """The report as JSON."""
-    return msgspec.json.format(msgspec.json.encode(report), indent=2).decode()
+    return printable_json(msgspec.json.format(msgspec.json.encode(report), indent=2).decode())
 
 
 def _counted(count: int, noun: str) -> str:

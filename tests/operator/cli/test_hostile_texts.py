@@ -1,0 +1,144 @@
+"""Texts of others in what commands print: none acts on a terminal, and none feigns a line."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from bayplan.cli import bayplan
+from bayplan.printable import printable
+from bayplan.rollout.profile_history import PROFILES
+from click.testing import CliRunner, Result
+
+from tests.support.fake_api import Answer, FakeApi
+
+HOSTILE = "a\x1b[2J\x1b]0;owned\x07\x7f\x9b31m\u202eb\u2028\rc\nFORGED"
+REVISIONS = "/apis/apps/v1/controllerrevisions"
+POD = {
+    "apiVersion": "v1",
+    "kind": "Pod",
+    "metadata": {"name": HOSTILE, "labels": {HOSTILE: HOSTILE}},
+    "spec": {"schedulerName": HOSTILE, "nodeSelector": {HOSTILE: HOSTILE}, "containers": [{"name": "c", "image": "i"}]},
+}
+NODE = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": HOSTILE}, "status": {"allocatable": {"cpu": "1"}}}
+PROFILE = {
+    "apiVersion": "bayplan.dev/v1alpha1",
+    "kind": "SchedulerProfile",
+    "metadata": {"name": HOSTILE},
+    "spec": {HOSTILE: HOSTILE, "schedulerName": HOSTILE, "plugins": {"filter": {"enabled": [{"name": HOSTILE}]}}},
+}
+CONFIGURATION = {
+    "apiVersion": "kubescheduler.config.k8s.io/v1",
+    "kind": "KubeSchedulerConfiguration",
+    "leaderElection": {"leaderElect": True, "resourceName": HOSTILE, "resourceNamespace": HOSTILE},
+    "clientConnection": {"kubeconfig": HOSTILE},
+    "profiles": [{"schedulerName": "a"}],
+}
+BROKEN = '{"kind": "Pod", "metadata": {"name": "\x1b[2J", '
+
+
+def is_safe(result: Result) -> bool:
+    """Whether nothing acts on a terminal and no line begins with what a text feigns."""
+    told = result.stdout + result.stderr
+    return printable(told) == told and not any(line.startswith("FORGED") for line in told.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("args", "given", "shows"),
+    [
+        pytest.param(["simulate", "-"], [POD, NODE], "FORGED", id="simulate"),
+        pytest.param(["simulate", "-o", "json", "-"], [POD, NODE], "FORGED", id="simulate as JSON"),
+        pytest.param(["simulate", "-o", "yaml", "-"], [POD, NODE], "FORGED", id="simulate as YAML"),
+        pytest.param(["simulate", "-"], [PROFILE], "FORGED", id="simulate, refused"),
+        pytest.param(["validate", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate"),
+        pytest.param(["validate", "-o", "json", "-"], [PROFILE, CONFIGURATION], "FORGED", id="validate as JSON"),
+        pytest.param(["explain", "-f", "-", HOSTILE], [POD, NODE], "FORGED", id="explain"),
+        pytest.param(["explain", "-f", "-", "-o", "yaml", HOSTILE], [POD, NODE], "FORGED", id="explain as YAML"),
+        pytest.param(["explain", "--cases", "-"], [{"name": HOSTILE, "kind": HOSTILE}], "is not a case", id="cases"),
+    ],
+)
+def test_texts_in_files(args: list[str], given: list[dict[str, Any]], shows: str) -> None:
+    """Names, fields and values that somebody wrote into manifests are shown by number."""
+    text = json.dumps(given[0]) if len(given) == 1 else "---\n".join(yaml.safe_dump(each) for each in given)
+    result = CliRunner().invoke(bayplan, args, input=text)
+    assert shows in result.stdout + result.stderr
+    assert is_safe(result), result.output
+
+
+@pytest.mark.parametrize("command", ["simulate", "validate"])
+def test_a_file_that_cannot_be_read(command: str) -> None:
+    """What is said of it repeats parts of it."""
+    result = CliRunner().invoke(bayplan, [command, "-"], input=BROKEN)
+    assert result.exit_code != 0
+    assert is_safe(result), result.output
+
+
+@pytest.mark.parametrize("file", ["kube.yaml", "kube\nkind: Secret\x1b[2J.yaml"])
+def test_imported_manifests(tmp_path: Path, file: str) -> None:
+    """What is told in a comment stays one, whatever line breaks it holds: the manifests are those of the profiles."""
+    (tmp_path / file).write_text(yaml.safe_dump(CONFIGURATION))
+    result = CliRunner().invoke(bayplan, ["import-config", str(tmp_path / file)])
+    assert result.exit_code == 0, result.output
+    assert is_safe(result), result.output
+    documents = [one for one in yaml.safe_load_all(result.stdout) if one]
+    assert [one["kind"] for one in documents] == ["SchedulerProfile"]
+    assert "FORGED" in result.stdout
+
+
+@pytest.fixture
+async def api() -> AsyncIterator[FakeApi]:
+    """An API server with a profile whose every text is hostile, and two revisions of it."""
+    spec = {"plugins": {"filter": {"disabled": [{"name": HOSTILE}]}}}
+    status = {"conditions": [{"type": "Ready", "status": "True", "message": HOSTILE}], "activeRevision": HOSTILE}
+    metadata = {"name": "batch", "uid": "u", "generation": 1, "resourceVersion": "1"}
+    owner = {"kind": "SchedulerProfile", "name": "batch", "uid": "u"}
+    revisions = [
+        {
+            "metadata": {
+                "name": f"batch-{number}",
+                "namespace": "ops",
+                "ownerReferences": [owner],
+                "annotations": {"kubernetes.io/change-cause": HOSTILE, "bayplan.dev/manager": HOSTILE},
+            },
+            "revision": number,
+            "data": {
+                "revision": HOSTILE,
+                "profile": {"schedulerName": "batch", "percentageOfNodesToScore": number},
+                "spec": {"percentageOfNodesToScore": number, HOSTILE: HOSTILE},
+            },
+        }
+        for number in (1, 2)
+    ]
+    async with FakeApi() as made:
+        made.on("GET", f"{PROFILES}/batch", Answer(body={"metadata": metadata, "spec": spec, "status": status}))
+        made.on("GET", REVISIONS, Answer(body={"items": revisions}))
+        yield made
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        pytest.param(["history", "batch"], id="history"),
+        pytest.param(["history", "batch", "-o", "json"], id="history as JSON"),
+        pytest.param(["history", "batch", "-o", "yaml"], id="history as YAML"),
+        pytest.param(["history", "batch", "--revision", "1"], id="a revision"),
+        pytest.param(["history", "batch", "--diff", "1", "2"], id="two revisions"),
+        pytest.param(["rollback", "batch", "--to-revision", "1", "--dry-run"], id="rollback"),
+    ],
+)
+async def test_texts_in_the_cluster(api: FakeApi, tmp_path: Path, args: list[str]) -> None:
+    """So are those that stand in objects."""
+    kubeconfig = tmp_path / "kubeconfig"
+    cluster = {"name": "c", "cluster": {"server": api.base_url}}
+    context = {"name": "x", "context": {"cluster": "c", "user": "u"}}
+    users = [{"name": "u", "user": {}}]
+    written = {"clusters": [cluster], "contexts": [context], "users": users, "current-context": "x"}
+    kubeconfig.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "Config", **written}))
+    result = await asyncio.to_thread(CliRunner().invoke, bayplan, [*args, f"--kubeconfig={kubeconfig}"])
+    assert "FORGED" in result.stdout + result.stderr, result.output
+    assert is_safe(result), result.output
