@@ -19,6 +19,13 @@ from bayplan.serving.protection import Protection
 from bayplan.serving.readiness import Check, Readiness
 from scheduler_core.errors import ConfigError, Problem
 
+IDLE_SECONDS = 90.0
+"""How long a connection may be without a whole request: none yet, one whose headers trickle in, or none after the last.
+
+kube-scheduler v1.36.3 lets one be idle for as long (``apiserver/pkg/server/secure_serving.go``). Why one time for all:
+this is the one timer that aiohttp has before a request is whole.
+"""
+
 
 class HealthServer:
     """Serves health and metrics; an asynchronous context manager.
@@ -54,7 +61,7 @@ class HealthServer:
         app.router.add_get("/readyz", self._ready)
         app.router.add_get("/metrics", self._scrape)
         app.router.add_routes(routes)
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=IDLE_SECONDS)
 
     async def start(self) -> None:
         """Listen.

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 
 import aiohttp
 import pytest
+from bayplan.serving import health
 from bayplan.serving.health import HealthServer
 from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry, Gauge
@@ -102,3 +104,33 @@ async def test_the_full_answer_of_a_standby(server: HealthServer, readiness: Rea
 async def test_liveness_in_full(server: HealthServer) -> None:
     """The one thing that liveness is made of."""
     assert await get(server, "/livez?verbose") == (200, "[+]the event loop turns ok\nlivez check passed\n")
+
+
+@pytest.mark.parametrize(
+    ("sent", "answer"),
+    [
+        pytest.param([], b"", id="nothing"),
+        pytest.param([b"GET /livez HTTP/1.1\r\nHo", b"st: a\r\n"], b"", id="half a request"),
+        pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n"], b"ok\n", id="one request, then nothing"),
+        pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n", id="one request and a half"),
+    ],
+)
+async def test_a_connection_without_a_whole_request_is_closed(
+    monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], answer: bytes
+) -> None:
+    """Nobody holds a connection by sending a request slowly, or none."""
+    monkeypatch.setattr(health, "IDLE_SECONDS", 0.1)
+    server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry())
+    await server.start()
+    try:
+        reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
+        for part in sent:
+            writer.write(part)
+            await writer.drain()
+        async with asyncio.timeout(10):
+            told = await reader.read()
+        writer.close()
+    finally:
+        await server.stop()
+    assert told.endswith(answer)
+    assert bool(told) == bool(answer)
