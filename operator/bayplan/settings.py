@@ -154,7 +154,7 @@ class Settings(ServingSettings):
         description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
     )
     extender_files_directory: str = Field(
-        default="/etc/bayplan/extenders",
+        default="/etc/bayplan-extenders",
         min_length=1,
         max_length=1024,
         description="Where the files of an extender's tlsConfig must lie, for profiles that are custom resources.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import PurePosixPath
 from typing import Any
 
 import pytest
@@ -63,6 +64,16 @@ def test_the_container_can_do_little(helm: Helm) -> None:
     assert writable == ["tmp"]
     assert set(container["resources"]["requests"]) == {"cpu", "memory"}
     assert set(container["resources"]["limits"]) == {"memory"}
+
+
+def test_secrets_of_extenders_can_be_mounted(helm: Helm) -> None:
+    """Their directory is below none of the chart's mounts: in one that is read-only no mount point can be made."""
+    documents = helm.documents({"serving": {"tls": {"secretName": "tls"}}})
+    (container,) = documents["Deployment"]["spec"]["template"]["spec"]["containers"]
+    told = yaml.safe_load(documents["ConfigMap"]["data"]["settings.yaml"])
+    directory = PurePosixPath(told["extenderFilesDirectory"])
+    mounts = [mount["mountPath"] for mount in container["volumeMounts"]]
+    assert [mount for mount in mounts if directory.is_relative_to(mount)] == []
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,9 @@ VALUE_SETS = [
     pytest.param(
         {
             "extraVolumes": [{"name": "extender", "secret": {"secretName": "extender"}}],
-            "extraVolumeMounts": [{"name": "extender", "mountPath": "/etc/extender", "readOnly": True}],
+            "extraVolumeMounts": [
+                {"name": "extender", "mountPath": "/etc/bayplan-extenders/extender", "readOnly": True}
+            ],
         },
         id="more volumes",
     ),
