@@ -2,7 +2,8 @@
 
 Owns all that the operator has to do with kopf. It must not decide anything. Why only ``on.event`` handlers: they write
 nothing to the objects (others leave a finalizer and an annotation), and they see every change at once. kopf does not
-repeat one that failed, so the controller repeats by itself.
+repeat one that failed, so the controller repeats by itself. Why all are coroutines, though none awaits: others run
+in threads, and an object would come or go in the middle of a reconcile.
 
 Why kopf is run by ``spawn_tasks`` and not by ``kopf.operator``: the scheduler runs in the same loop, and kopf would
 cancel tasks that are not its own when it ends.
@@ -93,15 +94,15 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
         return kopf_session(await connection_info(access))
 
     @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
-    def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+    async def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
         _tell(memo.watchers, SchedulerProfile, event)
 
     @kopf.on.event(GROUP, VERSION, PluginConfig.definition.plural, registry=registry)
-    def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+    async def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
         _tell(memo.watchers, PluginConfig, event)
 
     @kopf.on.event(GROUP, VERSION, PodGroup.definition.plural, registry=registry)
-    def pod_group_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
+    async def pod_group_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
         _tell(memo.watchers, PodGroup, event)
 
     return registry

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 from typing import Any
 
@@ -64,7 +65,9 @@ def _access(configuration: Configuration) -> ConfiguredAccess:
     ],
 )
 @pytest.mark.parametrize("kind", [SchedulerProfile, PluginConfig, PodGroup])
-def test_every_event_goes_to_the_watcher_of_its_kind(kind: type[CustomResource], event: str | None, call: str) -> None:
+async def test_every_event_goes_to_the_watcher_of_its_kind(
+    kind: type[CustomResource], event: str | None, call: str
+) -> None:
     """Groups go to who keeps groups, profiles to who keeps profiles, and nobody hears of another's."""
     watchers = {each: Watcher() for each in (SchedulerProfile, PluginConfig, PodGroup)}
     registry = handler_registry(_access(Configuration()))
@@ -75,7 +78,9 @@ def test_every_event_goes_to_the_watcher_of_its_kind(kind: type[CustomResource],
     )
     body = {"metadata": {"name": "x"}}
     handle: Any = handler.fn
-    handle(event={"type": event, "object": body}, memo=kopf.Memo(watchers=watchers))
+    # kopf runs what is no coroutine function in a thread, beside the reconcile that reads what is told.
+    assert inspect.iscoroutinefunction(handle)
+    await handle(event={"type": event, "object": body}, memo=kopf.Memo(watchers=watchers))
     assert {each: watcher.told for each, watcher in watchers.items() if watcher.told} == {kind: [(call, kind, body)]}
 
 
