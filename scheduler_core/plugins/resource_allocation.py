@@ -9,8 +9,11 @@ devices of dynamic resource allocation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
 
 from scheduler_core.kernels.allocation import ResourceUse
 from scheduler_core.kernels.allocation_row import RowUse
@@ -74,30 +77,26 @@ def resource_uses(demand: Demand, nodes: NodeColumns, rows: Rows) -> list[Resour
         One entry per resource, in the order of the profile; resources that no node names are left out, for they count
         on none. With ``slice(None)`` the arrays are views.
     """
-    uses = []
-    for resource, amount in zip(demand.resources, demand.amounts, strict=True):
-        if amount == 0 and resource.is_scalar:
-            continue
-        column = nodes.resources.find(resource.name)
-        if column is None:
-            continue
-        if demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN):
-            used = nodes.nonzero_requested[column, rows]
-        else:
-            used = nodes.requested[column, rows]
-        uses.append(ResourceUse(nodes.allocatable[column, rows], used, amount, resource.weight))
-    return uses
+    return [
+        ResourceUse(nodes.allocatable[column, rows], used[column, rows], amount, resource.weight)
+        for resource, amount, column, used in _taking_part(demand, nodes)
+    ]
 
 
 def row_uses(demand: Demand, nodes: NodeColumns, row: int) -> list[RowUse]:
     """What :func:`resource_uses` takes, of one row: capacity, used, added and weight of each resource."""
-    uses = []
+    return [
+        (nodes.allocatable.item(column, row), used.item(column, row), amount, resource.weight)
+        for resource, amount, column, used in _taking_part(demand, nodes)
+    ]
+
+
+def _taking_part(demand: Demand, nodes: NodeColumns) -> Iterator[tuple[ScoredResource, int, int, NDArray[np.int64]]]:
+    """Each resource that counts, what the pod takes of it, its column, and the table of its sums over pods."""
     for resource, amount in zip(demand.resources, demand.amounts, strict=True):
         if amount == 0 and resource.is_scalar:
             continue
         column = nodes.resources.find(resource.name)
-        if column is None:
-            continue
-        table = nodes.nonzero_requested if demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN) else nodes.requested
-        uses.append((nodes.allocatable.item(column, row), table.item(column, row), amount, resource.weight))
-    return uses
+        if column is not None:
+            is_nonzero = demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN)
+            yield resource, amount, column, nodes.nonzero_requested if is_nonzero else nodes.requested
