@@ -64,7 +64,7 @@ FAULTS: dict[str, str] = {
     "gang member succeeded": "a bound member ended well",
     "gang member's gate lifted": "a member's scheduling gates were removed",
     "gang gave back": "a member gave back its place since its gang could not be bound as a whole",
-    "gang bind failed": "a member's bind failed when those of its gang had been sent",
+    "gang bind failed": "a member's bind failed, or a rival's was faster, when those of its gang had been sent",
     "minMember changed": "a PodGroup asked for more members, or for fewer",
     "PodGroup created anew": "a PodGroup was deleted, and another one of its name was created",
     "operator killed between binds": "the process ended when some of a gang's members were bound",

@@ -197,7 +197,7 @@ class GangAccount:
             self.ledger.count("gang gave back")
             return
         known = self._known(pod)
-        if uid in self._failed:
+        if uid in self._failed or (known is not None and known.spec.node_name):
             self.ledger.count("gang bind failed")
         elif uid in quorum.uids and known is not None and not known.metadata.deletion_timestamp:
             self.ledger.complain(f"{uid} gives back after its gang's binds were sent, and its own did not fail")

@@ -265,6 +265,12 @@ class GangEntries:
         self._failing[entry.uid] = now - entry.tried_at
         entry.keep_away(_TIMES_AWAY * sum(self._failing.values()))
 
+    def attempted(self, entry: QueuedGang) -> None:
+        """A failed attempt is over, and its entry has its place: what changed meanwhile counts from now on."""
+        gang = self._gangs.get(entry.gang_key)
+        if gang is not None:
+            self.review(gang)
+
     def concluded(self, entry: QueuedGang, placed: Iterable[QueuedPod]) -> Gang | None:
         """A gang's attempt has placed its quorum: its entry is no more, and those who were tried fly on their own.
 

@@ -247,6 +247,8 @@ class SchedulingQueue(QueueReadings):
             if verdict is Requeue.AT_ONCE:
                 break
         self._moves.requeue(pod, verdict, ATTEMPT_FAILED)
+        if isinstance(pod, QueuedGang):
+            self._gang_entries.attempted(pod)
 
     # -- gangs --------------------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 
+import msgspec
 import pytest
 
 from scheduler_core.cycle.context import Attempt
@@ -61,6 +62,21 @@ async def test_a_gang_in_flight_whose_profile_goes(cluster: Rig) -> None:
     cluster.queue.failed(entry)
     assert cluster.queue.find(entry.uid) is None
     assert cluster.queue.parked_count == 2
+
+
+async def test_a_gang_that_becomes_whole_while_it_is_tried(cluster: Rig) -> None:
+    """Somebody has bound its members meanwhile: an attempt that ends in vain leaves no entry behind."""
+    cluster.scheduler.group_feed.group_changed(group(min_member=2))
+    pods = members(2)
+    cluster.add(*pods)
+    entry = cluster.queue.pop()
+    assert isinstance(entry, QueuedGang)
+    for each in pods:
+        spec = msgspec.structs.replace(each.spec, node_name="a")
+        cluster.scheduler.feed.pod_updated(each, msgspec.structs.replace(each, spec=spec))
+    cluster.queue.failed(entry)
+    assert cluster.queue.find(entry.uid) is None
+    assert gang_of(cluster).entry is None
 
 
 async def test_a_member_that_is_promised_a_node(cluster: Rig) -> None:
