@@ -22,7 +22,7 @@ SKIPPED = {
     "charts/bayplan/README.md": 2,
     "docs/extenders.md": 1,
     "docs/parity.md": 1,
-    "docs/performance.md": 1,
+    "docs/performance.md": 3,
     "docs/plugins.md": 1,
     "docs/quick-start.md": 2,
     "docs/testing.md": 3,
