@@ -90,7 +90,7 @@ GATES: tuple[FeatureGate, ...] = (
 )
 """In the order of their names."""
 
-_SETS: Mapping[str, tuple[Stage, bool]] = {"AllAlpha": (Stage.ALPHA, False), "AllBeta": (Stage.BETA, False)}
+_SETS: Mapping[str, Stage] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 class FeatureGates:
@@ -110,7 +110,7 @@ class FeatureGates:
         if problems:
             raise ConfigError(problems)
         self._on = {gate.name: _value_of(gate, given) for gate in known}
-        self._sets = {name: given.get(name, default) for name, (_, default) in _SETS.items()}
+        self._sets = {name: given.get(name, False) for name in _SETS}
         self.known = tuple(known)
 
     def is_on(self, name: str) -> bool:
@@ -123,7 +123,7 @@ class FeatureGates:
 
     def states(self) -> Iterator[tuple[str, Stage, bool]]:
         """Name, stage and state of every gate, those for a whole stage included, as Kubernetes tells them."""
-        for name, (stage, _) in _SETS.items():
+        for name, stage in _SETS.items():
             yield name, stage, self._sets[name]
         for gate in self.known:
             yield gate.name, gate.stage, self._on[gate.name]
@@ -188,7 +188,7 @@ def _value_of(gate: FeatureGate, given: Mapping[str, bool]) -> bool:
     if gate.name in given:
         return given[gate.name]
     if not gate.is_locked:
-        for name, (stage, _) in _SETS.items():
+        for name, stage in _SETS.items():
             if gate.stage is stage and name in given:
                 return given[name]
     return gate.default

@@ -138,8 +138,7 @@ class LiveProfiles:
             located = (profile.located(problem) for problem in error.problems)
             build.problems = tuple(problem for problem in located if problem not in profile.problems)
             return
-        except Exception:
-            # Whatever it is, the other profiles must not wait for it.
+        except Exception:  # whatever it is, the other profiles must not wait for it
             log.exception("profile %s: building it failed by a fault of its own; please report it", profile.meta.name)
             build.problems = (Problem("spec", "cannot be built, by a fault of Bayplan; see the operator's log"),)
             return

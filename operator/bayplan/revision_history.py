@@ -117,12 +117,13 @@ class RevisionHistory:
         self._kept[created.name] = replace(created, config=created.config or config)
 
     async def _delete_old(self, profile_uid: str) -> None:
-        kept = sorted(self._of(profile_uid), key=lambda one: -one.number)
-        earlier = [one for number, one in enumerate(kept) if one.hash in {newer.hash for newer in kept[:number]}]
-        distinct = [one for one in kept if one not in earlier]
-        for old in (*earlier, *distinct[KEPT_REVISIONS:]):
-            await self._store.delete(old.name)
-            del self._kept[old.name]
+        newer: set[str] = set()
+        for one in sorted(self._of(profile_uid), key=lambda one: -one.number):
+            if one.hash in newer or len(newer) == KEPT_REVISIONS:
+                await self._store.delete(one.name)
+                del self._kept[one.name]
+            else:
+                newer.add(one.hash)
 
     async def _write_cause(self, profile_uid: str) -> None:
         revision, cause = self._causes[profile_uid]

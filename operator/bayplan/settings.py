@@ -221,7 +221,7 @@ class Settings(ServingSettings):
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Backoffs are in order and the address can be listened on."""
+        """Backoffs are in order, gates are known, the selector can be read, and what is served goes together."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         for problem in gate_problems(self.feature_gates):
             yield RuleProblem(("featureGates", *problem.location), problem.message)
