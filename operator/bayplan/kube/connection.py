@@ -171,20 +171,21 @@ class ApiConnection:
     async def _send(self, request: ApiRequest, deadline: float) -> tuple[int, float | None, bytes]:
         if self._clock.now() >= self._renew_at:
             await self._renew()
+        fence = self.write_fence if request.is_fenced else None
+        if fence is not None:
+            fence()
+        self.requests += 1
+        if request.lane in _KEPT and not self._access.proxy:
+            found = await self._kept(request.lane).send(request, self._authorization, deadline, fence)
+            return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
         headers = {"Accept": request.accept}
         if self._authorization is not None:
             headers["Authorization"] = self._authorization
+        body: bytes | FencedBody | None = request.body
         if request.body is not None:
             headers["Content-Type"] = request.content_type
-        body: bytes | FencedBody | None = request.body
-        if self.write_fence is not None and request.is_fenced:
-            self.write_fence()
-            body = FencedBody(request.body or b"", self.write_fence, request.content_type)
-        self.requests += 1
-        if request.lane in _KEPT and not self._access.proxy:
-            fence = self.write_fence if request.is_fenced else None
-            found = await self._kept(request.lane).send(request, self._authorization, deadline, fence)
-            return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
+        if fence is not None:
+            body = FencedBody(request.body or b"", fence, request.content_type)
         try:
             async with self._session(request.lane).request(
                 request.method,

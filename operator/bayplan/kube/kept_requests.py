@@ -47,7 +47,7 @@ class KeptRequests:
             f" HTTP/1.1\r\nHost: {url.netloc.rpartition('@')[2]}\r\nUser-Agent: bayplan/{__version__}\r\n"
             "Accept-Encoding: identity\r\n"
         )
-        self._written: dict[tuple[str, str, str | None], str] = {}
+        self._written: dict[tuple[str, str | None], str] = {}
 
     async def send(
         self, request: ApiRequest, authorization: str | None, deadline: float, fence: Callable[[], None] | None
@@ -66,10 +66,9 @@ class KeptRequests:
             ClusterWriteError: What the fence raises.
         """
         told = f"{request.method} {request.path}"
-        body = request.body or b""
         seconds = max(deadline - self._clock.now(), 0.001)
         try:
-            return await self._pool.send(self._head(request, authorization, len(body)), body, seconds, fence)
+            return await self._pool.send(self._head(request, authorization), request.body or b"", seconds, fence)
         except NotConnectedError as error:
             raise ServerUnavailableError(f"{told}: the API server cannot be reached: {error}") from error
         except AnswerBrokenError as error:
@@ -81,22 +80,22 @@ class KeptRequests:
         """Break off every connection."""
         self._pool.close()
 
-    def _head(self, request: ApiRequest, authorization: str | None, length: int) -> bytes:
+    def _head(self, request: ApiRequest, authorization: str | None) -> bytes:
         target = self._prefix + request.path
         if request.params:
             target = f"{target}?{urlencode(request.params)}"
         if _TARGET.fullmatch(target) is None:
             raise ClusterWriteError(f"{request.method} {target!r}: no path of a request; quote its parts")
-        key = (request.accept, request.content_type, authorization)
+        key = (request.accept, authorization)
         headers = self._written.get(key)
         if headers is None:
             # Of a token that was renewed the old headers are of no use any more.
-            self._written = {known: text for known, text in self._written.items() if known[2] == authorization}
+            self._written = {known: text for known, text in self._written.items() if known[1] == authorization}
             headers = f"{self._fixed}Accept: {request.accept}\r\n"
             if authorization is not None:
                 headers += f"Authorization: {authorization}\r\n"
             self._written[key] = headers
         if request.body is None:
             return f"{request.method} {target}{headers}\r\n".encode("latin-1")
-        told = f"Content-Type: {request.content_type}\r\nContent-Length: {length}\r\n\r\n"
-        return f"{request.method} {target}{headers}{told}".encode("latin-1")
+        of_body = f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
+        return f"{request.method} {target}{headers}{of_body}".encode("latin-1")

@@ -92,11 +92,20 @@ async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -
     assert len(changes(api)) == 2
 
 
-async def test_the_time_between_asking_and_sending(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
+@pytest.mark.parametrize(
+    "lane",
+    [
+        pytest.param(Lane.BINDS, id="over kept connections"),
+        pytest.param(Lane.READS, id="by the client library, as through a proxy"),
+    ],
+)
+async def test_the_time_between_asking_and_sending(
+    api: FakeApi, connection: ApiConnection, fence: Fence, lane: Lane
+) -> None:
     """What passed when it was made is looked at again when its bytes leave: a stopped process may go on there."""
     fence.passes = 1
     with pytest.raises(NotLeadingError):
-        await connection.request(BIND)
+        await connection.request(ApiRequest("POST", PATH, b"{}", lane=lane))
     assert changes(api) == []
 
 
