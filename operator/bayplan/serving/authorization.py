@@ -36,7 +36,6 @@ _MASTERS = "system:masters"
 _SECONDS = 10.0
 _MOST_KEPT = 1024
 _MOST_UNDER_WAY = 64
-_HASH = "sha256"
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -86,12 +85,13 @@ class RequestAuthorization:
     async def _refusal(self, request: web.Request) -> web.Response | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         token = token.strip()
-        if scheme.lower() != "bearer" or not token:
+        # A token is ASCII; what is no text at all could not even be asked about.
+        if scheme.lower() != "bearer" or not token or not token.isascii():
             return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         verb, path = request.method.lower(), request.path
         try:
             # The token itself is not kept.
-            digest = hashlib.new(_HASH, token.encode()).digest()
+            digest = hashlib.sha256(token.encode()).digest()
             user = await self._users.of(digest, lambda: self._reviews.user_of(token))
             if user is None:
                 return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: the API server does not know this token")

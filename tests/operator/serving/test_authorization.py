@@ -120,6 +120,16 @@ async def test_who_is_answered(server: HealthServer, path: str, header: str, sta
     assert told in (json.loads(text)["message"] if status in (401, 403) else text)
 
 
+async def test_a_token_that_is_no_text(server: HealthServer, reviewer: Reviewer) -> None:
+    """It is refused like any other that is none, and nobody is asked."""
+    reader, writer = await asyncio.open_connection(LOOPBACK, server.port)
+    writer.write(b"GET /metrics HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer \xff\xfe\r\nConnection: close\r\n\r\n")
+    answer = await reader.read()
+    writer.close()
+    assert answer.startswith(b"HTTP/1.1 401 ")
+    assert reviewer.asked == []
+
+
 async def test_the_verb_is_the_method(server: HealthServer, reviewer: Reviewer) -> None:
     """Who may get need not be one who may do something else."""
     assert (await ask(server, "/metrics", "Bearer of-prometheus", "HEAD"))[0] == 403
