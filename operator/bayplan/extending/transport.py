@@ -13,18 +13,14 @@ from __future__ import annotations
 
 import base64
 import ipaddress
-import os
 import ssl
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import aiohttp
 from yarl import URL
 
 from bayplan import __version__
 from bayplan.extending.extender_bounds import ExtenderBounds, read_file
+from bayplan.file_in_memory import as_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
@@ -175,7 +171,7 @@ def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bo
     if certificate is None or key is None:
         return
     try:
-        with _as_file(certificate[0]) as certificate_path, _as_file(key[0]) as key_path:
+        with as_file(certificate[0].encode()) as certificate_path, as_file(key[0].encode()) as key_path:
             # A password is given so that nobody is asked for one on a terminal: keys must not be encrypted.
             context.load_cert_chain(certificate_path, key_path, password="")
     except (ssl.SSLError, ValueError) as error:
@@ -195,21 +191,6 @@ def _pem(data: str, file: str, name: str, bounds: ExtenderBounds | None) -> tupl
         return None
     field = f"{name}File"
     return read_file(file, field, bounds), field
-
-
-@contextmanager
-def _as_file(text: str) -> Iterator[str]:
-    """A path under which the TLS library finds a text; in memory where the system can, since disks may be read-only."""
-    if sys.platform == "linux":
-        with os.fdopen(os.memfd_create("bayplan-tls"), "w", encoding="ascii") as memory:
-            memory.write(text)
-            memory.flush()
-            yield f"/proc/self/fd/{memory.fileno()}"
-    else:
-        with tempfile.NamedTemporaryFile("w", encoding="ascii") as file:
-            file.write(text)
-            file.flush()
-            yield file.name
 
 
 def _problem(field: str, message: str) -> ConfigError:

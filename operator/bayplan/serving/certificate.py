@@ -11,17 +11,14 @@ as kube-scheduler makes its own. Nobody can verify that one; it keeps tokens fro
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import datetime as dt
 import ipaddress
 import logging
-import os
 import socket
 import ssl
-import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
+from bayplan.file_in_memory import as_file
 from bayplan.serving.serving_settings import ServingSettings, TlsVersion
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.ports import Clock
@@ -155,27 +152,10 @@ def self_signed_pem() -> bytes:
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
     """Load a certificate and its key from memory; the standard library takes files only."""
-    with _as_file(pem) as path:
+    with as_file(pem) as path:
         context.load_cert_chain(path, password=_no_passphrase)
 
 
 def _no_passphrase() -> str:
     # Otherwise OpenSSL would ask the terminal, and wait.
     raise ValueError("the key asks for a passphrase; give one without")
-
-
-@contextlib.contextmanager
-def _as_file(content: bytes) -> Iterator[str]:
-    """A file that no other user can read and that is gone afterwards; on Linux it is on no disk either."""
-    if hasattr(os, "memfd_create"):
-        descriptor = os.memfd_create("certificate", os.MFD_CLOEXEC)
-        try:
-            os.write(descriptor, content)
-            yield f"/proc/self/fd/{descriptor}"
-        finally:
-            os.close(descriptor)
-        return
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(content)
-        file.flush()
-        yield file.name
