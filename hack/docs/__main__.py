@@ -5,12 +5,12 @@ Why pages are committed: they are read on the repository's site, where nothing r
 """
 
 import argparse
-import difflib
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from bayplan.resources.crd_generation import RESOURCES
+from bayplan.resources.generated_files import have_drifted, write_files
 
 from hack.docs.alert_reference import alert_page
 from hack.docs.chart_values import chart_readme
@@ -52,18 +52,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Make the reference pages.")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is not up to date")
     check = parser.parse_args(arguments).check
-    drifted = False
-    for name, text in pages().items():
-        path = REFERENCE / name
-        if not check:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            continue
-        committed = path.read_text(encoding="utf-8") if path.exists() else ""
-        if committed != text:
-            drifted = True
-            lines = (committed.splitlines(keepends=True), text.splitlines(keepends=True))
-            sys.stdout.writelines(difflib.unified_diff(*lines, f"docs/reference/{name}", "as the code says"))
+    files = {REFERENCE / name: text for name, text in pages().items()}
+    if not check:
+        write_files(files)
+        return 0
+    drifted = have_drifted(files, "as the code says")
     if drifted:
         sys.stderr.write("Pages of docs/reference are not what the code says: run `make docs` and commit the result.\n")
     return int(drifted)

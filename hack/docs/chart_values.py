@@ -14,6 +14,8 @@ from pathlib import Path
 import yaml
 from yaml.nodes import MappingNode, Node
 
+from hack.docs.field_tables import table
+
 _CHART = Path(__file__).resolve().parents[2] / "charts" / "bayplan"
 _BEGIN = "<!-- values: made by `make docs` from values.yaml -->\n"
 _END = "<!-- end of values -->\n"
@@ -31,8 +33,8 @@ def chart_readme() -> str:
     _, ended, after = rest.partition(_END)
     if not (found and ended):
         raise ValueError(f"charts/bayplan/README.md lacks the lines {_BEGIN!r} and {_END!r}: put them back")
-    rows = [f"| `{path}` | {default} | {words} |\n" for path, default, words in _rows()]
-    return "".join([before, _BEGIN, "\n| value | default | what it is |\n|---|---|---|\n", *rows, "\n", _END, after])
+    rows = [(f"`{path}`", default, words) for path, default, words in _rows()]
+    return "".join([before, _BEGIN, "\n", table(("value", "default", "what it is"), rows), "\n", _END, after])
 
 
 def _rows() -> Iterator[tuple[str, str, str]]:
@@ -73,4 +75,4 @@ def _comment(lines: list[str], line: int) -> str:
         above -= 1
     if not found and above >= 0 and lines[above].strip() and not lines[above].rstrip().endswith(":"):
         return _comment(lines, above)
-    return " ".join(found).replace("|", "\\|")
+    return " ".join(found)

@@ -4,13 +4,10 @@ Owns what such a page says beside its tables: how the resource is called, its co
 anything that the models do not say.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from bayplan.resources.admission import OVERLAYS
+from bayplan.resources.crd_generation import overlaid_definitions, part_of
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource
 
-from hack.docs.field_tables import Schema, table, type_section, types_reached
+from hack.docs.field_tables import table, type_section, types_reached
 
 HEADER = "<!-- Made from the code by `make docs`; edit the descriptions there, not this page. -->\n\n"
 
@@ -25,7 +22,7 @@ def resource_page(resource: type[CustomResource]) -> str:
         Markdown.
     """
     definition = resource.definition
-    definitions = _definitions(resource)
+    definitions = overlaid_definitions(resource.model_json_schema(by_alias=True))
     scope = "in a namespace" if definition.namespaced else "cluster-scoped"
     names = f"`{GROUP}/{VERSION}`, {scope}, `kubectl get {definition.plural}` or `{definition.short_name}`."
     parts = [f"{HEADER}# {definition.kind}\n\n{definition.description}\n\n{names}\n"]
@@ -35,7 +32,7 @@ def resource_page(resource: type[CustomResource]) -> str:
     done: set[str] = set()
     for name, heading in (("spec", "Spec"), ("status", "Status")):
         parts.append(f"## {heading}\n")
-        root = _type_name(resource, name)
+        root = part_of(resource, name).__name__
         for reached in types_reached(root, definitions):
             if reached not in done and "properties" in definitions[reached]:
                 done.add(reached)
@@ -44,23 +41,3 @@ def resource_page(resource: type[CustomResource]) -> str:
     columns = table(("column", "shown with", "meaning"), rows)
     parts.append(f"## Columns\n\n`kubectl get {definition.plural}` shows the name, these, and the age:\n\n{columns}")
     return "\n".join(parts)
-
-
-def _type_name(resource: type[CustomResource], field: str) -> str:
-    annotation = resource.model_fields[field].annotation
-    if not isinstance(annotation, type):
-        raise TypeError(f"{resource.__name__}.{field} must be a model; declare it as one")
-    return annotation.__name__
-
-
-def _definitions(resource: type[CustomResource]) -> Mapping[str, Schema]:
-    found: Mapping[str, Schema] = resource.model_json_schema(by_alias=True)["$defs"]
-    return {name: _overlaid(schema, OVERLAYS.get(name, {})) for name, schema in found.items()}
-
-
-def _overlaid(schema: Schema, overlay: Mapping[str, Any]) -> Schema:
-    result = dict(schema)
-    for name, value in overlay.items():
-        own = result.get(name)
-        result[name] = _overlaid(own, value) if isinstance(own, Mapping) and isinstance(value, Mapping) else value
-    return result

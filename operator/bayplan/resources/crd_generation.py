@@ -6,7 +6,6 @@ reviewed, and a chart or ``kubectl apply`` uses them without Python.
 """
 
 import argparse
-import difflib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,6 +15,7 @@ import yaml
 from pydantic import BaseModel
 
 from bayplan.resources.admission import OVERLAYS
+from bayplan.resources.generated_files import have_drifted, write_files
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import GROUP, VERSION, CustomResource, PrinterColumn, ResourceDefinition
@@ -93,10 +93,35 @@ def structural_schema(model: type[BaseModel]) -> Schema:
         can give it another default.
     """
     root = model.model_json_schema(by_alias=True)
-    definitions: dict[str, Schema] = {
-        name: _merged(schema, OVERLAYS.get(name, {})) for name, schema in root.get("$defs", {}).items()
-    }
-    return _structural(root, definitions)
+    return _structural(root, overlaid_definitions(root))
+
+
+def overlaid_definitions(schema: Mapping[str, Any]) -> dict[str, Schema]:
+    """Give the types that a model's JSON schema refers to, with the rules that the API server keeps for them.
+
+    Args:
+        schema: As pydantic makes it.
+
+    Returns:
+        Schemas by the types' names.
+    """
+    return {name: _merged(own, OVERLAYS.get(name, {})) for name, own in schema.get("$defs", {}).items()}
+
+
+def part_of(resource: type[CustomResource], name: str) -> type[BaseModel]:
+    """Give the model of a resource's ``spec`` or ``status``.
+
+    Args:
+        resource: The model.
+        name: Which of its fields.
+
+    Raises:
+        TypeError: The field is no model.
+    """
+    annotation = resource.model_fields[name].annotation
+    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
+        raise TypeError(f"{resource.__name__}.{name} must be a model, not {annotation}; declare it as one")
+    return annotation
 
 
 def rendered(resource: type[CustomResource]) -> str:
@@ -126,23 +151,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--output", type=Path, required=True, help="directory of the files")
     parser.add_argument("--check", action="store_true", help="write nothing; fail when a file is not up to date")
     options = parser.parse_args(arguments)
-    directory: Path = options.output
-    drifted = False
-    for resource in RESOURCES:
-        path = directory / f"{resource.definition.plural}.yaml"
-        text = rendered(resource)
-        if not options.check:
-            directory.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            continue
-        committed = path.read_text(encoding="utf-8") if path.exists() else ""
-        if committed != text:
-            drifted = True
-            sys.stdout.writelines(
-                difflib.unified_diff(
-                    committed.splitlines(keepends=True), text.splitlines(keepends=True), str(path), "as the models say"
-                )
-            )
+    files = {options.output / f"{resource.definition.plural}.yaml": rendered(resource) for resource in RESOURCES}
+    if not options.check:
+        write_files(files)
+        return 0
+    drifted = have_drifted(files, "as the models say")
     if drifted:
         sys.stderr.write("The CRD files are not what the models say: run `make crds` and commit the result.\n")
     return int(drifted)
@@ -174,8 +187,8 @@ def _object_schema(resource: type[CustomResource]) -> Schema:
             "apiVersion": {"type": "string", "description": f"Version of the object's schema: {GROUP}/{VERSION}."},
             "kind": {"type": "string", "description": f"Kind of the object: {definition.kind}."},
             "metadata": {"type": "object"},
-            "spec": structural_schema(_part(resource, "spec")),
-            "status": structural_schema(_part(resource, "status")),
+            "spec": structural_schema(part_of(resource, "spec")),
+            "status": structural_schema(part_of(resource, "status")),
         },
     }
     if definition.rules:
@@ -183,13 +196,6 @@ def _object_schema(resource: type[CustomResource]) -> Schema:
             {"rule": each.rule, "message": each.message, "fieldPath": each.field_path} for each in definition.rules
         ]
     return schema
-
-
-def _part(resource: type[CustomResource], name: str) -> type[BaseModel]:
-    annotation = resource.model_fields[name].annotation
-    if not (isinstance(annotation, type) and issubclass(annotation, BaseModel)):
-        raise TypeError(f"{resource.__name__}.{name} must be a model, not {annotation}; declare it as one")
-    return annotation
 
 
 def _structural(schema: Mapping[str, Any], definitions: Mapping[str, Schema]) -> Schema:
