@@ -24,7 +24,7 @@ from bayplan.reconcile.contested import CONTESTED
 from bayplan.reconcile.status import read_conditions
 from bayplan.resources.conditions import Condition, find_condition
 from bayplan.resources.plugin_config import PluginConfig
-from bayplan.resources.resource_model import API_VERSION, ObjectMeta
+from bayplan.resources.resource_model import API_VERSION, CustomResource, ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.ports import Event, ObjectReference
 
@@ -44,6 +44,20 @@ class _Teller:
         return Event(self.regarding, "Warning", reason, action, note)
 
 
+@dataclass(frozen=True, slots=True)
+class _Judgement:
+    """A condition that tells whether something is valid, which is the event's reason too, and the words for it."""
+
+    condition: str
+    action: str
+    subject: str
+    refused: str
+
+
+_ACCEPTED = _Judgement("Accepted", "Accepting", "spec", "Rejected")
+_VALID = _Judgement("Valid", "Validating", "args", "Invalid")
+
+
 def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
     """Give the events that a change of a SchedulerProfile's status calls for.
 
@@ -55,13 +69,8 @@ def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[s
     Yields:
         What is new.
     """
-    teller = _Teller(_reference(SchedulerProfile.definition.kind, meta))
-    accepted = _news("Accepted", before, after)
-    if accepted is not None and accepted.status == "True":
-        yield teller.normal("Accepted", "Accepting", f"Generation {accepted.observed_generation} of the spec is valid.")
-    elif accepted is not None:
-        reason = accepted.reason if accepted.reason in _OWN_REASONS else "Rejected"
-        yield teller.warning(reason, "Accepting", accepted.message)
+    teller = _teller(SchedulerProfile, meta)
+    yield from _judged(teller, _ACCEPTED, before, after)
     old, new = before.get("activeRevision"), after.get("activeRevision")
     if new and new != old:
         yield teller.normal("Activated", "Activating", f"Revision {new} is live{f', {old} before' if old else ''}.")
@@ -86,12 +95,20 @@ def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Map
     Yields:
         What is new.
     """
-    teller = _Teller(_reference(PluginConfig.definition.kind, meta))
-    valid = _news("Valid", before, after)
-    if valid is not None and valid.status == "True":
-        yield teller.normal("Valid", "Validating", f"Generation {valid.observed_generation} of the args is valid.")
-    elif valid is not None:
-        yield teller.warning("Invalid", "Validating", valid.message)
+    yield from _judged(_teller(PluginConfig, meta), _VALID, before, after)
+
+
+def _judged(
+    teller: _Teller, judgement: _Judgement, before: Mapping[str, Any], after: Mapping[str, Any]
+) -> Iterator[Event]:
+    """Tell of a judgement that is new."""
+    found = _news(judgement.condition, before, after)
+    if found is not None and found.status == "True":
+        note = f"Generation {found.observed_generation} of the {judgement.subject} is valid."
+        yield teller.normal(judgement.condition, judgement.action, note)
+    elif found is not None:
+        reason = found.reason if found.reason in _OWN_REASONS else judgement.refused
+        yield teller.warning(reason, judgement.action, found.message)
 
 
 def _news(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Condition | None:
@@ -104,5 +121,5 @@ def _news(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Con
     return new if new.status == "False" and new.message != old.message else None
 
 
-def _reference(kind: str, meta: ObjectMeta) -> ObjectReference:
-    return ObjectReference(kind, meta.name, "", meta.uid, API_VERSION)
+def _teller(resource: type[CustomResource], meta: ObjectMeta) -> _Teller:
+    return _Teller(ObjectReference(resource.definition.kind, meta.name, "", meta.uid, API_VERSION))
