@@ -50,7 +50,6 @@ class Stage:
         self.plane = plane
         self.screen = screen
         self.has_kwok = has_kwok
-        self._port = 0
         self._server = ""
 
     def start_operator(self, *flags: str) -> None:
@@ -97,18 +96,17 @@ class Stage:
         self.screen.say("ready: watching profiles, nodes and pods")
 
     def _run_operator(self, kubeconfig: Path, arguments: Sequence[str]) -> None:
-        port = self._port = free_port()
+        port = free_port()
         flags = ["--kubeconfig", str(kubeconfig), "--serve-address", f"{LOOPBACK}:{port}"]
         self.plane.start_program("bayplan", [_BAYPLAN, *arguments, *flags], lambda: bool(_served_by(port)))
         self._server = _served_by(port)
 
-    def bayplan(self, *arguments: str, limit: int = 0) -> str:
+    def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = ()) -> str:
         """Run the command as the administrator, and show it and what it prints, which is returned."""
         self.screen.command("bayplan", *arguments)
+        command = [_BAYPLAN, *arguments, *unshown]
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
-        outcome = subprocess.run(
-            [_BAYPLAN, *arguments], capture_output=True, text=True, check=False, cwd=ROOT, env=environment
-        )
+        outcome = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=environment)
         if outcome.returncode:
             raise DemoFailed(f"`bayplan {' '.join(arguments)}` failed: {outcome.stderr.strip()}")
         self.screen.output(outcome.stdout, limit)
@@ -122,12 +120,7 @@ class Stage:
 
     def explain(self, what: str, limit: int = 0) -> None:
         """Run ``bayplan explain``, and show the command and what it prints."""
-        self.screen.command("bayplan", "explain", what)
-        command = [_BAYPLAN, "explain", what, "--server", self._server]
-        outcome = subprocess.run(command, capture_output=True, text=True, check=False)
-        if outcome.returncode:
-            raise DemoFailed(f"`bayplan explain {what}` failed: {outcome.stderr.strip()}")
-        self.screen.output(outcome.stdout, limit)
+        self.bayplan("explain", what, limit=limit, unshown=["--server", self._server])
 
     def create(self, documents: str) -> None:
         """Create objects from a JSON list."""
