@@ -1,16 +1,19 @@
-"""When pods were created, bound and told of, read off the API server's audit log as it grows.
+"""When pods were created, bound and told of, by the API server's audit log.
 
-Owns the reading: a log that is read whole at each look would disturb what is measured. It must not know schedulers.
+Owns what the benchmarks count. It must not know schedulers.
 """
 
 from __future__ import annotations
 
-import json
+import time
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-_CREATED, _CONFLICT = 201, 409
+from hack.controlplane.audit_log import GrowingAuditLog
+
+_CREATED = 201
+_POLL_SECONDS = 0.1
 
 
 class AuditTimes:
@@ -18,38 +21,52 @@ class AuditTimes:
 
     Attributes:
         created: When each pod was created, by name.
-        bound: When each pod was bound, by name.
+        bound: When each pod was bound, by name, in the order of the binds.
         told: When each event was written, in order.
-        conflicts: Binds that were refused, since another had been faster.
     """
 
     def __init__(self, path: Path) -> None:
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
         self.told: list[float] = []
-        self.conflicts = 0
-        self._path = path
-        self._offset = 0
+        self._log = GrowingAuditLog(path)
 
-    def read(self) -> None:
-        """Read on, as far as whole lines go."""
-        with self._path.open("rb") as log:
-            log.seek(self._offset)
-            lines = log.read().split(b"\n")
-        self._offset += sum(len(line) + 1 for line in lines[:-1])
-        for line in lines[:-1]:
-            self._note(json.loads(line))
+    @property
+    def seconds(self) -> float:
+        """From the first binding to the last."""
+        return max(self.bound.values()) - min(self.bound.values())
 
-    def _note(self, entry: dict[str, Any]) -> None:
-        reference, code = entry["objectRef"], entry["responseStatus"]["code"]
-        at = datetime.fromisoformat(entry["stageTimestamp"]).timestamp()
-        if reference["resource"] == "events":
-            if code == _CREATED:
+    def read(self) -> int:
+        """Read on.
+
+        Returns:
+            How many pods were bound so far.
+        """
+        for event in self._log.events(b'"verb":"create"'):
+            self._note(event)
+        return len(self.bound)
+
+    def wait_for_bound(self, count: int, seconds: float) -> None:
+        """Read on until so many pods are bound.
+
+        Raises:
+            TimeoutError: They are not, after a while.
+        """
+        deadline = time.monotonic() + seconds
+        while (bound := self.read()) < count:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{bound} of {count} pods were bound in {seconds:.0f} s")
+            time.sleep(_POLL_SECONDS)
+
+    def _note(self, event: dict[str, Any]) -> None:
+        if event["responseStatus"]["code"] != _CREATED:
+            return
+        reference = event["objectRef"]
+        at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
+        match reference["resource"], reference.get("subresource"):
+            case "events", _:
                 self.told.append(at)
-        elif reference.get("subresource") == "binding":
-            if code == _CREATED:
+            case "pods", "binding":
                 self.bound[reference["name"]] = at
-            self.conflicts += code == _CONFLICT
-        elif code == _CREATED:
-            # The name of a pod that is being created stands in its body only, unless the answer names it.
-            self.created[reference.get("name", "")] = at
+            case "pods", None:
+                self.created[reference["name"]] = at

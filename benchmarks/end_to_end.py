@@ -3,6 +3,7 @@
     make bench-e2e                                          # all workloads, five repetitions: takes hours
     make bench-e2e QUICK=1                                  # one repetition of smaller backlogs
     python -m benchmarks.end_to_end --only basic,spread --nodes 5000 --repetitions 3 --results runs.jsonl
+    python -m benchmarks.end_to_end --only basic --nodes 1000 --profile basic.prof
     python -m benchmarks.end_to_end --show runs.jsonl --chart docs/benchmarks/end-to-end.svg
 
 Either scheduler is given, in turn, a fresh control plane with the same nodes and the same backlog, and starts then.
@@ -25,6 +26,7 @@ from pathlib import Path
 from benchmarks.end_to_end_drain import Drain, drain
 from benchmarks.end_to_end_report import show, write_chart
 from benchmarks.prepared import PreparedCluster
+from benchmarks.workload import Document
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
@@ -41,6 +43,11 @@ def _cases(arguments: argparse.Namespace) -> Iterator[tuple[Workload, int, int]]
     if names is None:
         basic = WORKLOADS[0]
         yield from ((basic, nodes, min(pods, arguments.pods)) for nodes, pods in _SMALLER)
+
+
+def _backlog(workload: Workload, nodes: int, pods: int) -> Iterator[Document]:
+    """What runs already, and what is to be bound."""
+    return itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
 
 
 def read_results(path: Path) -> list[Drain]:
@@ -63,8 +70,7 @@ def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: P
         ]
         if not turns:
             continue
-        backlog = itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
-        with PreparedCluster(nodes, backlog) as cluster:
+        with PreparedCluster(nodes, _backlog(workload, nodes, pods)) as cluster:
             for scheduler, repetition in turns:
                 result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
                 known.append(result)
@@ -86,12 +92,18 @@ def main() -> None:
     parser.add_argument("--only", help="workloads with commas: " + ", ".join(each.name for each in WORKLOADS))
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
     parser.add_argument("--results", type=Path, default=Path("benchmark-results.jsonl"), help="JSON lines, added to")
+    parser.add_argument("--profile", type=Path, help="run Bayplan once under cProfile and write the profile there")
     parser.add_argument("--show", type=Path, help="run nothing, show this file of results")
     parser.add_argument("--chart", type=Path, help="write the ratios as SVG there")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
     if arguments.quick:
         arguments.nodes, arguments.pods, arguments.repetitions = 1000, 1000, 1
+    if arguments.profile is not None:
+        workload, nodes, pods = next(_cases(arguments))
+        with PreparedCluster(nodes, _backlog(workload, nodes, pods)) as cluster:
+            drain(cluster, workload, BAYPLAN, (nodes, pods, 1), arguments.profile)
+        return
     if arguments.show is not None:
         drains = read_results(arguments.show)
     else:

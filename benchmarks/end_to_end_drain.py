@@ -11,17 +11,18 @@ import json
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 from bayplan.kube.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.placements import violations
-from benchmarks.prepared import NODES_PATH, PODS_PATH, PreparedCluster, connected
-from benchmarks.workload import SCHEDULER_NAME
+from benchmarks.prepared import PreparedCluster, connected
+from benchmarks.workload import NODES_PATH, PODS_PATH, SCHEDULER_NAME
 from benchmarks.workloads import Workload
 from hack.controlplane.launcher import ControlPlane
-from hack.controlplane.processes import Process
-from hack.controlplane.schedulers import start_scheduler
+from hack.controlplane.probes import free_port
+from hack.controlplane.schedulers import start_bayplan, start_scheduler
 
 _LIMIT_SECONDS = 900.0
 _POLL_SECONDS = 0.2
@@ -85,7 +86,13 @@ class Drain:
         return self.requests / self.pods
 
 
-def drain(cluster: PreparedCluster, workload: Workload, scheduler: str, size: tuple[int, int, int]) -> Drain:
+def drain(
+    cluster: PreparedCluster,
+    workload: Workload,
+    scheduler: str,
+    size: tuple[int, int, int],
+    profile_to: Path | None = None,
+) -> Drain:
     """Bind a backlog.
 
     Args:
@@ -93,6 +100,7 @@ def drain(cluster: PreparedCluster, workload: Workload, scheduler: str, size: tu
         workload: What it is.
         scheduler: Which scheduler.
         size: Nodes, pods of the backlog, and which repetition this is.
+        profile_to: Where Bayplan's own profile (cProfile) is written; None for none.
 
     Raises:
         TimeoutError: It was not bound in time.
@@ -100,16 +108,18 @@ def drain(cluster: PreparedCluster, workload: Workload, scheduler: str, size: tu
     nodes, pods, repetition = size
     with cluster.started() as plane:
         asked_before = _requests(plane)
-        process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
+        if profile_to is None:
+            process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
+        else:
+            process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
         times = asyncio.run(_watched(plane, workload, pods))
         cpu, peak = process.cpu_seconds(), process.peak_rss()
         asked = _requests(plane) - asked_before
         found = asyncio.run(_checked(plane, workload, pods))
-        _stop(process)
-    first = min(times.bound.values())
+        process.stop(grace=20.0)
+    first, last = min(times.bound.values()), max(times.bound.values())
     told = sorted(times.told)
-    told_at = told[min(len(told), len(times.bound)) - 1] if told else first
-    last = max(times.bound.values())
+    told_at = told[min(len(told), len(times.bound)) - 1] if told else last
     return Drain(
         workload.name,
         nodes,
@@ -117,7 +127,7 @@ def drain(cluster: PreparedCluster, workload: Workload, scheduler: str, size: tu
         scheduler,
         repetition,
         len(times.bound),
-        last - first,
+        times.seconds,
         max(told_at, last) - first,
         len(told),
         cpu,
@@ -125,10 +135,6 @@ def drain(cluster: PreparedCluster, workload: Workload, scheduler: str, size: tu
         asked,
         tuple(found),
     )
-
-
-def _stop(process: Process) -> None:
-    process.stop(grace=20.0)
 
 
 async def _watched(plane: ControlPlane, workload: Workload, pods: int) -> AuditTimes:

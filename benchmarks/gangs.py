@@ -27,18 +27,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from bayplan.kube.cluster_access import open_connection
-from bayplan.kube.connection import ConnectionOptions
-from bayplan.kube.system_clock import SystemClock
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks import gangs_workload
-from benchmarks.drain import CREATORS, BindingLog, create_all
+from benchmarks.audit_times import AuditTimes
 from benchmarks.gangs_metrics import SCRAPE_FLAG, group_attempts, scrape_bayplan, scrape_kube_scheduler
 from benchmarks.gangs_workload import GangBacklog
-from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, encoded
+from benchmarks.prepared import connected, create_all
+from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME, encoded
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
 from hack.controlplane.processes import Process
@@ -101,20 +99,17 @@ class GangDrain:
 
 async def fill(plane: ControlPlane, backlog: GangBacklog) -> None:
     """Create the nodes and the groups."""
-    options = ConnectionOptions(write_connections=CREATORS)
-    async with await open_connection(plane.kubeconfig, None, options, SystemClock()) as connection:
-        nodes = [encoded(gangs_workload.node(number)) for number in range(backlog.nodes)]
-        await create_all(connection, gangs_workload.NODES_PATH, nodes)
-        groups = [encoded(gangs_workload.group(number, backlog.size)) for number in range(backlog.gangs)]
+    async with await connected(plane) as connection:
+        nodes = (encoded(gangs_workload.node(number)) for number in range(backlog.nodes))
+        await create_all(connection, NODES_PATH, nodes)
+        groups = (encoded(gangs_workload.group(number, backlog.size)) for number in range(backlog.gangs))
         await create_all(connection, gangs_workload.GROUPS_PATH, groups)
 
 
 async def arrive(plane: ControlPlane, backlog: GangBacklog) -> None:
     """Create the pods."""
-    options = ConnectionOptions(write_connections=CREATORS)
-    async with await open_connection(plane.kubeconfig, None, options, SystemClock()) as connection:
-        pods = [encoded(member) for member in gangs_workload.members(backlog)]
-        await create_all(connection, gangs_workload.PODS_PATH, pods)
+    async with await connected(plane) as connection:
+        await create_all(connection, PODS_PATH, map(encoded, gangs_workload.members(backlog)))
 
 
 def start(plane: ControlPlane, scheduler: str, profile_to: Path | None) -> tuple[Process, Callable[[], str]]:
@@ -155,7 +150,7 @@ def drain(scheduler: str, backlog: GangBacklog, *, live: bool = False, profile_t
         process, scrape = start(plane, scheduler, profile_to)
         if live:
             asyncio.run(arrive(plane, backlog))
-        log = BindingLog(plane.audit_log)
+        log = AuditTimes(plane.audit_log)
         _await_end(scheduler, log, backlog)
         cpu, peak = process.cpu_seconds(), process.peak_rss()
         told = group_attempts(scrape())
@@ -164,19 +159,19 @@ def drain(scheduler: str, backlog: GangBacklog, *, live: bool = False, profile_t
     return GangDrain(
         scheduler=scheduler,
         backlog=backlog,
-        bound=len(log.times),
+        bound=len(log.bound),
         partial=gangs_workload.partial_gangs(pods, backlog.size),
-        seconds=max(log.times) - min(log.times),
+        seconds=log.seconds,
         cpu_seconds=cpu,
         peak_rss_mib=peak / 2**20,
         attempts=told.count,
         attempt_ms=told.mean_ms,
         algorithm_ms=told.algorithm_mean_ms,
-        longest_partial_ms=1000 * gangs_workload.longest_partial(log.names, log.times),
+        longest_partial_ms=1000 * gangs_workload.longest_partial(log.bound.keys(), log.bound.values()),
     )
 
 
-def _await_end(scheduler: str, log: BindingLog, backlog: GangBacklog) -> None:
+def _await_end(scheduler: str, log: AuditTimes, backlog: GangBacklog) -> None:
     """Wait until all is bound, or what is left does not fit."""
     began = changed = time.monotonic()
     bound = 0

@@ -18,8 +18,6 @@ API_VERSION = "scheduling.k8s.io/v1alpha2"
 """What kube-apiserver 1.36 serves; the published workload is of 1.37 and says v1beta1, with the same fields."""
 
 GROUPS_PATH = f"/apis/{API_VERSION}/namespaces/{NAMESPACE}/podgroups"
-PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
-NODES_PATH = "/api/v1/nodes"
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.prepared import PODS_PATH, PreparedCluster, connected
-from benchmarks.workload import SCHEDULER_NAME, encoded
+from benchmarks.prepared import PreparedCluster, connected
+from benchmarks.workload import PODS_PATH, SCHEDULER_NAME, encoded
 from benchmarks.workloads import WORKLOADS
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_scheduler
@@ -64,17 +64,6 @@ async def _come(plane: ControlPlane, first: int, count: int, rate: float) -> Non
             group.create_task(connection.request(ApiRequest("POST", PODS_PATH, body=body, timeout=60.0)))
 
 
-def _until_bound(times: AuditTimes, count: int) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while True:
-        times.read()
-        if len(times.bound) >= count:
-            return
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(times.bound)} of {count} pods were bound in {_LIMIT_SECONDS:.0f} s")
-        time.sleep(0.1)
-
-
 def measure(cluster: PreparedCluster, scheduler: str, rate: int, seconds: float) -> Latency:
     """Let pods come to one scheduler for a while.
 
@@ -86,10 +75,10 @@ def measure(cluster: PreparedCluster, scheduler: str, rate: int, seconds: float)
         process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         times = AuditTimes(plane.audit_log)
         asyncio.run(_come(plane, 0, _WARM_PODS, rate))
-        _until_bound(times, _WARM_PODS)
+        times.wait_for_bound(_WARM_PODS, _LIMIT_SECONDS)
         cpu = process.cpu_seconds()
         asyncio.run(_come(plane, _WARM_PODS, count, rate))
-        _until_bound(times, _WARM_PODS + count)
+        times.wait_for_bound(_WARM_PODS + count, _LIMIT_SECONDS)
         cpu = process.cpu_seconds() - cpu
         process.stop(grace=20.0)
     names = list(times.bound)[_WARM_PODS:]

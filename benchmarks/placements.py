@@ -5,14 +5,14 @@ Owns the check, in plain code that shares nothing with either scheduler. It must
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.workload import Document
 from benchmarks.workloads import HOSTNAME, Workload
+from hack.controlplane.accounts import overcommitted
 
-_UNITS = {"": 1, "Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
 _HARD = "requiredDuringSchedulingIgnoredDuringExecution"
 
 Labels = Mapping[str, str]
@@ -33,7 +33,7 @@ def violations(workload: Workload, nodes: Iterable[Document], pods: Sequence[Doc
     labels = {node["metadata"]["name"]: dict(node["metadata"]["labels"]) for node in nodes}
     placed = [pod for pod in pods if pod["spec"].get("nodeName")]
     own = [pod for pod in placed if pod["metadata"]["name"].startswith("pod-")]
-    found = list(_overcommitted(nodes, placed))
+    found = [f"overcommitted: {sentence}" for sentence in overcommitted(nodes, placed)]
     found += _lost(workload, own, created)
     found += _off_their_nodes(own, labels)
     found += _against_affinity(own, labels)
@@ -46,29 +46,6 @@ def _lost(workload: Workload, own: Sequence[Document], created: int) -> list[str
         return []
     expected = workload.bound_of(created)
     return [] if len(own) == expected else [f"{len(own)} pods are bound, and not {expected}"]
-
-
-def _overcommitted(nodes: Iterable[Document], placed: Iterable[Document]) -> Iterable[str]:
-    used: dict[str, Counter[str]] = defaultdict(Counter)
-    for pod in placed:
-        amounts = used[pod["spec"]["nodeName"]]
-        amounts["pods"] += 1
-        for container in pod["spec"]["containers"]:
-            for name, text in container["resources"].get("requests", {}).items():
-                amounts[name] += _amount(name, text)
-    for node in nodes:
-        for name, text in node["status"]["allocatable"].items():
-            taken = used[node["metadata"]["name"]][name]
-            if taken > _amount(name, text):
-                yield f"node {node['metadata']['name']} has {text} of {name} and {taken} of it is taken"
-
-
-def _amount(name: str, text: str) -> int:
-    """An amount in milli-CPU, bytes or pieces; only the forms in which the workloads write it."""
-    if name == "cpu":
-        return int(text[:-1]) if text.endswith("m") else 1000 * int(text)
-    digits = text.rstrip("KMGi")
-    return int(digits) * _UNITS[text[len(digits) :]]
 
 
 def _off_their_nodes(own: Iterable[Document], labels: Mapping[str, Labels]) -> Iterable[str]:

@@ -19,13 +19,11 @@ from bayplan.kube.cluster_access import open_connection
 from bayplan.kube.connection import ApiConnection, ApiRequest, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
 
-from benchmarks.workload import NAMESPACE, Document, encoded, node
+from benchmarks.workload import NODES_PATH, PODS_PATH, Document, encoded, node
 from benchmarks.workloads import PREEMPTING_PRIORITY, PRIORITY_CLASS
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.servers import Options
 
-NODES_PATH = "/api/v1/nodes"
-PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 _PRIORITIES_PATH = "/apis/scheduling.k8s.io/v1/priorityclasses"
 _CREATORS = 24
 _POLICY = Path(__file__).with_name("audit-policy.yaml")

@@ -239,7 +239,8 @@ class Load:
             self._delete(self._deletable.pop())
 
     def _create(self, kind: str) -> str:
-        pod = workload.pod(self._number, self._random, sizes=900)
+        size = self._random.randrange(900)
+        pod = workload.pod(self._number, cpu_milli=100 + size, memory_mib=200 + size)
         self._number += 1
         spec, name = pod["spec"], str(pod["metadata"]["name"])
         requests = spec["containers"][0]["resources"]["requests"]

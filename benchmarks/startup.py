@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.prepared import PODS_PATH, PreparedCluster, connected
-from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node
+from benchmarks.prepared import PreparedCluster, connected
+from benchmarks.workload import PODS_PATH, SCHEDULER_NAME, Document, encoded, node
 from benchmarks.workloads import WORKLOADS, placed
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
@@ -72,7 +72,7 @@ def measure(cluster: PreparedCluster, scheduler: str) -> Startup:
     with cluster.started() as plane:
         times = AuditTimes(plane.audit_log)
         process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
-        _until_bound(times, 1)
+        times.wait_for_bound(1, _LIMIT_SECONDS)
         time.sleep(_SETTLE_SECONDS)
         result = Startup(
             scheduler,
@@ -82,15 +82,6 @@ def measure(cluster: PreparedCluster, scheduler: str) -> Startup:
         )
         process.stop(grace=20.0)
     return result
-
-
-def _until_bound(times: AuditTimes, count: int) -> None:
-    deadline = time.monotonic() + _LIMIT_SECONDS
-    while len(times.bound) < count:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{len(times.bound)} of {count} pods were bound in {_LIMIT_SECONDS:.0f} s")
-        time.sleep(0.05)
-        times.read()
 
 
 def _started_at(process: Process) -> float:
@@ -108,12 +99,12 @@ def takeover(cluster: PreparedCluster) -> float:
     with cluster.started() as plane:
         times = AuditTimes(plane.audit_log)
         leader = start_bayplan(plane, SCHEDULER_NAME, free_port(), flags=("--leader-elect",))
-        _until_bound(times, _WAITING_PODS)
+        times.wait_for_bound(_WAITING_PODS, _LIMIT_SECONDS)
         start_bayplan(plane, SCHEDULER_NAME, free_port(), flags=("--leader-elect",), program="bayplan-standby")
         killed_at = time.time()
         leader.kill()
         asyncio.run(_one_more(plane))
-        _until_bound(times, _WAITING_PODS + 1)
+        times.wait_for_bound(_WAITING_PODS + 1, _LIMIT_SECONDS)
     return max(times.bound.values()) - killed_at
 
 

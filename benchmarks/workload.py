@@ -1,15 +1,17 @@
-"""The objects of a drain: nodes and pods, made from a seed.
+"""Nodes and pods of the benchmarks.
 
-Owns what is asked of both schedulers; the same seed gives both the same objects.
+Owns their form; the same number always gives the same object.
 """
 
 import json
-import random
 from typing import Any
 
 ZONES = 3
 NAMESPACE = "default"
 SCHEDULER_NAME = "bench"
+APP = "bench"
+NODES_PATH = "/api/v1/nodes"
+PODS_PATH = f"/api/v1/namespaces/{NAMESPACE}/pods"
 
 Document = dict[str, Any]
 
@@ -31,22 +33,22 @@ def node(number: int) -> Document:
     }
 
 
-def pod(number: int, generator: random.Random, *, sizes: int) -> Document:
+def pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memory_mib: int = 200) -> Document:
     """Make a pod.
 
     Args:
         number: Numbers its name.
-        generator: Draws its size.
-        sizes: How many different sizes there are; 1 makes all pods alike.
+        spec: What its spec says besides.
+        cpu_milli: CPU that it asks for, thousandths.
+        memory_mib: Memory that it asks for.
     """
-    size = generator.randrange(sizes)
-    requests = {"cpu": f"{100 + size}m", "memory": f"{200 + size}Mi"}
+    requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
     container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": f"pod-{number:06d}", "namespace": NAMESPACE},
-        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [container]},
+        "metadata": {"name": f"pod-{number:06d}", "namespace": NAMESPACE, "labels": {"app": APP}},
+        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [container], **(spec or {})},
     }
 
 

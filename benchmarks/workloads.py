@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.workload import NAMESPACE, SCHEDULER_NAME, ZONES, Document, node
+from benchmarks.workload import APP, ZONES, Document, node, pod
 
 HOSTNAME = "kubernetes.io/hostname"
 ZONE = "topology.kubernetes.io/zone"
@@ -20,29 +20,14 @@ UNSCHEDULABLE_EVERY = 5
 PREEMPTING_PRIORITY = 1000
 PRIORITY_CLASS = "bench-preempting"
 _FULL_CPUS = 30
-_SELECTOR = {"matchLabels": {"app": "bench"}}
-
-
-def _pod(number: int, spec: Document | None = None, *, cpu_milli: int = 100, memory_mib: int = 200) -> Document:
-    requests = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
-    container = {"name": "main", "image": "registry.k8s.io/pause:3.10", "resources": {"requests": requests}}
-    return {
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "metadata": {"name": f"pod-{number:06d}", "namespace": NAMESPACE, "labels": {"app": "bench"}},
-        "spec": {"schedulerName": SCHEDULER_NAME, "containers": [container], **(spec or {})},
-    }
+_SELECTOR = {"matchLabels": {"app": APP}}
 
 
 def placed(number: int, node_name: str, **more: Any) -> Document:
     """A pod that runs on a node already."""
     # No kubelet ends them, so that they are given no time to end.
-    document = _pod(number, {"nodeName": node_name, "terminationGracePeriodSeconds": 0}, **more)
-    document["metadata"] = {
-        "name": f"{CREATED_BEFORE}-{number:06d}",
-        "namespace": NAMESPACE,
-        "labels": {"app": "other"},
-    }
+    document = pod(number, {"nodeName": node_name, "terminationGracePeriodSeconds": 0}, **more)
+    document["metadata"] |= {"name": f"{CREATED_BEFORE}-{number:06d}", "labels": {"app": "other"}}
     return document
 
 
@@ -65,11 +50,11 @@ def _spread(when: str) -> Document:
 def _node_affinity(number: int) -> Document:
     zones = {"key": ZONE, "operator": "In", "values": [f"zone-{zone}" for zone in range(ZONES - 1)]}
     required = {"nodeSelectorTerms": [{"matchExpressions": [zones]}]}
-    return _pod(number, {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
+    return pod(number, {"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": required}}})
 
 
 def _mixed(number: int) -> Document:
-    return _pod(number, cpu_milli=64_000 if number % UNSCHEDULABLE_EVERY == 0 else 100)
+    return pod(number, cpu_milli=64_000 if number % UNSCHEDULABLE_EVERY == 0 else 100)
 
 
 def _nothing(_nodes: int, _pods: int) -> Iterator[Document]:
@@ -104,7 +89,7 @@ class Workload:
 
     name: str
     says: str
-    pod: Callable[[int], Document] = _pod
+    pod: Callable[[int], Document] = pod
     before: Callable[[int, int], Iterator[Document]] = _nothing
     bound_of: Callable[[int], int] = field(default=lambda pods: pods)
     at_most: Callable[[int], int] = field(default=lambda nodes: 100 * nodes)
@@ -113,31 +98,31 @@ class Workload:
 
 WORKLOADS = (
     Workload("basic", "all pods alike"),
-    Workload("sizes", "every pod of another size", lambda number: _pod(number, cpu_milli=50 + number % 9973)),
+    Workload("sizes", "every pod of another size", lambda number: pod(number, cpu_milli=50 + number % 9973)),
     Workload("node-affinity", "nodes of some zones required", _node_affinity),
     Workload(
         "affinity",
         "one zone with the others required",
-        lambda number: _pod(number, _affinity("podAffinity", [_term(ZONE)], required=True)),
+        lambda number: pod(number, _affinity("podAffinity", [_term(ZONE)], required=True)),
         at_most=lambda nodes: 30 * nodes,
     ),
     Workload(
         "preferred-affinity",
         "one host with the others preferred",
-        lambda number: _pod(number, _affinity("podAffinity", [_term(HOSTNAME)], required=False)),
+        lambda number: pod(number, _affinity("podAffinity", [_term(HOSTNAME)], required=False)),
     ),
     Workload(
         "anti-affinity",
         "a host without the others required",
-        lambda number: _pod(number, _affinity("podAntiAffinity", [_term(HOSTNAME)], required=True)),
+        lambda number: pod(number, _affinity("podAntiAffinity", [_term(HOSTNAME)], required=True)),
         at_most=lambda nodes: nodes,
     ),
-    Workload("spread", "even over zones required", lambda number: _pod(number, _spread("DoNotSchedule"))),
-    Workload("preferred-spread", "even over zones preferred", lambda number: _pod(number, _spread("ScheduleAnyway"))),
+    Workload("spread", "even over zones required", lambda number: pod(number, _spread("DoNotSchedule"))),
+    Workload("preferred-spread", "even over zones preferred", lambda number: pod(number, _spread("ScheduleAnyway"))),
     Workload(
         "preemption",
         "every pod has to preempt one of lower priority",
-        lambda number: _pod(
+        lambda number: pod(
             number, {"priority": PREEMPTING_PRIORITY, "priorityClassName": PRIORITY_CLASS}, cpu_milli=10_000
         ),
         before=_full,

@@ -6,11 +6,12 @@ know which scheduler was at work, and takes no arithmetic from one: a mistake in
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
+
+from hack.controlplane.audit_log import GrowingAuditLog
 
 Manifest = dict[str, Any]
 
@@ -67,7 +68,7 @@ def said_unscheduled(pods: Iterable[Manifest]) -> list[str]:
 
 
 class BindingLog:
-    """Successful bindings in the audit log, read as it grows: to read it whole at each look would disturb what runs.
+    """Successful bindings in the audit log, read as it grows.
 
     Args:
         path: The audit log.
@@ -78,8 +79,7 @@ class BindingLog:
 
     def __init__(self, path: Path) -> None:
         self.counts: Counter[str] = Counter()
-        self._path = path
-        self._offset = 0
+        self._log = GrowingAuditLog(path)
 
     def read(self) -> int:
         """Read on.
@@ -87,14 +87,7 @@ class BindingLog:
         Returns:
             How many pods were bound so far.
         """
-        with self._path.open("rb") as log:
-            log.seek(self._offset)
-            lines = log.read().split(b"\n")
-        self._offset += sum(len(line) + 1 for line in lines[:-1])
-        for line in lines[:-1]:
-            if b'"subresource":"binding"' not in line:
-                continue
-            event = json.loads(line)
+        for event in self._log.events(b'"subresource":"binding"'):
             if event.get("responseStatus", {}).get("code") == _CREATED:
                 reference = event["objectRef"]
                 self.counts[f"{reference['namespace']}/{reference['name']}"] += 1

@@ -49,4 +49,4 @@ def test_overcommitment() -> None:
     """What runs already counts as well."""
     workload = workload_named("basic")
     pods = [*bound(workload, "node-00001"), placed(0, "node-00001", cpu_milli=31_950, memory_mib=1)]
-    assert violations(workload, NODES, pods, 1) == ["node node-00001 has 32 of cpu and 32050 of it is taken"]
+    assert violations(workload, NODES, pods, 1) == ["overcommitted: node-00001: cpu 32.05 of 32"]
