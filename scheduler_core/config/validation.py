@@ -6,6 +6,7 @@ that has a bad field, so a document is judged again with its bad parts left out,
 """
 
 import difflib
+import re
 import typing
 from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -19,6 +20,7 @@ from scheduler_core.errors import ConfigError, Problem
 Model = TypeVar("Model", bound=BaseModel)
 Location = tuple[str | int, ...]
 
+_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _MAX_PASSES = 8
 _MAX_PROBLEMS = 1000
 _JUDGEMENTS = frozenset({RULE_ERROR_TYPE, "value_error", "assertion_error"})
@@ -114,6 +116,18 @@ def field_path(prefix: str, location: Iterable[str | int]) -> str:
         else:
             path += f".{part}" if path else part
     return path
+
+
+def path_steps(path: str) -> list[tuple[str, str]]:
+    """Take a field path apart, as :func:`field_path` writes it.
+
+    Args:
+        path: Such as ``profiles[0].plugins``.
+
+    Returns:
+        For each step what stands in brackets, an index or a key, or else "", and the field's name, or else "".
+    """
+    return _STEP.findall(path)
 
 
 def repeated(names: Sequence[str]) -> list[int]:

@@ -12,14 +12,11 @@ pay for a comparison. Must not decide otherwise than the whole way does; a law i
 
 from __future__ import annotations
 
-import numpy as np
-
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.node_selection import Feasible, row_of_ties
-from scheduler_core.cycle.pod_kinds import PodKind
+from scheduler_core.cycle.node_selection import Feasible
+from scheduler_core.cycle.ranked_choice import best_of
 from scheduler_core.framework.cycle_times import ENDS, Point
 from scheduler_core.framework.status import Code
-from scheduler_core.runtime.ranking import Ranking
 
 _SAMPLED = 10
 """Of so many alike pods whose plugins would be timed, one is."""
@@ -36,15 +33,10 @@ def decided(context: CycleContext, attempt: Attempt, feasible: Feasible) -> None
     kind = kinds.find(info)
     if kind is None:
         kinds.add(info, results)
-        return
-    kind.info = info
-    kind.forget()
-    if len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
-        return
-    if results.is_local(attempt.state):
-        checks = results.preparation_checks(info, context.cache.columns)
-        if checks is not None:
-            kind.checks, kind.state = checks, attempt.state.clone()
+    elif len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
+        kind.forget()
+    else:
+        kind.keep(info, attempt.state, context.cache.columns)
 
 
 def choose(context: CycleContext, attempt: Attempt) -> str:
@@ -65,22 +57,17 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
         if kinds.unsampled % _SAMPLED == 0:
             return ""
         attempt.is_sampled = False
-    ranking = _ranking(context, kind)
+    nodes = context.cache.columns
+    ranking = kind.ranked(nodes, nodes.alive) if all(check() for check in kind.checks) else None
     if ranking is None:
         kind.forget()
         return ""
     if ranking.fitting < 2:
         # None or one is left, which is for the whole way to say, and to tell why.
         return ""
-    times = attempt.state.times
-    attempt.state = kind.state.clone()
-    attempt.state.times = times
-    attempt.info.signature = kind.info.signature
-    attempt.feasible_count = ranking.fitting
     for end in _ENDED:
-        times.end(end)
-    keys = ranking.keys
-    return context.cache.columns.node_name(row_of_ties(context, attempt, np.flatnonzero(keys == keys.max())))
+        attempt.state.times.end(end)
+    return best_of(context, attempt, kind.state, ranking)
 
 
 def _may_serve(context: CycleContext, attempt: Attempt) -> bool:
@@ -89,19 +76,4 @@ def _may_serve(context: CycleContext, attempt: Attempt) -> bool:
         return False
     if attempt.info.pod.status.nominated_node_name or attempt.instance.extenders:
         return False
-    percentage = attempt.instance.config.percentage_of_nodes_to_score
-    if percentage is None:
-        percentage = context.percentage_of_nodes_to_score
-    return percentage is None or percentage >= 100
-
-
-def _ranking(context: CycleContext, kind: PodKind) -> Ranking | None:
-    """The rows as they are now; None if what was prepared does not hold any more."""
-    assert kind.state is not None, "only what was prepared has a ranking"
-    if not all(check() for check in kind.checks):
-        return None
-    nodes = context.cache.columns
-    if kind.ranking is None:
-        kind.ranking = kind.results.ranking(kind.state, kind.info, nodes, nodes.alive)
-        return kind.ranking
-    return kind.ranking if kind.ranking.refresh() else None
+    return context.percentage_of(attempt.instance) >= 100

@@ -151,6 +151,13 @@ class CycleContext:
             kinds = self._kinds[instance] = PodKinds()
         return kinds
 
+    def percentage_of(self, instance: FrameworkInstance) -> int:
+        """How many percent of the nodes a search of a profile must find feasible; 0 is the adaptive formula."""
+        for percentage in (instance.config.percentage_of_nodes_to_score, self.percentage_of_nodes_to_score):
+            if percentage is not None:
+                return percentage
+        return 100
+
     def metrics_of(self, profile: str) -> ProfileMetrics:
         """What the plugins of a profile tell."""
         return self.metrics.setdefault(profile, ProfileMetrics())

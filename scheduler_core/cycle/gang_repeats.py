@@ -10,15 +10,10 @@ Must not decide otherwise than the whole way does; a law in the tests holds both
 
 from __future__ import annotations
 
-import numpy as np
-
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.node_selection import row_of_ties
-from scheduler_core.cycle.read_alike import read_alike
-from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.cycle.pod_kinds import PodKind
+from scheduler_core.cycle.ranked_choice import best_of
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.ranking import Ranking
-from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class Repeats:
@@ -31,13 +26,8 @@ class Repeats:
 
     def __init__(self, context: CycleContext, instance: FrameworkInstance) -> None:
         self._context = context
-        percentage = instance.config.percentage_of_nodes_to_score
-        if percentage is None:
-            percentage = context.percentage_of_nodes_to_score
-        self._may = percentage is None or percentage >= 100
-        self._state: CycleState | None = None
-        self._info: PodInfo | None = None
-        self._ranking: Ranking | None = None
+        self._may = context.percentage_of(instance) >= 100
+        self._kind: PodKind | None = None
 
     def decided(self, attempt: Attempt) -> None:
         """A member has found its node on the whole way, and its scores were asked for."""
@@ -45,12 +35,11 @@ class Repeats:
         if results is None:
             # Its plugins were timed, or nothing is remembered at all: it says nothing new of the others.
             return
-        self._state = self._info = self._ranking = None
-        if not self._may or attempt.feasible_count < 2 or not results.is_local(attempt.state):
-            return
-        # What they were prepared by cannot change within the cycle, so that it need not be checked again.
-        if results.preparation_checks(attempt.info, self._context.cache.columns) is not None:
-            self._state, self._info = attempt.state.clone(), attempt.info
+        self._kind = None
+        if self._may and attempt.feasible_count > 1:
+            # What it was prepared by cannot change within the cycle, so that its checks need not be asked.
+            self._kind = PodKind(attempt.info, results)
+            self._kind.keep(attempt.info, attempt.state, self._context.cache.columns)
 
     def choose(self, attempt: Attempt) -> str:
         """The node of a member that is like the last one; "" if it is to go the whole way.
@@ -58,31 +47,19 @@ class Repeats:
         Raises:
             PluginError: A plugin raised, or answered what its point does not allow.
         """
-        context, info = self._context, attempt.info
-        results = context.results_of(attempt)
-        if self._state is None or self._info is None or results is None or context.reservations:
+        context, kind = self._context, self._kind
+        if kind is None or kind.state is None or context.results_of(attempt) is None:
             return ""
-        if len(context.queue.nominator) or not read_alike(self._info.pod, info.pod):
+        if context.reservations or len(context.queue.nominator) or not kind.is_of(attempt.info):
             return ""
-        if not results.are_alike(self._info, info):
-            return ""
-        if self._ranking is None:
-            nodes = context.cache.columns
-            allowed = nodes.alive if attempt.among is None else attempt.among & nodes.alive
-            self._ranking = results.ranking(self._state, self._info, nodes, allowed)
-        ranking = self._ranking
-        if ranking is None or not ranking.refresh():
-            # To look for a ranking after each member would cost more than it ever saves.
-            self._may = ranking is not None
-            self._state = self._info = self._ranking = None
+        nodes = context.cache.columns
+        ranking = kind.ranked(nodes, nodes.alive if attempt.among is None else attempt.among & nodes.alive)
+        if ranking is None:
+            # Where there is none, to look for one after each member would cost more than it ever saves.
+            self._may = kind.ranking is not None
+            self._kind = None
             return ""
         if ranking.fitting < 2:
             # None or one is left, which is for the whole way to say, and to tell why.
             return ""
-        times = attempt.state.times
-        attempt.state = self._state.clone()
-        attempt.state.times = times
-        info.signature = self._info.signature
-        attempt.feasible_count = ranking.fitting
-        tied = np.flatnonzero(ranking.keys == ranking.keys.max())
-        return context.cache.columns.node_name(row_of_ties(context, attempt, tied))
+        return best_of(context, attempt, kind.state, ranking)

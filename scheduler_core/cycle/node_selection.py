@@ -289,10 +289,8 @@ def _merge(verdicts: Verdicts, rows: Rows, promised: dict[int, int]) -> Verdicts
 
 def _limit(context: CycleContext, attempt: Attempt, candidates: int) -> int | None:
     """After how many feasible nodes the search ends; None if it does not."""
-    percentage = attempt.instance.config.percentage_of_nodes_to_score
-    if percentage is None:
-        percentage = context.percentage_of_nodes_to_score
-    if percentage is None or percentage >= 100:
+    percentage = context.percentage_of(attempt.instance)
+    if percentage >= 100:
         return None
     if not attempt.instance.scores and not attempt.instance.extenders_judge_nodes:
         return 1

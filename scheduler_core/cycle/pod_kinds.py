@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from scheduler_core.cycle.read_alike import read_alike
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.runtime.ranking import Ranking
 from scheduler_core.runtime.result_cache import ResultCache
+from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _MOST = 8
@@ -27,6 +31,7 @@ class PodKind:
         checks: All hold as long as what was prepared does.
         state: What was prepared; None while one pod only has come.
         ranking: The rows, once they were asked for.
+        unranked_at: The version of the Node objects by which there is no ranking; -1 for none.
     """
 
     info: PodInfo
@@ -34,10 +39,40 @@ class PodKind:
     checks: tuple[Callable[[], bool], ...] = ()
     state: CycleState | None = None
     ranking: Ranking | None = None
+    unranked_at: int = -1
+
+    def is_of(self, info: PodInfo) -> bool:
+        """Whether a pod is of this kind."""
+        return read_alike(self.info.pod, info.pod) and self.results.are_alike(self.info, info)
+
+    def keep(self, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
+        """Keep what plugins have prepared for a pod that went the whole way, if it serves others."""
+        self.info = info
+        self.forget()
+        if self.unranked_at == nodes.version or not self.results.is_local(state):
+            return
+        checks = self.results.preparation_checks(info, nodes)
+        if checks is not None:
+            self.checks, self.state = checks, state.clone()
 
     def forget(self) -> None:
         """What was prepared does not hold any more."""
         self.state = self.ranking = None
+
+    def ranked(self, nodes: NodeColumns, allowed: NDArray[np.bool_]) -> Ranking | None:
+        """The rows as they are now, by what was prepared; None where nothing was, or it gives no ranking.
+
+        Raises:
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        if self.state is None:
+            return None
+        if self.ranking is None:
+            self.ranking = self.results.ranking(self.state, self.info, nodes, allowed)
+            # What stands against one are scores by Node objects alone: until these change, there is none.
+            self.unranked_at = nodes.version if self.ranking is None else -1
+            return self.ranking
+        return self.ranking if self.ranking.refresh() else None
 
 
 @dataclass(slots=True)
@@ -55,7 +90,7 @@ class PodKinds:
         """The kind that a pod is of; None for a new one."""
         kinds = self._kinds
         for position, kind in enumerate(kinds):
-            if read_alike(kind.info.pod, info.pod) and kind.results.are_alike(kind.info, info):
+            if kind.is_of(info):
                 if position:
                     kinds.insert(0, kinds.pop(position))
                 return kind

@@ -59,6 +59,7 @@ __all__ = [
     "ScorePlugin",
     "Scores",
     "Shortage",
+    "SumsFilter",
 ]
 
 Codes = NDArray[np.int16]
@@ -129,15 +130,9 @@ class Shortage:
 
 
 class FilterPlugin(Plugin):
-    """Rules out nodes, all at once.
-
-    Attributes:
-        filter_reads: What an answer depends on.
-        reads_sums: Whether it reads the pods on a node through their sums alone; then ``filter_sums`` answers, too.
-    """
+    """Rules out nodes, all at once."""
 
     filter_reads: ClassVar[Reads] = Reads.OPAQUE
-    reads_sums: ClassVar[bool] = False
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -158,10 +153,6 @@ class FilterPlugin(Plugin):
         codes = self.filter(state, pod, nodes, np.array([row], dtype=np.intp))
         return 0 if codes is None else int(codes[0])
 
-    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
-        """The code that :meth:`filter` would answer about a row with these sums; only asked with ``reads_sums``."""
-        raise NotImplementedError(f"plugin {self.name} says reads_sums: implement filter_sums")
-
     @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """What ``code``, which this plugin answered in the same attempt, means."""
@@ -170,6 +161,14 @@ class FilterPlugin(Plugin):
         """Of what a row that was rejected has too little; () (the default) where a reason says it all."""
         del state, pod, nodes, row
         return ()
+
+
+class SumsFilter(ABC):
+    """Reads the pods on a node through their sums alone; mixed into a FilterPlugin whose answers depend on ROW."""
+
+    @abstractmethod
+    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
+        """The code that ``filter`` would answer about a row with these sums."""
 
 
 class NodeFilterPlugin(Plugin):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import FilterPlugin, Reads
+from scheduler_core.framework.extension_points import FilterPlugin, Reads, SumsFilter
 from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.runtime.filtering import first_verdict, run_filters, verdict_of
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -35,7 +35,7 @@ class SumFilters:
 
     state: CycleState
     pod: PodInfo
-    summing: Sequence[tuple[int, FilterPlugin]]
+    summing: Sequence[tuple[int, SumsFilter]]
     fixed: Mapping[int, int]
 
     def verdict(self, row: int, sums: RowSums) -> int:
@@ -62,14 +62,14 @@ def sum_filters(
     """
     if any(True for _ in extended(instance, state)):
         return None
-    summing: list[tuple[int, FilterPlugin]] = []
+    summing: list[tuple[int, SumsFilter]] = []
     others: list[tuple[int, FilterRunner]] = []
     for position, plugin in enumerate(instance.filters):
         if plugin.name in state.skip_filter:
             continue
         if not isinstance(plugin, FilterPlugin) or plugin.filter_reads > Reads.NODES:
             return None
-        if plugin.reads_sums:
+        if isinstance(plugin, SumsFilter):
             summing.append((position, plugin))
         elif plugin.filter_reads is Reads.ROW:
             return None

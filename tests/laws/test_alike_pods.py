@@ -122,3 +122,17 @@ def test_the_third_alike_pod_is_served_by_the_second() -> None:
         is_ranked.append(kind is not None and kind.ranking is not None)
     life.rig.queue.close()
     assert is_ranked == [False, False, True, True]
+
+
+def test_where_scores_depend_on_who_fits_there_is_no_ranking() -> None:
+    """A soft taint on one node makes a score relative: nothing is prepared again before a Node object changes."""
+    life, is_prepared = Life(remembers=True), []
+    life.step("taint", 0, 0)
+    (instance,) = life.rig.context.profiles
+    for at in range(5):
+        life.step("arrive", 0, at)
+        info = life.rig.context.cache.columns.compile_pod(life.placed[-1])
+        kind = life.rig.context.kinds_of(instance).find(info)
+        is_prepared.append(kind is not None and kind.state is not None)
+    life.rig.queue.close()
+    assert is_prepared == [False, True, False, False, False]

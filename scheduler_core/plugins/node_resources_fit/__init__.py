@@ -24,6 +24,7 @@ from scheduler_core.framework.extension_points import (
     ScorePlugin,
     Scores,
     Shortage,
+    SumsFilter,
 )
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
@@ -43,14 +44,13 @@ _FIT_KEY: StateKey[FitDemand] = StateKey("NodeResourcesFit/preFilter")
 _SCORE_KEY: StateKey[Demand] = StateKey("NodeResourcesFit/preScore")
 
 
-class NodeResourcesFit(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
+class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin, ScorePlugin):
     """Compares what a pod asks for with what nodes have free, and ranks nodes by how full they get."""
 
     name = "NodeResourcesFit"
     reads_identity = False
     args_model = NodeResourcesFitArgs
     filter_reads = Reads.ROW
-    reads_sums = True
     score_reads = Reads.ROW
     normalization = Normalization.NONE
 
