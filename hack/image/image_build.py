@@ -72,7 +72,11 @@ class Image:
 
 
 def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
-    """Read version, commit, time and origin of this checkout."""
+    """Read version, commit, time and origin of this checkout.
+
+    Raises:
+        ImageError: `SOURCE_DATE_EPOCH` is no time.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     revision = _git("rev-parse", "HEAD")
     if revision and _git("status", "--porcelain", "--untracked-files=no"):
@@ -80,7 +84,9 @@ def provenance(environment: Mapping[str, str] = os.environ) -> Provenance:
     epoch = environment.get("SOURCE_DATE_EPOCH") or _git("log", "-1", "--format=%ct") or "0"
     if not epoch.isdecimal():
         raise ImageError(f"SOURCE_DATE_EPOCH is {epoch!r}: it must be whole seconds since 1970")
-    return Provenance(project["version"], revision or "unknown", int(epoch), _without_password(_git_origin()))
+    return Provenance(
+        project["version"], revision or "unknown", int(epoch), _without_password(_git("remote", "get-url", "origin"))
+    )
 
 
 def choose_base(engine: Engine) -> str:
@@ -160,6 +166,9 @@ def _with_origin(recipe: str, origin: Provenance) -> str:
     """Write the origin into the labels of a Dockerfile, in place of the arguments that stand there.
 
     Why not as arguments of the build: buildah takes a label of an earlier build for the same when only those differ.
+
+    Raises:
+        ImageError: A template variable is missing; the image would not tell where it comes from.
     """
     values = {
         "VERSION": origin.version,
@@ -168,9 +177,10 @@ def _with_origin(recipe: str, origin: Provenance) -> str:
         "SOURCE": origin.source,
     }
     for name, value in values.items():
-        placeholder = f"${{{name}}}"
-        assert placeholder in recipe
-        recipe = recipe.replace(placeholder, value)
+        variable = f"${{{name}}}"
+        if variable not in recipe:
+            raise ImageError(f"the Dockerfile has no {variable}: write it into the label of the image that tells it")
+        recipe = recipe.replace(variable, value)
     return recipe
 
 
@@ -184,10 +194,6 @@ def _bound_storage(engine: Engine) -> None:
 def _git(*arguments: str) -> str:
     outcome = subprocess.run(["git", *arguments], capture_output=True, text=True, check=False, cwd=ROOT)
     return outcome.stdout.strip() if outcome.returncode == 0 else ""
-
-
-def _git_origin() -> str:
-    return _git("remote", "get-url", "origin")
 
 
 def _without_password(url: str) -> str:

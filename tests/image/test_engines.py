@@ -9,7 +9,7 @@ import pytest
 
 from hack.image import debian_base
 from hack.image.engines import ImageError, choose, discard
-from hack.image.image_build import provenance
+from hack.image.image_build import Provenance, build, provenance
 
 
 def _program(directory: Path, name: str, script: str) -> None:
@@ -82,3 +82,17 @@ def test_a_time_must_be_a_number() -> None:
     """Another word is refused, with what it must be."""
     with pytest.raises(ImageError, match="whole seconds since 1970"):
         provenance({"SOURCE_DATE_EPOCH": "today"})
+
+
+def test_a_label_without_its_variable_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A Dockerfile in which the origin finds no place is not built, and its author is told what is lacking."""
+    _program(tmp_path, "podman", "exit 0")
+    (tmp_path / "Dockerfile").write_text("FROM scratch\n")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("BASE_IMAGE", "given")
+    engine = choose("podman", tmp_path / "storage")
+    try:
+        with pytest.raises(ImageError, match=r"no \$\{VERSION\}: write it into the label"):
+            build(engine, "bayplan", Provenance("0.1.0", "unknown", 0, ""), context=tmp_path)
+    finally:
+        discard(engine)

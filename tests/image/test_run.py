@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from hack.controlplane.installed_operator import Account
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.image.engines import ImageError
@@ -22,7 +23,6 @@ from tests.image.conftest import BuiltImage
 from tests.image.container import Container, container_flags
 from tests.image.pod_mounts import PodMounts
 
-_GRANT_SECONDS = 20.0
 _PODS = ("one", "two", "three")
 _ANYWHERE = "0.0.0.0"  # noqa: S104 - what the chart says, never listened on here
 
@@ -67,16 +67,15 @@ def operator(
 ) -> Iterator[Container]:
     """The container of the Deployment's pod, restricted as it asks for, with the chart's account."""
     pod = manifests["Deployment"]["spec"]["template"]["spec"]
-    container, account = pod["containers"][0], pod["serviceAccountName"]
-    _wait_until_granted(control_plane, account, cluster_name)
+    container, account = pod["containers"][0], Account(control_plane, cluster_name, pod["serviceAccountName"])
+    account.wait_until_granted()
     config = dict(manifests["ConfigMap"]["data"])
     # The network is this machine's, where tests listen on loopback alone.
     config["settings.yaml"] = config["settings.yaml"].replace(_ANYWHERE, LOOPBACK)
     mounts = PodMounts(tmp_path_factory.mktemp("pod"))
     mounts.add_config_map(manifests["ConfigMap"]["metadata"]["name"], config)
     authority = (control_plane.state_dir / "certs" / "apiserver.crt").read_text()
-    token = control_plane.kubectl("create", "token", account, f"--namespace={cluster_name}").strip()
-    mounts.add_service_account(token, authority, cluster_name)
+    mounts.add_service_account(account.token, authority, cluster_name)
     environment = {
         "KUBERNETES_SERVICE_HOST": LOOPBACK,
         "KUBERNETES_SERVICE_PORT": control_plane.url.rpartition(":")[2],
@@ -204,23 +203,6 @@ def _probe_url(container: dict[str, Any], name: str) -> str:
     asked = container[name]["httpGet"]
     (port,) = [one["containerPort"] for one in container["ports"] if one["name"] == asked["port"]]
     return f"{asked.get('scheme', 'HTTP').lower()}://{LOOPBACK}:{port}{asked['path']}"
-
-
-def _wait_until_granted(plane: ControlPlane, account: str, namespace: str) -> None:
-    """Wait until the API server has taken notice of the account's bindings, which it does in its own time."""
-    deadline = time.monotonic() + _GRANT_SECONDS
-    for group, resource, where in (("", "nodes", ""), ("apps", "controllerrevisions", namespace)):
-        review = {
-            "apiVersion": "authorization.k8s.io/v1",
-            "kind": "SubjectAccessReview",
-            "spec": {
-                "user": f"system:serviceaccount:{namespace}:{account}",
-                "resourceAttributes": {"verb": "list", "group": group, "resource": resource, "namespace": where},
-            },
-        }
-        command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
-        while plane.kubectl(*command, input=json.dumps(review)) != "true":
-            assert time.monotonic() < deadline, f"{account} may not list {resource}"
 
 
 def _node(name: str) -> dict[str, Any]:
