@@ -101,6 +101,7 @@ def test_every_alert_says_what_to_do() -> None:
             {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["is there from the start"], id="none"
         ),
         pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
+        pytest.param({"service": {"create": False}}, ["pod/$leader 10259:10259"], [], id="no Service"),
         pytest.param({"settings": {"serveAddress": ""}}, ["no probes"], ["port-forward"], id="serves nothing"),
         pytest.param(
             MONITORING,
