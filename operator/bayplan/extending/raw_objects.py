@@ -26,6 +26,7 @@ from msgspec import Raw, Struct
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
 from bayplan.kube.informer import Informer
+from bayplan.kube.list_page import ListPage
 from bayplan.kube.watch_stream import KubeObject, ObjectIdentity
 from scheduler_core.errors import NotFoundError, SchedulerCoreError
 
@@ -41,20 +42,11 @@ _LISTING_PATIENCE_SECONDS = 5.0
 _FIELDS = DeepDecoder(dict[str, Raw])
 
 
-class _ListMeta(Struct, frozen=True):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: list[Raw] | None = None
-
-
 class _Identified(Struct, frozen=True):
     metadata: ObjectIdentity
 
 
-_PAGES = DeepDecoder(_Page)
+_PAGES = DeepDecoder(ListPage[Raw])
 _IDENTIFIED = DeepDecoder(_Identified)
 
 

@@ -10,27 +10,16 @@ from collections.abc import Mapping
 from typing import Any
 
 import msgspec
-from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
+from bayplan.kube.list_page import ListPage
 from bayplan.kube.status_writes import CustomResource, patch_status
 from bayplan.resources.resource_model import GROUP, VERSION
 from scheduler_core.errors import ClusterWriteError
 
-
-class _ListMeta(Struct, frozen=True, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _List(Struct, frozen=True):
-    metadata: _ListMeta
-    items: list[dict[str, Any]] | None = None
-
-
 _PAGE_LIMIT = 500
-_LIST = DeepDecoder(_List)
+_LIST = DeepDecoder(ListPage[dict[str, Any]])
 
 
 class CustomResources:

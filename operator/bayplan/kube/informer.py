@@ -22,12 +22,13 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from bayplan.kube.api_errors import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
+from bayplan.kube.list_page import ListPage
 from bayplan.kube.watch_stream import (
     DELETED,
     Bookmark,
@@ -46,6 +47,7 @@ from scheduler_core.ports import Clock
 _logger = logging.getLogger(__name__)
 
 _SETTLED_SECONDS = 1.0  # a stream that lived this long, or brought an event, was not in vain
+_PAGES = DeepDecoder(ListPage[Raw])
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
 T = TypeVar("T", bound=KubeObject)
@@ -122,19 +124,6 @@ class InformerOptions:
     backoff_maximum_seconds: float = 30.0
     slice_seconds: float = 0.002
     seed: int | None = None
-
-
-class _ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    resource_version: str = ""
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(Struct, frozen=True, gc=False):
-    metadata: _ListMeta
-    items: list[Raw] | None = None
-
-
-_PAGES = DeepDecoder(_Page)
 
 
 class Informer(Generic[T]):

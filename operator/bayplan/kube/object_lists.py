@@ -9,29 +9,19 @@ from __future__ import annotations
 from typing import TypeVar
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Raw
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
+from bayplan.kube.list_page import ListPage
 from bayplan.kube.watch_stream import KubeObject
 from scheduler_core.errors import ClusterWriteError
 
 _PAGE_LIMIT = 500
 _TIMEOUT_SECONDS = 60.0
+_PAGES = DeepDecoder(ListPage[Raw])
 
 T = TypeVar("T", bound=KubeObject)
-
-
-class _ListMeta(Struct, frozen=True, gc=False):
-    continue_: str = msgspec.field(default="", name="continue")
-
-
-class _Page(Struct, frozen=True, gc=False):
-    metadata: _ListMeta
-    items: list[Raw] | None = None
-
-
-_PAGES = DeepDecoder(_Page)
 
 
 async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> tuple[list[T], int]:

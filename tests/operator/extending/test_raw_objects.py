@@ -198,7 +198,7 @@ async def test_a_read_that_fails_is_told(world: World) -> None:
 async def test_the_last_wish_ends(world: World) -> None:
     """Each takes what only it was about; with the last one everything goes and the informer is left alone."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
-    world.api.on("GET", PODS, Answer(body={"items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
+    world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
     other = Wish[Pod](lambda _: True)
     world.objects.want(WAITING)
     world.objects.want(other)
