@@ -64,10 +64,9 @@ def read_configuration(path: Path) -> RunConfiguration:
     if not isinstance(document, dict) or not all(isinstance(key, str) for key in document):
         raise ConfigError([Problem(str(path), "must be one KubeSchedulerConfiguration, a mapping of fields to values")])
     try:
-        return RunConfiguration(str(path), parse_configuration(document))
+        return RunConfiguration(str(path), _parsed(document))
     except ConfigError as error:
-        whole = dict.fromkeys([*error.problems, *_plugin_problems(document)])
-        raise ConfigError([Problem(f"{path}: {problem.path}", problem.message) for problem in whole]) from error
+        raise _in_file(str(path), error) from error
 
 
 def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
@@ -81,16 +80,19 @@ def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) ->
         Every problem with its field path; none for one that can be run.
     """
     try:
-        configs = parse_configuration(document).profile_configs()
+        for instance in _built(scheduler, _parsed(document)):
+            instance.retire()
     except ConfigError as error:
-        return tuple(dict.fromkeys([*error.problems, *_plugin_problems(document)]))
-    problems: list[Problem] = []
-    for index, config in enumerate(configs):
-        try:
-            scheduler.build(config).retire()
-        except ConfigError as error:
-            problems += [Problem(f"profiles[{index}].{each.path}", each.message) for each in error.problems]
-    return tuple(problems)
+        return tuple(error.problems)
+    return ()
+
+
+def _parsed(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
+    """Read a document, or raise everything that is wrong with it and with its profiles' plugins."""
+    try:
+        return parse_configuration(document)
+    except ConfigError as error:
+        raise ConfigError(list(dict.fromkeys([*error.problems, *_plugin_problems(document)]))) from error
 
 
 def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
@@ -126,19 +128,29 @@ def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> lis
     Raises:
         ConfigError: With every problem of every profile, paths from the file's root.
     """
+    try:
+        return _built(scheduler, configuration.configuration)
+    except ConfigError as error:
+        raise _in_file(configuration.path, error) from error
+
+
+def _built(scheduler: Scheduler, configuration: KubeSchedulerConfiguration) -> list[FrameworkInstance]:
     problems: list[Problem] = []
     instances = []
-    for index, config in enumerate(configuration.configuration.profile_configs()):
+    for index, config in enumerate(configuration.profile_configs()):
         try:
             instances.append(scheduler.build(config))
         except ConfigError as error:
-            where = f"{configuration.path}: profiles[{index}]"
-            problems += [Problem(f"{where}.{problem.path}", problem.message) for problem in error.problems]
+            problems += [Problem(f"profiles[{index}].{each.path}", each.message) for each in error.problems]
     if problems:
         for instance in instances:
             instance.retire()
         raise ConfigError(problems)
     return instances
+
+
+def _in_file(path: str, error: ConfigError) -> ConfigError:
+    return ConfigError([Problem(f"{path}: {problem.path}", problem.message) for problem in error.problems])
 
 
 def configured_settings(configuration: RunConfiguration, settings: Settings, flags: Mapping[str, Any]) -> Settings:
