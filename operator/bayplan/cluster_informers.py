@@ -129,9 +129,9 @@ class ClusterInformers:
         feed: ClusterFeed = scheduler.feed
         nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._told(_NODES))
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
-        self.arrivals = PodArrivals(clock)
+        self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
         added = self.arrivals.told(feed.pod_added)
-        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._pods_listed)
+        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._told(_PODS))
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
         self._watch(SURROUNDINGS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
@@ -205,10 +205,6 @@ class ClusterInformers:
         informer: Informer[T] = Informer(self._connection, Resource(path), kind, sink, self._clock)
         self.by_resource[resource or self._name(path)] = informer.configure(_OPTIONS, self._outages)
         return informer
-
-    def _pods_listed(self) -> None:
-        self.arrivals.listed()
-        self._kind_synced(_PODS)
 
     def _told(self, resource: str) -> Callable[[], None]:
         return lambda: self._kind_synced(resource)

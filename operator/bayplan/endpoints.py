@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from aiohttp import web
 from msgspec.structs import replace
@@ -27,6 +28,8 @@ from bayplan.serving.readiness import Readiness
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cache_comparison import CacheDifference
+
+E = TypeVar("E", Explanation, GangExplanation)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +61,22 @@ class ServedParts:
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:
         pod = self.informers.pods.known.get(f"{namespace}/{name}")
-        if pod is None:
-            return None
-        explanation = explain_pod(self.scheduler.context, pod)
-        return replace(explanation, headline=self._located(explanation.headline, explanation.scheduler_name))
+        return None if pod is None else self._located(explain_pod(self.scheduler.context, pod))
 
     def _explain_gang(self, namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
         context = self.scheduler.context
         gang = named_gang(context, namespace, name, source)
-        if gang is None:
-            return None
-        explanation = explain_gang(context, gang)
-        return replace(explanation, headline=self._located(explanation.headline, explanation.scheduler_name))
+        return None if gang is None else self._located(explain_gang(context, gang))
 
-    def _located(self, headline: str, scheduler_name: str | None) -> str:
+    def _located(self, explanation: E) -> E:
         """Send who asks about another process's pods there."""
-        if scheduler_name is None or self.serves(scheduler_name) is not False:
-            return headline
+        name = explanation.scheduler_name
+        if not name or self.serves(name) is not False:
+            return explanation
         mine = f"this one serves the profiles that match {self.selector}"
-        return f"{headline}; another process serves {scheduler_name}, ask that one ({mine})"
+        return replace(
+            explanation, headline=f"{explanation.headline}; another process serves {name}, ask that one ({mine})"
+        )
 
     def _status(self, limit: int) -> Status:
         sources = StatusSources(

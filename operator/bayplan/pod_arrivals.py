@@ -23,28 +23,24 @@ class PodArrivals:
 
     Args:
         clock: Its wall time is compared with the API server's.
+        is_listed: Whether pods come one by one by now; those of the first list may be old.
 
     Attributes:
         seconds: From a pod's creation until it came here, of pods that had no node and were created since the start.
-        is_listed: Whether pods come one by one from now on; those of the first list may be old.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, is_listed: Callable[[], bool]) -> None:
         self._clock = clock
+        self._is_listed = is_listed
         self.seconds = Histogram(ARRIVAL_BOUNDS)
-        self.is_listed = False
 
     def told(self, add: Callable[[Pod], None]) -> Callable[[Pod], None]:
         """Count each pod before ``add`` takes it."""
 
         def counted(pod: Pod) -> None:
             created = pod.metadata.creation_timestamp
-            if self.is_listed and created is not None and not pod.spec.node_name:
+            if created is not None and not pod.spec.node_name and self._is_listed():
                 self.seconds.observe(max(0.0, (self._clock.wall() - created).total_seconds()))
             add(pod)
 
         return counted
-
-    def listed(self) -> None:
-        """The first list is complete."""
-        self.is_listed = True

@@ -134,17 +134,20 @@ class ProfileController:
         for activation in step.activations:
             body = self._body(activation.meta.name)
             self.history.note(activation.meta, activation.config, origin_of(body, activation.config))
-        self._explain_revisions(desired, step.findings)
         self._desired, self._findings = desired, step.findings
+        self._explain_revisions()
         self.reconciles[RECONCILED, "success"] += 1
         if self._served.noted(desired):
             self.on_elsewhere()
         self._tell_rejected()
         self._to_publish.set()
 
-    def _explain_revisions(self, desired: DesiredState, findings: Iterable[ProfileFindings]) -> None:
+    def _judged(self) -> Iterator[tuple[DesiredProfile, ProfileFindings]]:
+        return zip(self._desired.profiles, self._findings, strict=True)
+
+    def _explain_revisions(self) -> None:
         """Have written down what an annotation says, which often comes after the edit, as with ``kubectl annotate``."""
-        for profile, found in zip(desired.profiles, findings, strict=True):
+        for profile, found in self._judged():
             config = profile.config
             if config is not None and not found.problems and config.revision() == found.live_revision:
                 cause = change_cause(self._body(profile.meta.name)["metadata"])
@@ -236,15 +239,14 @@ class ProfileController:
 
     def _tell_rejected(self) -> None:
         """Log what keeps a profile from being what its spec says, once by each process; events tell it once at all."""
-        told = {
-            profile.meta.uid: problems_message(findings.problems)
-            for profile, findings in zip(self._desired.profiles, self._findings, strict=True)
-            if findings.problems
-        }
-        names = {profile.meta.uid: profile.meta.name for profile in self._desired.profiles}
-        for uid, message in told.items():
-            if self._rejected.get(uid) != message:
-                log.warning("profile %s: the spec is not taken: %s", names[uid], message)
+        told: dict[str, str] = {}
+        for profile, findings in self._judged():
+            if not findings.problems:
+                continue
+            uid = profile.meta.uid
+            told[uid] = problems_message(findings.problems)
+            if self._rejected.get(uid) != told[uid]:
+                log.warning("profile %s: the spec is not taken: %s", profile.meta.name, told[uid])
         self._rejected = told
 
     def _sources(self) -> list[StatusSource]:
@@ -257,7 +259,7 @@ class ProfileController:
                 partial(profile_status, findings, self._progress(profile, findings, counts)),
                 partial(profile_events, profile.meta),
             )
-            for profile, findings in zip(self._desired.profiles, self._findings, strict=True)
+            for profile, findings in self._judged()
         ]
         sources += [
             StatusSource(

@@ -49,6 +49,8 @@ class StatusSource:
 
 @dataclass(slots=True)
 class _Written:
+    plural: str
+    name: str
     status: dict[str, Any]
     counts_at: float = float("-inf")
 
@@ -67,7 +69,6 @@ class StatusPublisher:
         self._clock = clock
         self._record = record
         self._written: dict[str, _Written] = {}
-        self._named: dict[str, tuple[str, str]] = {}
 
     async def publish(self, sources: Iterable[StatusSource], *, counts_too: bool = False) -> None:
         """Write what differs.
@@ -80,8 +81,7 @@ class StatusPublisher:
             ClusterWriteError: At least one could not be written; the others were.
         """
         sources = list(sources)
-        self._named = {source.meta.uid: (source.plural, source.meta.name) for source in sources}
-        uids = set(self._named)
+        uids = {source.meta.uid for source in sources}
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
         failure: ClusterWriteError | None = None
         for source in sources:
@@ -96,13 +96,15 @@ class StatusPublisher:
 
     def conditions(self) -> Iterator[ConditionState]:
         """Every condition of every object, as it is written."""
-        for uid, (plural, name) in self._named.items():
-            written = self._written.get(uid)
-            for condition in written.status.get("conditions") or () if written is not None else ():
-                yield ConditionState(plural, name, str(condition.get("type")), str(condition.get("status")))
+        for written in self._written.values():
+            for condition in written.status.get("conditions") or ():
+                yield ConditionState(
+                    written.plural, written.name, str(condition.get("type")), str(condition.get("status"))
+                )
 
     async def _publish(self, source: StatusSource, *, counts_too: bool) -> None:
-        written = self._written.setdefault(source.meta.uid, _Written(dict(source.seen)))
+        new = _Written(source.plural, source.meta.name, dict(source.seen))
+        written = self._written.setdefault(source.meta.uid, new)
         wanted = source.make(written.status, self._clock.wall())
         change = status_change(written.status, wanted)
         now = self._clock.now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping
 from datetime import timedelta
 
@@ -38,7 +39,7 @@ def clock() -> VirtualClock:
 
 def shown_by(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
     registry = CollectorRegistry()
-    sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock))
+    sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock, lambda: True))
     registry.register(OperatorCollector(sources))
     return registry
 
@@ -87,7 +88,8 @@ async def test_a_standby(clock: VirtualClock, election: LeaderElection) -> None:
 
 def test_arrivals(clock: VirtualClock) -> None:
     """Pods that wait are counted from their creation on; those of the first list and those with a node are not."""
-    arrivals, taken = PodArrivals(clock), list[str]()
+    is_listed, taken = asyncio.Event(), list[str]()
+    arrivals = PodArrivals(clock, is_listed.is_set)
     add = arrivals.told(lambda pod: taken.append(pod.metadata.name))
 
     def pod(name: str, age: float, node_name: str = "") -> Pod:
@@ -95,7 +97,7 @@ def test_arrivals(clock: VirtualClock) -> None:
         return Pod(ObjectMeta(name=name, creation_timestamp=created), PodSpec(node_name=node_name))
 
     add(pod("listed", 100))
-    arrivals.listed()
+    is_listed.set()
     add(pod("new", 3))
     add(pod("of a fast clock", -5))
     add(pod("placed", 50, "n1"))
