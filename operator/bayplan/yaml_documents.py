@@ -25,6 +25,16 @@ class SafeLoader(yaml.CSafeLoader):
     """Reads plain data as ``yaml.safe_load`` does."""
 
 
+class ManifestLoader(SafeLoader):
+    """Reads plain data as kubectl does: what looks like a date is text."""
+
+
+ManifestLoader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in SafeLoader.yaml_implicit_resolvers.items()
+}
+
+
 def load(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> Any:
     """Read the one document of a text; None for an empty one.
 
@@ -43,24 +53,37 @@ def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> 
     Raises:
         YAMLError: It is no YAML, or out of bounds.
     """
-    check_depth(text)
+    for reader, node in read_nodes(text, loader):
+        _check_keys(node)
+        try:
+            document = reader.construct_document(node)
+        except ValueError as error:  # a number of thousands of digits, a date that there is not
+            raise UnfitYamlError(f"holds what cannot be read ({error}); put it into quotation marks") from error
+        yield document
+
+
+def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tuple[yaml.CSafeLoader, yaml.Node]]:
+    """Read all documents of a text as nodes, which know their lines; keys that stand twice are let through.
+
+    Yields:
+        Each document's node, and the loader that makes plain data of it.
+
+    Raises:
+        YAMLError: It is no YAML, or out of bounds.
+    """
+    _check_depth(text)
     reader = loader(text)
     try:
         while reader.check_node():
             node = reader.get_node()
-            assert node is not None
-            check_aliases(node)
-            _check_keys(node)
-            try:
-                document = reader.construct_document(node)
-            except ValueError as error:  # a number of thousands of digits, a date that there is not
-                raise UnfitYamlError(f"holds what cannot be read ({error}); put it into quotation marks") from error
-            yield document
+            assert node is not None  # check_node() has just said so
+            _check_aliases(node)
+            yield reader, node
     finally:
         reader.dispose()
 
 
-def check_depth(text: str | bytes) -> None:
+def _check_depth(text: str | bytes) -> None:
     """Refuse a text that is nested too deep: by its events, which come one at a time however deep they lie.
 
     Raises:
@@ -76,7 +99,7 @@ def check_depth(text: str | bytes) -> None:
             depth -= 1
 
 
-def check_aliases(root: yaml.Node) -> None:
+def _check_aliases(root: yaml.Node) -> None:
     """Refuse an alias within what it stands for, and aliases that stand for too much.
 
     Raises:

@@ -9,7 +9,6 @@ Why a problem does not end the judging: whoever wrote a manifest wants every mis
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -21,12 +20,11 @@ from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from scheduler_core.config import plugins_config
 from scheduler_core.config.profile_config import ProfileConfig
-from scheduler_core.config.validation import did_you_mean
+from scheduler_core.config.validation import did_you_mean, path_steps
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
 
 DEFAULT_SCHEDULER = "default-scheduler"
-_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _NO_TIME = datetime.max.replace(tzinfo=UTC)
 
 
@@ -173,7 +171,7 @@ def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]
     left: dict[str, Any] = {"spec": spec}
     for path in paths:
         node: Any = left
-        steps = _STEP.findall(path)
+        steps = path_steps(path)
         for index, name in steps[:-1]:
             step = int(index) if index.isdigit() and isinstance(node, list) else index or name
             inner = node.get(step) if isinstance(node, dict) else node[step] if step in range(len(node)) else None

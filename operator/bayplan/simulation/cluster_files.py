@@ -124,16 +124,6 @@ _RAW: Mapping[tuple[str, str], str] = {
 _NAMELESS = frozenset({"KubeSchedulerConfiguration"})
 
 
-class _ManifestLoader(yaml_documents.SafeLoader):
-    """Reads YAML as kubectl does: what looks like a date is text."""
-
-
-_ManifestLoader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
-
-
 def read_cluster_files(sources: Sequence[str], decoded: DecodedTypes | None = None) -> ClusterFiles:
     """Read files.
 
@@ -204,7 +194,7 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
         else:
             return
     try:
-        yield from yaml_documents.load_all(text, _ManifestLoader)
+        yield from yaml_documents.load_all(text, yaml_documents.ManifestLoader)
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         where = f"{name}, line {mark.line + 1}, column {mark.column + 1}" if mark is not None else name

@@ -7,7 +7,6 @@ what it cannot decode, while here every field must be found again by its line.
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -17,20 +16,10 @@ from typing import Any
 import yaml
 
 from bayplan import yaml_documents
+from scheduler_core.config.validation import path_steps
 
 STANDARD_INPUT = "-"
 _SUFFIXES = frozenset({".yaml", ".yml", ".json"})
-_STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
-
-
-class _Loader(yaml.CSafeLoader):
-    """Reads YAML as kubectl does: what looks like a date is text."""
-
-
-_Loader.yaml_implicit_resolvers = {
-    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
-    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +46,7 @@ class Manifest:
         """
         node: yaml.Node = self.node
         line: int = node.start_mark.line
-        for index, name in _STEP.findall(path):
+        for index, name in path_steps(path):
             found = _child(node, index, name)
             if found is None:
                 break
@@ -121,21 +110,11 @@ def _texts(source: str, recursive: bool, reading: Reading) -> Iterator[tuple[str
 
 
 def _read(name: str, text: bytes, reading: Reading) -> None:
-    yaml_documents.check_depth(text)
-    loader = _Loader(text)
-    try:
-        number = 0
-        while loader.check_node():
-            number += 1
-            node = loader.get_node()
-            assert node is not None  # check_node() has just said so
-            yaml_documents.check_aliases(node)
-            reading.repeated += ((name, line, key) for line, key in _repetitions(node))
-            body = loader.construct_document(node)
-            if body is not None:
-                reading.manifests += _flattened(Manifest(body, name, number, node))
-    finally:
-        loader.dispose()
+    for number, (reader, node) in enumerate(yaml_documents.read_nodes(text, yaml_documents.ManifestLoader), 1):
+        reading.repeated += ((name, line, key) for line, key in _repetitions(node))
+        body = reader.construct_document(node)
+        if body is not None:
+            reading.manifests += _flattened(Manifest(body, name, number, node))
 
 
 def _flattened(manifest: Manifest) -> Iterator[Manifest]:

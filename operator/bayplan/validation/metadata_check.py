@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from bayplan.resources.admission import DNS_NAME_PATTERN
+from bayplan.resources.resource_model import MAX_NAME_LENGTH
 from scheduler_core.config.kubernetes_names import label_value_problems, qualified_name_problems
 from scheduler_core.config.validation import did_you_mean, field_path
 from scheduler_core.errors import Problem
@@ -33,7 +34,7 @@ _FIELDS = [
     "selfLink",
     "uid",
 ]
-_MAX_NAME, _MAX_NAMESPACE, _MAX_ANNOTATIONS = 253, 63, 256 * 1024
+_MAX_NAMESPACE, _MAX_ANNOTATIONS = 63, 256 * 1024
 _DNS_LABEL = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?"
 
 
@@ -79,7 +80,7 @@ def metadata_problems(metadata: Any) -> Iterator[Problem]:
 def _name_problems(name: Any, namespace: Any) -> Iterator[Problem]:
     if not isinstance(name, str) or not name:
         yield Problem("metadata.name", "is required; add it")
-    elif len(name) > _MAX_NAME or not re.fullmatch(DNS_NAME_PATTERN, name):
+    elif len(name) > MAX_NAME_LENGTH or not re.fullmatch(DNS_NAME_PATTERN, name):
         told = 'must be lower case letters, digits, "-" and ".", at most 253, with a letter or digit at both ends'
         yield Problem("metadata.name", told)
     if namespace is None or namespace == "":

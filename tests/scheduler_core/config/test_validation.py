@@ -13,7 +13,7 @@ from pydantic import Field
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
 from scheduler_core.config.scheduler_configuration import KubeSchedulerConfiguration
-from scheduler_core.config.validation import did_you_mean, field_path, repeated, validate
+from scheduler_core.config.validation import did_you_mean, field_path, path_steps, repeated, validate
 from scheduler_core.errors import ConfigError
 from tests.support.problems import paths_in, problems_in
 
@@ -46,6 +46,20 @@ class Box(ConfigModel):
 def test_field_path(location: tuple[str | int, ...], path: str) -> None:
     """Paths are written as Kubernetes writes them."""
     assert field_path("spec", location) == path
+
+
+@pytest.mark.parametrize(
+    ("path", "steps"),
+    [
+        pytest.param("", [], id="the-document"),
+        pytest.param("spec.a", [("", "spec"), ("", "a")], id="fields"),
+        pytest.param("spec.a[2].b", [("", "spec"), ("", "a"), ("2", ""), ("", "b")], id="index"),
+        pytest.param("spec.a[example.com/gpu]", [("", "spec"), ("", "a"), ("example.com/gpu", "")], id="key"),
+    ],
+)
+def test_path_steps(path: str, steps: list[tuple[str, str]]) -> None:
+    """A path is taken apart as it is put together."""
+    assert path_steps(path) == steps
 
 
 WORDS = [
