@@ -20,7 +20,7 @@ from scheduler_core.errors import ServerUnavailableError
 
 T = TypeVar("T")
 
-_PIPED_WIDTH = 4096
+PIPED_WIDTH = 4096
 """Characters to a line where nobody looks: a file or grep wants one row on one line."""
 
 
@@ -31,7 +31,7 @@ def text_of(sections: Iterable[RenderableType]) -> str:
         Text as wide as the terminal and coloured where it is one, else plain and one row a line.
     """
     console = Console(
-        file=sys.stdout, width=None if sys.stdout.isatty() else _PIPED_WIDTH, highlight=False, markup=False, emoji=False
+        file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, markup=False, emoji=False
     )
     with console.capture() as capture:
         for number, section in enumerate(sections):
@@ -74,7 +74,7 @@ def _as_json(document: Any) -> str:
 
 
 def _as_yaml(document: Any) -> str:
-    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=_PIPED_WIDTH)
+    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=PIPED_WIDTH)
 
 
 def read_answer(answer: bytes, kind: type[T], what: str) -> T:

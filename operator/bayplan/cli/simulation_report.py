@@ -6,20 +6,17 @@ Owns the wording and the units that people see. It must not know how the result 
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from bayplan.printable import Printable, printable_json, printable_record, printable_yaml
+from bayplan.printable import printable_json, printable_record, printable_yaml
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
-
-_PIPED_WIDTH = 4096
-"""Characters to a line where nobody looks: a file or grep wants one pod on one line."""
+from bayplan.text_output import PIPED_WIDTH, text_of
 
 _GIBIBYTE = 1 << 30
 _STYLES = {
@@ -91,7 +88,7 @@ def as_json(result: SimulationResult) -> str:
 
 def as_yaml(result: SimulationResult) -> str:
     """Give a result as YAML."""
-    return printable_yaml(as_document(result), _PIPED_WIDTH)
+    return printable_yaml(as_document(result), PIPED_WIDTH)
 
 
 def as_table(result: SimulationResult) -> str:
@@ -100,20 +97,14 @@ def as_table(result: SimulationResult) -> str:
     Returns:
         Text as wide as the terminal and coloured where it is one, else one line for each pod and plain.
     """
-    terminal = sys.stdout.isatty()
-    width = None if terminal else _PIPED_WIDTH
-    console = Console(file=sys.stdout, width=width, highlight=False, markup=False, emoji=False)
-    parts: list[RenderableType] = []
+    sections: list[RenderableType] = []
     if result.pods:
-        parts += [_pod_table(result.pods), Text()]
+        sections.append(_pod_table(result.pods))
     if result.gangs:
-        parts += [_gang_table(result.gangs), Text()]
+        sections.append(_gang_table(result.gangs))
     if result.nodes:
-        parts += [_node_table(result.nodes), Text()]
-    parts.append(Text(summary(result)))
-    with console.capture() as capture:
-        console.print(*map(Printable, parts), sep="\n")
-    return "\n".join(line.rstrip() for line in capture.get().splitlines())
+        sections.append(_node_table(result.nodes))
+    return text_of([*sections, Text(summary(result))])
 
 
 def _pod_table(pods: Sequence[PodPlacement]) -> Table:
