@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,33 +11,25 @@ from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.scheduler_profile import SchedulerProfile
 
 from scheduler_core.errors import ConfigError
-from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.scheduler import Scheduler
+from tests.security.control_pods import Controls
 from tests.security.hostility import Document, Hostility
-from tests.support.builders import node, pod
 from tests.support.fake_cluster_objects import FakeRevisions, FakeStatuses
 from tests.support.manifests import plugin_config_manifest, profile_manifest
-from tests.support.recording_writer import RecordingWriter
-from tests.support.virtual_clock import VirtualClock
 
 _LONGEST_MESSAGE = 4608
 _MOST_PROBLEMS = 1100
 _BATCH = 100
 
 
-class Cluster:
+class Cluster(Controls):
     """An operator's insides with a control profile that must never notice anything."""
 
     def __init__(self) -> None:
-        self.writer = RecordingWriter()
+        super().__init__("control")
         self.statuses = FakeStatuses()
-        clock = VirtualClock()
-        self.scheduler = Scheduler(clock, self.writer, registry=in_tree_registry())
-        self.controller = ProfileController(self.scheduler, ControllerPorts(FakeRevisions(), self.statuses, clock))
+        self.controller = ProfileController(self.scheduler, ControllerPorts(FakeRevisions(), self.statuses, self.clock))
         self.outcomes: Counter[str] = Counter()
         self._version = 0
-        self._controls = 0
-        self.scheduler.feed.node_added(node("control", allocatable={"cpu": "1000", "memory": "1Ti", "pods": "100000"}))
         self.apply(profile_manifest("control"))
         self.control_revision = self.revision("control")
 
@@ -65,15 +55,7 @@ class Cluster:
     async def schedule_a_control_pod(self) -> None:
         """The control profile is as it was, and binds."""
         assert self.revision("control") == self.control_revision
-        name = f"control-{self._controls}"
-        self._controls += 1
-        self.scheduler.feed.pod_added(pod(name, scheduler_name="control", requests={"cpu": "10m"}))
-        running = asyncio.create_task(self.scheduler.run())
-        await self.scheduler.until_idle()
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-        assert name in {binding.name for binding in self.writer.bindings}
+        await self.bind_a_pod()
 
 
 def _told_well(message: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-from contextlib import suppress
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import msgspec
 import pytest
@@ -14,96 +14,70 @@ from bayplan.resources.pod_group import PodGroup
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.scheduler import Scheduler
+from tests.security.control_pods import Controls
 from tests.security.hostility import Document, Hostility
-from tests.support.builders import node, pod
-from tests.support.recording_writer import RecordingWriter
-from tests.support.virtual_clock import VirtualClock
+
+T = TypeVar("T", Pod, Node)
 
 _BATCH = 50
 
 
-class Cluster:
-    """A scheduler with one profile, a control node with room for all, and what is bound."""
-
-    def __init__(self) -> None:
-        self.writer = RecordingWriter()
-        self.scheduler = Scheduler(VirtualClock(), self.writer)
-        self.scheduler.activate([self.scheduler.build(ProfileConfig(scheduler_name="batch"))])
-        self.scheduler.feed.node_added(node("control", allocatable={"cpu": "1000", "memory": "1Ti", "pods": "100000"}))
-        self._controls = 0
-
-    async def settle(self) -> None:
-        """Try every pod that waits."""
-        running = asyncio.create_task(self.scheduler.run())
-        await self.scheduler.until_idle()
-        assert not running.done(), "the loop has ended"
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
-
-    async def bind_a_control_pod(self) -> None:
-        """A plain pod is bound as if there were no other one."""
-        name = f"control-{self._controls}"
-        self._controls += 1
-        self.scheduler.feed.pod_added(pod(name, scheduler_name="batch", requests={"cpu": "10m"}))
-        await self.settle()
-        assert name in {binding.name for binding in self.writer.bindings}
+def controls() -> Controls:
+    """A scheduler with one profile."""
+    made = Controls("batch")
+    made.scheduler.activate([made.scheduler.build(ProfileConfig(scheduler_name="batch"))])
+    return made
 
 
-def decoded(document: Document, kind: type[Pod | Node]) -> Pod | Node | None:
+def decoded(document: Document, kind: type[T]) -> T | None:
     """What an informer makes of a document; None where it skips it."""
     event = ObjectDecoder(kind).listed(msgspec.Raw(msgspec.json.encode(document)))
     return event.object if isinstance(event, WatchEvent) else None
 
 
-@pytest.mark.parametrize("seed", range(2))
-async def test_pods(seed: int) -> None:
-    """A hostile pod is skipped, parked or bound; it can go again, and others are bound meanwhile."""
-    cluster, hostility = Cluster(), Hostility(200 + seed)
-    taken: list[Pod] = []
+async def come_and_go(
+    made: Controls, objects: Iterable[T | None], add: Callable[[T], None], delete: Callable[[T], None]
+) -> int:
+    """Let objects come, and go again in batches while control pods are bound; how many were not skipped."""
+    taken: list[T] = []
     count = 0
-    for number in range(1350):
-        read = decoded(hostility.pod(f"pod-{number}", "batch"), Pod)
-        if isinstance(read, Pod):
-            cluster.scheduler.feed.pod_added(read)
+    for number, read in enumerate(objects):
+        if read is not None:
+            add(read)
             taken.append(read)
             count += 1
         if number % _BATCH == 0:
-            await cluster.bind_a_control_pod()
+            await made.bind_a_pod()
             for gone in taken:
-                cluster.scheduler.feed.pod_deleted(gone)
+                delete(gone)
             taken.clear()
-    await cluster.bind_a_control_pod()
-    assert count > 400
+    await made.bind_a_pod()
+    return count
+
+
+@pytest.mark.parametrize("seed", range(2))
+async def test_pods(seed: int) -> None:
+    """A hostile pod is skipped, parked or bound; it can go again, and others are bound meanwhile."""
+    made, hostility = controls(), Hostility(200 + seed)
+    feed = made.scheduler.feed
+    pods = (decoded(hostility.pod(f"pod-{number}", "batch"), Pod) for number in range(1350))
+    assert await come_and_go(made, pods, feed.pod_added, feed.pod_deleted) > 400
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_nodes(seed: int) -> None:
     """A hostile node is skipped or taken; it can go again, and pods are bound meanwhile."""
-    cluster, hostility = Cluster(), Hostility(300 + seed)
-    taken: list[Node] = []
-    count = 0
-    for number in range(300):
-        read = decoded(hostility.node(f"node-{number}"), Node)
-        if isinstance(read, Node):
-            cluster.scheduler.feed.node_added(read)
-            taken.append(read)
-            count += 1
-        if number % _BATCH == 0:
-            await cluster.bind_a_control_pod()
-            for gone in taken:
-                cluster.scheduler.feed.node_deleted(gone)
-            taken.clear()
-    await cluster.bind_a_control_pod()
-    assert count > 100
+    made, hostility = controls(), Hostility(300 + seed)
+    feed = made.scheduler.feed
+    nodes = (decoded(hostility.node(f"node-{number}"), Node) for number in range(300))
+    assert await come_and_go(made, nodes, feed.node_added, feed.node_deleted) > 100
 
 
 @pytest.mark.parametrize("seed", range(2))
 async def test_pod_groups(seed: int) -> None:
     """A hostile form of a PodGroup is in force as a whole, or refused with a path while the last good one holds."""
-    cluster, hostility = Cluster(), Hostility(400 + seed)
-    groups = BayplanGroups(cluster.scheduler.group_feed)
+    made, hostility = controls(), Hostility(400 + seed)
+    groups = BayplanGroups(made.scheduler.group_feed)
     groups.serve()
     outcomes = {"taken": 0, "refused": 0}
     for number in range(1, 351):
@@ -115,5 +89,5 @@ async def test_pod_groups(seed: int) -> None:
         assert all(problem.path.startswith("spec") for problem in problems)
         assert len(problems) <= 1001
         if number % (2 * _BATCH) == 0:
-            await cluster.bind_a_control_pod()
+            await made.bind_a_pod()
     assert min(outcomes.values()) > 50, outcomes
