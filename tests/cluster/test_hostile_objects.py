@@ -6,13 +6,13 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hack.controlplane.api_client import ApiClient, ApiRefusalError
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
 from scheduler_core.model.pod_demands import MAX_DEMANDS
 from tests.security.hostility import Document, Hostility
 from tests.support.live_world import LiveWorld, live_world
@@ -20,7 +20,6 @@ from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 OWN_GROUP = "/apis/bayplan.dev/v1alpha1"
 DEEPEST = 9_000
 """The API server takes 10,000 levels."""
@@ -31,7 +30,7 @@ LONGEST = 1 << 15
 @pytest.fixture(scope="module")
 def operator(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[OperatorProcess]:
     """An operator of this module's own."""
-    control_plane.kubectl("apply", "-f", str(CRDS))
+    install_crds(control_plane)
     with OperatorProcess(control_plane.kubeconfig, tmp_path_factory.mktemp("hostile") / "operator.log") as operator:
         operator.start()
         yield operator

@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +14,12 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner, Result
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.schedulers import install_crds
 from tests.support.manifests import Manifest
 from tests.support.operator_process import OperatorProcess
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 CAUSE = "kubernetes.io/change-cause"
 SECONDS = "--timeout=20s"
 FIT = "NodeResourcesFit"
@@ -90,8 +89,7 @@ class Profile:
 @pytest.fixture(scope="module")
 def revisions(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The namespace in which an operator keeps revisions while the tests run."""
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", SECONDS)
+    install_crds(control_plane)
     log = tmp_path_factory.mktemp("operator") / "log"
     namespace = f"revisions-{uuid.uuid4().hex[:6]}"
     control_plane.kubectl("create", "namespace", namespace)

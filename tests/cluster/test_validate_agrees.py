@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +15,10 @@ from bayplan.cli import bayplan
 from click.testing import CliRunner
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.schedulers import install_crds
 
 pytestmark = pytest.mark.cluster
 
-CRDS = Path(__file__).resolve().parents[2] / "crds"
 DRAWN = 90
 NAMES = ("NodeResourcesFit", "PrioritySort", "NodeName", "*", "")
 FIELDS: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -84,8 +83,7 @@ def drawn(seed: int) -> dict[str, Any]:
 
 def test_agreement(control_plane: ControlPlane, namespace: str) -> None:
     """Whatever the API server refuses is refused without it, and the other way round but for what only plugins know."""
-    control_plane.kubectl("apply", "--server-side", "--force-conflicts", f"--filename={CRDS}")
-    control_plane.kubectl("wait", "--for=condition=Established", f"--filename={CRDS}", "--timeout=20s")
+    install_crds(control_plane)
     accepted, refused, differ = 0, 0, []
     for seed in range(DRAWN):
         text = json.dumps(drawn(seed))

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
 from tests.docs.markdown import ROOT, Block, Page
 from tests.docs.shown_output import agrees
 from tests.support.operator_process import OperatorProcess
@@ -87,8 +88,7 @@ class Reader:
         """
         kubectl = self._plane.kubectl
         if not kubectl("get", "--ignore-not-found", "--filename", str(ROOT / "crds")):
-            kubectl("apply", "--filename", str(ROOT / "crds"))
-            kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
+            install_crds(self._plane)
         kubectl("delete", "pods,podgroups.bayplan.dev", "--all", "--all-namespaces", "--force", "--grace-period=0")
         kubectl("delete", "schedulerprofiles,pluginconfigs,nodes", "--selector=app.kubernetes.io/managed-by!=Helm")
         kubectl("create", "--filename", str(ROOT / "examples" / "quick-start" / "nodes.yaml"), "--save-config")

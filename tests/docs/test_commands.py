@@ -10,7 +10,8 @@ import pytest
 
 from hack.controlplane import binaries
 from hack.controlplane.launcher import ControlPlane
-from tests.docs.markdown import COMMAND_LANGUAGES, ROOT, Block, Page, pages
+from hack.controlplane.schedulers import install_crds
+from tests.docs.markdown import COMMAND_LANGUAGES, Block, Page, pages
 from tests.docs.reader import Paths, Reader, install_example_plugins
 from tests.support.operator_process import OperatorProcess
 
@@ -56,7 +57,7 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     paths = Paths(tmp_path_factory.mktemp("reader"), log, installed)
     with ControlPlane() as plane:
         plane.start_kwok()
-        plane.kubectl("apply", "--filename", str(ROOT / "crds"))
+        install_crds(plane)
         plane.kubectl("create", "namespace", "bayplan")
         flags = ["--namespace=bayplan", "--leader-elect", "--enable-profiling"]
         with OperatorProcess(plane.kubeconfig, log, flags, installed) as operator:

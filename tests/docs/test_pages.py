@@ -13,6 +13,7 @@ from bayplan.validation.judging import Judgement
 from bayplan.validation.manifest_files import read_manifests
 
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.schedulers import install_crds
 from hack.docs.__main__ import REFERENCE
 from hack.docs.__main__ import pages as reference_pages
 from tests.docs.markdown import ROOT, Page, pages
@@ -44,8 +45,7 @@ def test_reference_pages_are_up_to_date(name: str) -> None:
 
 def test_manifests_are_taken(control_plane: ControlPlane) -> None:
     """The API server takes every manifest that a page shows whole."""
-    control_plane.kubectl("apply", "--filename", str(ROOT / "crds"))
-    control_plane.kubectl("wait", "--for=condition=Established", "--filename", str(ROOT / "crds"))
+    install_crds(control_plane)
     found = [(place, manifest) for page in PAGES for place, manifest in _manifests(page)]
     assert found
     refused = []
