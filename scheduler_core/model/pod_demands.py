@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from scheduler_core.model.affinity import LabelSelector, NodeSelectorTerm, PodAffinity, PodAffinityTerm
-from scheduler_core.model.pod import PodSpec
+from scheduler_core.model.pod import Container, PodSpec
 
 MAX_DEMANDS = 500
 
@@ -25,8 +25,7 @@ def demand_count(spec: PodSpec) -> int:
     Returns:
         How many; not exact where nobody would tell the difference.
     """
-    containers = (*spec.containers, *spec.init_containers)
-    count = len(spec.node_selector) + len({name for one in containers for name in one.resources.requests})
+    count = len(spec.node_selector) + _resource_count((*spec.containers, *spec.init_containers))
     for constraint in spec.topology_spread_constraints:
         count += 1 + _of_selector(constraint.label_selector) + len(constraint.match_label_keys)
     affinity = spec.affinity
@@ -38,6 +37,12 @@ def demand_count(spec: PodSpec) -> int:
             count += _of_node_terms(node_affinity.required.node_selector_terms)
         count += _of_node_terms(one.preference for one in node_affinity.preferred)
     return count + _of_pod_affinity(affinity.pod_affinity) + _of_pod_affinity(affinity.pod_anti_affinity)
+
+
+def _resource_count(containers: tuple[Container, ...]) -> int:
+    if len(containers) == 1:
+        return len(containers[0].resources.requests)
+    return len({name for one in containers for name in one.resources.requests})
 
 
 def _of_node_terms(terms: Iterable[NodeSelectorTerm]) -> int:

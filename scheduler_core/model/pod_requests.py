@@ -82,7 +82,7 @@ def pod_requests(pod: Pod) -> PodRequests:
     plain = not (pod_level or spec.init_containers or spec.overhead)
     has_status = bool(pod.status.container_statuses or pod.status.init_container_statuses or pod.status.resources)
     if plain and not has_status and len(spec.containers) == 1:
-        return _single_container_requests(spec.containers[0].resources.requests)
+        return _single_container_requests(tuple(spec.containers[0].resources.requests.items()))
     fit = _requests(pod, use_status=False, missing={})
     accounted = _requests(pod, use_status=True, missing={}) if has_status else fit
     scored = _requests(pod, use_status=has_status, missing=_SCORING_DEFAULTS)
@@ -97,6 +97,18 @@ def pod_requests(pod: Pod) -> PodRequests:
         nonzero_memory=whole_units(nonzero.get(MEMORY, 0)),
         scored_cpu_milli=milli_units(scored.get(CPU, 0)),
         scored_memory=whole_units(scored.get(MEMORY, 0)),
+    )
+
+
+def grants_alike(old: Pod, new: Pod) -> bool:
+    """Whether the status of two versions of a pod says the same of what the pod is granted, whatever else it says."""
+    before, after = old.status, new.status
+    return before == after or (
+        before.container_statuses == after.container_statuses
+        and before.init_container_statuses == after.init_container_statuses
+        and before.resources == after.resources
+        and before.allocated_resources == after.allocated_resources
+        and _resize_is_infeasible(old) == _resize_is_infeasible(new)
     )
 
 
@@ -122,8 +134,10 @@ def in_units(amounts: Mapping[str, int]) -> dict[str, int]:
     return counted
 
 
-def _single_container_requests(requests: Quantities) -> PodRequests:
-    fit = in_units({name: nano(quantity) for name, quantity in requests.items()})
+@lru_cache(maxsize=4096)
+def _single_container_requests(requests: tuple[tuple[str, str | int | float], ...]) -> PodRequests:
+    """Most pods are such, and many ask for the same: those share what is found."""
+    fit = in_units({name: nano(quantity) for name, quantity in requests})
     cpu = fit.get(CPU, DEFAULT_MILLI_CPU_REQUEST)
     memory = fit.get(MEMORY, DEFAULT_MEMORY_REQUEST)
     return PodRequests(fit, fit, cpu, memory, cpu, memory)

@@ -55,7 +55,7 @@ FLUSH_INTERVAL_SECONDS = 30.0
 # Bound to names, because looking a member up in an enum is slow.
 _ACTIVE, _BACKOFF, _IN_FLIGHT, _PARKED = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PARKED
 _GROUPED = Place.GROUPED
-_ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
+_ASIDE = _UNSCHEDULABLE, _GATED = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
 
@@ -300,6 +300,8 @@ class SchedulingQueue(QueueReadings):
             but: The UID of a pod that is not woken by it.
             max_priority: The highest priority of pods that it may help; None for any.
         """
+        if not (self._in_flight or self._places.size(_UNSCHEDULABLE) or self._places.size(_GATED)):
+            return
         if not any(rules.interest(event) for rules in self._live.values()):
             return
         pods = [

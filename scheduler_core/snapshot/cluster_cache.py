@@ -23,9 +23,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum, auto
 
+from msgspec.structs import replace
+
 from scheduler_core.errors import CacheError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_requests import grants_alike
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -161,7 +164,7 @@ class ClusterCache:
             self._unconfirmed.pop(uid, None)
             placed.placement = Placement.ADDED
             same_node = placed.info.node_name == pod.spec.node_name
-            if same_node and _reads_alike(placed.info.pod, pod):
+            if same_node and _compiles_alike(placed.info.pod, pod):
                 placed.info.pod = pod
                 return placed.info
             info = self.columns.compile_pod(pod)
@@ -203,15 +206,22 @@ class ClusterCache:
             self._homeless.pop(info.node_name, None)
 
 
-def _reads_alike(old: Pod, new: Pod) -> bool:
-    """Whether nothing changed from which sums are made: true of most updates, and cheaper than compiling."""
-    return old.spec == new.spec and old.status == new.status and _stands_alike(old, new)
+def _compiles_alike(old: Pod, new: Pod) -> bool:
+    """Whether nothing changed from which sums are made: true of most updates, and cheaper than compiling.
+
+    The node is not compiled, and is what the bind of an assumed pod has changed.
+    """
+    was, is_now = old.spec, new.spec
+    if was.node_name != is_now.node_name:
+        was = replace(was, node_name=is_now.node_name)
+    return was == is_now and grants_alike(old, new) and _stands_alike(old, new)
 
 
 def _stands_alike(old: Pod, new: Pod) -> bool:
     """Whether labels, and whether the pod is being deleted, are as they were."""
-    was_ending, is_ending = (pod.metadata.deletion_timestamp is not None for pod in (old, new))
-    return old.metadata.labels == new.metadata.labels and was_ending == is_ending
+    before, after = old.metadata, new.metadata
+    was_ending, is_ending = before.deletion_timestamp is not None, after.deletion_timestamp is not None
+    return was_ending == is_ending and before.labels == after.labels
 
 
 def _counts_alike(old: PodInfo, new: PodInfo) -> bool:

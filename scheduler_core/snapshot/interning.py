@@ -110,7 +110,7 @@ class ResourceNames(Interner[str]):
 
     def intern(self, key: str) -> int:
         """The column of a resource, a new one if it has none; the shared one if no new one can be made."""
-        number = self.find(key)
+        number = self._ids.get(key)
         if number is not None:
             return number
         return super().intern(key if len(self) < self._limit else OTHER_RESOURCES)

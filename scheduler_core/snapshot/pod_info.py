@@ -78,17 +78,20 @@ class PodInfo:
 
 
 def _columns(amounts: Mapping[str, int], resources: Interner[str]) -> tuple[tuple[int, int], ...]:
-    return tuple((resources.intern(name), amount) for name, amount in amounts.items() if amount)
+    intern = resources.intern
+    return tuple([(intern(name), amount) for name, amount in amounts.items() if amount])
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
     """The host ports that a pod's containers and sidecars take, each once."""
-    containers = [*pod.spec.containers]
-    containers += [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
+    containers = pod.spec.containers
+    if pod.spec.init_containers:
+        sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]
+        containers = (*containers, *sidecars)
     ports: list[HostPort] = [
         (port.protocol or "TCP", port.host_port, port.host_ip or WILDCARD_IP)
         for container in containers
         for port in container.ports
         if port.host_port > 0
     ]
-    return tuple(dict.fromkeys(ports))
+    return tuple(dict.fromkeys(ports)) if ports else ()

@@ -14,6 +14,7 @@ from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
 from scheduler_core.model.pod_requests import (
     accounted_milli,
+    grants_alike,
     is_extended_resource,
     is_scalar_resource,
     pod_requests,
@@ -319,3 +320,43 @@ def test_requests_equal_the_formula(
 def test_thousandths_of_every_resource(requests: Amounts, milli: dict[str, int]) -> None:
     """Whether a pod has shrunk is told by less than the units in which nodes are filled."""
     assert accounted_milli(pod(requests=requests)) == milli
+
+
+def _running(**status: object) -> Pod:
+    """A pod that asks for one cpu, in its container and as a whole, and says ``status`` beside what is in force."""
+    asked = ResourceRequirements(requests={"cpu": "1"})
+    shown = pod(requests={"cpu": "1"}, pod_requests={"cpu": "1"})
+    in_force = (ContainerStatus(name="main", resources=asked),)
+    granted: dict[str, object] = {"container_statuses": in_force, "resources": asked}
+    return msgspec.structs.replace(shown, status=msgspec.structs.replace(shown.status, **granted | status))
+
+
+_TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
+
+
+@pytest.mark.parametrize(
+    ("status", "alike"),
+    [
+        pytest.param({"phase": "Running"}, True, id="phase"),
+        pytest.param({"conditions": (PodCondition("PodScheduled", "True"),)}, True, id="another-condition"),
+        pytest.param({"conditions": (PodCondition("PodResizePending", "True", "Deferred"),)}, True, id="resize-waits"),
+        pytest.param(
+            {"conditions": (PodCondition("PodResizePending", "True", "Infeasible"),)}, False, id="resize-is-infeasible"
+        ),
+        pytest.param({"container_statuses": ()}, False, id="no-container-status"),
+        pytest.param(
+            {"container_statuses": (ContainerStatus(name="main", resources=_TWO_CPUS),)}, False, id="container-grew"
+        ),
+        pytest.param(
+            {"init_container_statuses": (ContainerStatus(name="first", resources=_TWO_CPUS),)}, False, id="init-started"
+        ),
+        pytest.param({"resources": _TWO_CPUS}, False, id="pod-grew"),
+        pytest.param({"allocated_resources": {"cpu": "2"}}, False, id="pod-was-allocated-more"),
+    ],
+)
+def test_grants_are_alike_where_status_says_the_same_of_them(status: dict[str, object], alike: bool) -> None:
+    """And then the sums are equal, so that nobody need make them again."""
+    before, after = _running(), _running(**status)
+    assert grants_alike(before, after) is alike
+    if alike:
+        assert (pod_requests(before), accounted_milli(before)) == (pod_requests(after), accounted_milli(after))
