@@ -11,12 +11,15 @@ client library that everything else goes through: it takes 0.2 ms of CPU a reque
 from __future__ import annotations
 
 import asyncio
-import ssl
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import httptools
 
+from bayplan.kube.byte_stream import ByteStream, Endpoint, opened
+from bayplan.kube.deadlines import Deadlines
 from scheduler_core.ports import Clock
 
 _MOST_ANSWER_BYTES = 64 << 20
@@ -30,132 +33,127 @@ class AnswerBrokenError(OSError):
     """The connection broke, or what came is no HTTP, before the answer was whole: the request may be carried out."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
-    """Where requests go.
-
-    Attributes:
-        host: Name or address.
-        port: TCP port.
-        tls: None for plain TCP.
-        server_name: The name that the certificate must carry; None for the host's.
-    """
-
-    host: str
-    port: int
-    tls: ssl.SSLContext | None = None
-    server_name: str | None = None
-
-
 @dataclass(slots=True)
 class Answer:
     """What came back.
 
     Attributes:
         status: HTTP status.
-        headers: By name in lower case; of several of one name the last.
+        raw_headers: As they came; of several of one name the last.
         body: Decoded from chunks where it came in such.
     """
 
     status: int
-    headers: dict[str, str]
+    raw_headers: dict[bytes, bytes]
     body: bytes
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """By name in lower case; made when it is asked for, since of most answers nobody reads one."""
+        return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers.items()}
 
-class _Connection(asyncio.Protocol):
+
+class _Connection:
     """One connection, with at most one request on it."""
 
+    __slots__ = ("_answer", "_chunks", "_headers", "_is_kept", "_parser", "_size", "_stream", "_whole", "free_since")
+
     def __init__(self) -> None:
-        self._transport: asyncio.Transport | None = None
-        self._parser = httptools.HttpResponseParser(self)
-        self._answer: asyncio.Future[Answer] | None = None
-        self._headers: dict[str, str] = {}
+        self._headers: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
+        # The parser goes on with the next answer where the last one ended. It calls straight into the two containers.
+        self._parser = httptools.HttpResponseParser(
+            SimpleNamespace(
+                on_message_begin=self._begun,
+                on_header=self._headers.__setitem__,
+                on_body=self._chunks.append,
+                on_message_complete=self._completed,
+            )
+        )
+        self._stream: ByteStream | None = None
+        self._answer: asyncio.Future[Answer] | None = None
+        self._whole: Answer | None = None
+        self._is_kept = False
         self._size = 0
-        self._is_whole = self._is_kept = False
         self.free_since = 0.0
 
-    # -- asyncio's side -----------------------------------------------------------------------------------------
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        if self._answer is None:
-            # Nothing was asked: an answer to nothing, such as 408 before the server closes.
-            self.close()
-            return
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._fail(AnswerBrokenError(f"the answer is no HTTP: {error}"))
-            return
-        if self._is_whole:
-            self._deliver()
-
-    def eof_received(self) -> bool:
-        return False
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._transport = None
-        self._fail(AnswerBrokenError(f"the connection broke before the answer: {exc or 'closed by the server'}"))
-
-    # -- the parser's side --------------------------------------------------------------------------------------
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """A header has come."""
-        self._headers[name.decode("latin-1").lower()] = value.decode("latin-1")
-
-    def on_body(self, body: bytes) -> None:
-        """A part of the body has come."""
-        self._chunks.append(body)
-        self._size += len(body)
-        if self._size > _MOST_ANSWER_BYTES:
-            self._fail(AnswerBrokenError(f"the answer is larger than {_MOST_ANSWER_BYTES} bytes"))
-
-    def on_message_complete(self) -> None:
-        """The answer is whole."""
-        # Answers such as 100 Continue come before the one that counts.
-        if self._parser.get_status_code() >= 200:
-            # The parser knows it here and not any more when it has returned.
-            self._is_whole, self._is_kept = True, self._parser.should_keep_alive()
-        else:
-            self._headers, self._chunks, self._size = {}, [], 0
-
-    # -- the pool's side ----------------------------------------------------------------------------------------
+    async def open(self, endpoint: Endpoint) -> None:
+        """Connect; an OSError says that it cannot be done."""
+        self._stream = ByteStream(await opened(endpoint), self._received, self._ended)
 
     @property
     def is_open(self) -> bool:
         """Whether another request may be sent."""
-        return self._transport is not None and not self._transport.is_closing()
+        return self._stream is not None and self._stream.is_open
 
-    def send(self, data: bytes) -> asyncio.Future[Answer]:
+    def ask(self, data: bytes) -> asyncio.Future[Answer]:
         """Write a request; the future gives its answer."""
-        assert self._transport is not None, "only an open connection is handed out"
-        self._headers, self._chunks, self._size, self._is_whole = {}, [], 0, False
+        assert self._stream is not None, "only an open connection is handed out"
+        self._size = 0
         self._answer = answer = asyncio.get_running_loop().create_future()
-        self._transport.write(data)
+        self._stream.write(data)
         return answer
 
     def close(self) -> None:
-        """Break the connection off, whatever is under way."""
-        if self._transport is not None:
-            self._transport.abort()
-
-    def _deliver(self) -> None:
+        """Break the connection off, and with it what is under way."""
+        if self._stream is not None:
+            self._stream.close()
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            answer.set_result(Answer(self._parser.get_status_code(), self._headers, b"".join(self._chunks)))
+            answer.set_exception(AnswerBrokenError("the connection was closed before the answer"))
+
+    # -- the stream's side --------------------------------------------------------------------------------------
+
+    def _received(self, data: bytes) -> None:
+        if self._answer is None:
+            # Nothing was asked: an answer to nothing, such as 408 before the server closes.
+            self.close()
+            return
+        self._size += len(data)
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserError as error:
+            self._is_kept = False
+            if self._whole is None:
+                self._fail(f"the answer is no HTTP: {error}")
+        if self._whole is not None:
+            self._deliver(self._whole)
+        elif self._size > _MOST_ANSWER_BYTES:
+            self._fail(f"the answer is larger than {_MOST_ANSWER_BYTES} bytes")
+
+    def _ended(self, error: OSError | None) -> None:
+        self._fail(f"the connection broke before the answer: {error or 'closed by the server'}")
+
+    # -- the parser's side --------------------------------------------------------------------------------------
+
+    def _begun(self) -> None:
+        if self._whole is not None:
+            # More than was asked for: whose answer is the next one?
+            self._is_kept = False
+
+    def _completed(self) -> None:
+        status = self._parser.get_status_code()
+        # Answers such as 100 Continue come before the one that counts.
+        if status >= 200 and self._whole is None:
+            # The parser knows whether to keep the connection here, and not any more when it has returned.
+            self._is_kept = self._parser.should_keep_alive()
+            self._whole = Answer(status, self._headers.copy(), b"".join(self._chunks))
+        self._headers.clear()
+        self._chunks.clear()
+
+    # -- to who asked -------------------------------------------------------------------------------------------
+
+    def _deliver(self, whole: Answer) -> None:
+        answer, self._answer, self._whole = self._answer, None, None
+        if answer is not None and not answer.done():
+            answer.set_result(whole)
         if not self._is_kept:
             self.close()
-        else:
-            self._parser = httptools.HttpResponseParser(self)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, why: str) -> None:
         answer, self._answer = self._answer, None
         if answer is not None and not answer.done():
-            answer.set_exception(error)
+            answer.set_exception(AnswerBrokenError(why))
         self.close()
 
 
@@ -165,7 +163,7 @@ class KeepAlivePool:
     Args:
         endpoint: Where to.
         clock: Time.
-        limit: How many there may be at once; who comes when all are busy waits.
+        limit: How many there may be at once; who comes when all are busy waits, in the order of coming.
         connect_seconds: Longest wait for TCP and TLS.
         idle_seconds: A connection that was free for longer is not used again.
     """
@@ -175,11 +173,14 @@ class KeepAlivePool:
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._slots = asyncio.Semaphore(limit)
+        self._slots = limit
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._deadlines = Deadlines()
         self._connect_seconds = connect_seconds
         self._idle_seconds = idle_seconds
         self._free: list[_Connection] = []
         self._busy: set[_Connection] = set()
+        self._is_closed = False
 
     async def send(self, head: bytes, body: bytes, seconds: float, fence: Callable[[], None] | None) -> Answer:
         """Send a request and wait for its answer.
@@ -195,16 +196,26 @@ class KeepAlivePool:
             AnswerBrokenError: The connection broke after the request was written.
             TimeoutError: No answer in time.
         """
-        async with asyncio.timeout(seconds), self._slots:
-            connection = self._idle() or await self._connected()
+        end = asyncio.get_running_loop().time() + seconds
+        if self._slots:
+            self._slots -= 1
+        else:
+            await self._turn(end)
+        try:
+            connection = self._idle() or await self._connected(end)
             self._busy.add(connection)
             is_kept = False
             try:
                 if fence is not None:
                     fence()
-                answer = await connection.send(head + body)
+                answer = connection.ask(head + body)
+                self._deadlines.watch(answer, end)
+                try:
+                    found = await answer
+                finally:
+                    self._deadlines.forget(answer)
                 is_kept = connection.is_open
-                return answer
+                return found
             finally:
                 self._busy.discard(connection)
                 if is_kept:
@@ -212,12 +223,38 @@ class KeepAlivePool:
                     self._free.append(connection)
                 else:
                     connection.close()
+        finally:
+            self._pass_on()
 
     def close(self) -> None:
-        """Break off every connection."""
+        """Break off every connection, and make no other."""
+        self._is_closed = True
         for connection in (*self._free, *self._busy):
             connection.close()
         self._free.clear()
+
+    async def _turn(self, end: float) -> None:
+        """Wait for a slot, that of somebody who has done."""
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        self._deadlines.watch(turn, end)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled() and turn.exception() is None:
+                self._pass_on()
+            raise
+        finally:
+            self._deadlines.forget(turn)
+
+    def _pass_on(self) -> None:
+        """Give a slot to who waits longest."""
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self._slots += 1
 
     def _idle(self) -> _Connection | None:
         """A free connection, the one that was used last; older ones are let grow idle and go."""
@@ -229,20 +266,18 @@ class KeepAlivePool:
             connection.close()
         return None
 
-    async def _connected(self) -> _Connection:
-        endpoint = self._endpoint
-        try:
-            async with asyncio.timeout(self._connect_seconds):
-                _, connection = await asyncio.get_running_loop().create_connection(
-                    _Connection,
-                    endpoint.host,
-                    endpoint.port,
-                    ssl=endpoint.tls,
-                    server_hostname=endpoint.server_name if endpoint.tls is not None else None,
-                )
-        except TimeoutError as error:
-            # The outer time may be over too; then it is that one which comes out.
-            raise NotConnectedError(f"no connection within {self._connect_seconds:g} s") from error
-        except OSError as error:
-            raise NotConnectedError(str(error) or type(error).__name__) from error
+    async def _connected(self, end: float) -> _Connection:
+        connection = _Connection()
+        async with asyncio.timeout_at(end):
+            try:
+                async with asyncio.timeout(self._connect_seconds):
+                    await connection.open(self._endpoint)
+            except TimeoutError as error:
+                # The outer time may be over too; then it is that one which comes out.
+                raise NotConnectedError(f"no connection within {self._connect_seconds:g} s") from error
+            except OSError as error:
+                raise NotConnectedError(str(error) or type(error).__name__) from error
+        if self._is_closed:
+            connection.close()
+            raise NotConnectedError("the connections are closed: this process is stopping")
         return connection

@@ -14,7 +14,8 @@ from urllib.parse import urlencode, urlsplit
 from bayplan import __version__
 from bayplan.kube.api_errors import AnswerLostError
 from bayplan.kube.api_request import ApiRequest, ClusterAccess
-from bayplan.kube.keep_alive import Answer, AnswerBrokenError, Endpoint, KeepAlivePool, NotConnectedError
+from bayplan.kube.byte_stream import Endpoint
+from bayplan.kube.keep_alive import Answer, AnswerBrokenError, KeepAlivePool, NotConnectedError
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 import pytest
-from bayplan.kube.keep_alive import AnswerBrokenError, Endpoint, KeepAlivePool, NotConnectedError
+from bayplan.kube.byte_stream import Endpoint
+from bayplan.kube.keep_alive import AnswerBrokenError, KeepAlivePool, NotConnectedError
 
 from tests.support.virtual_clock import VirtualClock
 
