@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import logging
 import signal
 from collections.abc import Callable, Coroutine
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bayplan.cluster_informers import ClusterInformers
+from bayplan.collector_pause import CollectorPause
 from bayplan.endpoints import ServedParts
 from bayplan.extending.circuit import CircuitOptions
 from bayplan.extending.clients import ClusterObjects, ExtenderClients
@@ -160,6 +160,7 @@ class Operator:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
         self._is_lost = False
+        self._collector = CollectorPause()
 
     async def run(self) -> int:
         """Start, run, stop; see :func:`run_operator`."""
@@ -175,6 +176,7 @@ class Operator:
             await self._until_stop_or_fault()
             return _FAULT_EXIT_CODE if self._fault.is_set() else 0
         finally:
+            self._collector.end()
             await self._stop()
             await self._extenders.close()
             if health is not None:
@@ -188,6 +190,7 @@ class Operator:
     # -- starting -----------------------------------------------------------------------------------------------
 
     async def _start(self) -> None:
+        self._collector.begin()
         log.info("Connecting to %s", self._access.base_url)
         await self._writer.start()
         if self._election is not None:
@@ -207,12 +210,13 @@ class Operator:
         self._readiness.fulfil(_PROFILES)
         if not self._delays_caches:
             await self._informers.synced.wait()
-        _keep_for_long()
+        # Once a standby kept what it has listed, little is left to do at its takeover.
+        self._collector.keep()
         if self._election is not None:
             await self._stand_by(self._election)
         await self._informers.synced.wait()
         self._profiles.activate()
-        _keep_for_long()
+        self._collector.keep()
         self._spawn("scheduler", self._scheduler.run())
         self._spawn("statuses of groups", self._group_statuses.run())
         for name, work in self._profiles.tasks(self._take_signals).items():
@@ -338,12 +342,6 @@ class Operator:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
                 log.warning("The %s does not end and is left", task.get_name())
-
-
-def _keep_for_long() -> None:
-    """Keep what was listed out of the collector's sight; once a standby did, little is left to do at its takeover."""
-    gc.collect()
-    gc.freeze()
 
 
 def _watch_task(resource: str) -> str:

@@ -8,12 +8,9 @@ window of whoever looks, and a line break could feign a line of the log.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import yaml
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.segment import Segment
 
 # Control characters but tab and line feed; what turns the direction of text or breaks lines; halves of characters.
 _UNFIT = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]")
@@ -44,22 +41,6 @@ def printable_yaml(document: Any, width: int) -> str:
     text = yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=width)
     # It escapes controls by itself, but takes what turns the direction of text for a letter like any other.
     return yaml.safe_dump(document, sort_keys=False, width=width) if _UNFIT.search(text) else text
-
-
-class Printable:
-    """Something for a console, whose own colours stay while those that its texts bring along do not.
-
-    Args:
-        shown: What is shown.
-    """
-
-    def __init__(self, shown: RenderableType) -> None:
-        self._shown = shown
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Lay it out; the console calls this."""
-        for segment in console.render(self._shown, options):
-            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def _escape(found: re.Match[str]) -> str:

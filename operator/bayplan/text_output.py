@@ -1,27 +1,20 @@
-"""Documents that the operator answers with, and how commands print them: for people, as JSON and as YAML.
+"""Texts and tables as commands lay them out for people.
 
-Owns how wide and how coloured text is, what a table looks like, and what is said of an answer that cannot be read. It
-must not know what is shown.
+Owns how wide and how coloured text is, and what a table looks like. It must not know what is shown. Why apart from
+:mod:`bayplan.document_output`: the operator has documents too, but no terminal, and need not wait for what draws there.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Iterable, Iterator
 
-import msgspec
-import yaml
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.segment import Segment
 from rich.table import Table
 
-from bayplan.printable import Printable, printable_json, printable_record
-from scheduler_core.errors import ServerUnavailableError
-
-T = TypeVar("T")
-
-PIPED_WIDTH = 4096
-"""Characters to a line where nobody looks: a file or grep wants one row on one line."""
+from bayplan.document_output import PIPED_WIDTH
+from bayplan.printable import printable
 
 
 def text_of(sections: Iterable[RenderableType]) -> str:
@@ -41,58 +34,20 @@ def text_of(sections: Iterable[RenderableType]) -> str:
     return "\n".join(line.rstrip() for line in capture.get().splitlines())
 
 
-def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
-    """Give what prints a document, by what ``-o`` calls it; YAML ends its last line by itself.
+class Printable:
+    """Something for a console, whose own colours stay while those that its texts bring along do not.
 
     Args:
-        as_text: Prints it for people.
+        shown: What is shown.
     """
-    return {"table": lambda document: as_text(fit_for_lines(document)), "json": _as_json, "yaml": _as_yaml}
 
+    def __init__(self, shown: RenderableType) -> None:
+        self._shown = shown
 
-def fit_for_lines(document: T) -> T:
-    """Give a document whose texts feign no line when they are laid out; all that a text holds is still told.
-
-    Args:
-        document: A struct that could be sent as JSON.
-    """
-    return msgspec.convert(_fit(msgspec.to_builtins(document)), type(document))
-
-
-def _fit(value: Any) -> Any:
-    if isinstance(value, str):
-        return printable_record(value)
-    if isinstance(value, dict):
-        return {_fit(key): _fit(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [_fit(each) for each in value]
-    return value
-
-
-def _as_json(document: Any) -> str:
-    return printable_json(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-
-
-def _as_yaml(document: Any) -> str:
-    return yaml.safe_dump(msgspec.json.decode(msgspec.json.encode(document)), sort_keys=False, width=PIPED_WIDTH)
-
-
-def read_answer(answer: bytes, kind: type[T], what: str) -> T:
-    """Read a document that the operator answered with.
-
-    Args:
-        answer: Its JSON.
-        kind: The document's type.
-        what: What it should be, with its article.
-
-    Raises:
-        ServerUnavailableError: It is something else.
-    """
-    try:
-        return msgspec.json.decode(answer, type=kind)
-    except msgspec.DecodeError as error:
-        message = f"the answer is not {what} ({error}); is --server a Bayplan of this version?"
-        raise ServerUnavailableError(message) from error
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        """Lay it out; the console calls this."""
+        for segment in console.render(self._shown, options):
+            yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def plain_table(*headings: str) -> Table:

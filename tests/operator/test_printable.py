@@ -6,9 +6,10 @@ import json
 import logging
 
 import pytest
+from bayplan.document_output import renderers
 from bayplan.log_output import JsonFormatter, TextFormatter
 from bayplan.printable import printable, printable_json, printable_record
-from bayplan.text_output import renderers, text_of
+from bayplan.text_output import text_of
 from rich.table import Table
 from rich.text import Text
 

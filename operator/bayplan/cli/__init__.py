@@ -8,12 +8,12 @@ numpy, kopf and aiohttp.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
 import click
 
+from bayplan.kept_imports import import_kept
 from bayplan.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
         if cmd_name not in _SUBCOMMANDS:
             return None
         module, _, attribute = _SUBCOMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_module(module), attribute)
+        command: click.Command = getattr(import_kept(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

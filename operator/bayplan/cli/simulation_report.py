@@ -13,10 +13,11 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.document_output import PIPED_WIDTH
 from bayplan.printable import printable_json, printable_record, printable_yaml
 from bayplan.simulation.gang_placements import GangPlacement
 from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
-from bayplan.text_output import PIPED_WIDTH, text_of
+from bayplan.text_output import text_of
 
 _GIBIBYTE = 1 << 30
 _STYLES = {

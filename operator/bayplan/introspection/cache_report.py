@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from bayplan.text_output import read_answer, renderers
+from bayplan.document_output import read_answer, renderers
 from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 

@@ -11,8 +11,9 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from bayplan.document_output import read_answer, renderers
 from bayplan.introspection.status_model import ProfileState, QueuedPodState, Status
-from bayplan.text_output import plain_table, read_answer, renderers, text_of
+from bayplan.text_output import plain_table, text_of
 
 
 def read_status(answer: bytes) -> Status:
