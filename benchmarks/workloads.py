@@ -135,7 +135,12 @@ WORKLOADS = (
         bound_of=lambda pods: pods - -(-pods // UNSCHEDULABLE_EVERY),
     ),
     Workload("churn", "pods are deleted while others are bound", churn=True),
-    Workload("occupied", "10,000 pods run already", before=_spread_out),
+    Workload(
+        "occupied",
+        "10,000 pods run already",
+        before=_spread_out,
+        at_most=lambda nodes: min(100 * nodes, 110 * nodes - 10_000),
+    ),
 )
 """In the order of the tables."""
 

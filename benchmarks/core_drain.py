@@ -1,0 +1,216 @@
+"""One backlog decided by the core alone, in memory, and what that took.
+
+Owns a single measurement, from building the cluster to the numbers. It must not know how many there will be or what is
+made of them. Pods are taken in, decided, bound and confirmed as in the operator, by a cluster in memory that answers at
+once: no request is sent and nothing is decoded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import time
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+
+import msgspec
+from bayplan.kube.system_clock import SystemClock
+from bayplan.simulation.memory_cluster import MemoryCluster
+
+from benchmarks.core_parts import between, parts_of
+from benchmarks.workload import SCHEDULER_NAME, Document, encoded, node
+from benchmarks.workloads import Workload, placed
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.model.node import Node
+from scheduler_core.model.pod import Pod
+from scheduler_core.scheduler import Scheduler
+
+_NODE = msgspec.json.Decoder(Node)
+_POD = msgspec.json.Decoder(Pod)
+_WARM_PODS = 50
+"""Decided before anything is timed: NumPy and the interpreter warm up with the first ones."""
+_FIRST_OCCUPIED = 500_000
+"""Beyond the numbers of pods that a workload has beforehand."""
+_IDLE_TURNS = 8
+"""Turns of the loop without a pod to try after which nothing more comes: victims go and news come within fewer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """One backlog decided.
+
+    Attributes:
+        workload: Which one.
+        nodes: How many nodes.
+        pods: Tries that were timed; a pod that preempts is tried twice.
+        bound: Pods bound by these.
+        taken_in_us: CPU µs a pod for compiling and queueing it.
+        decided_us: CPU µs a try from the pop to the node that is held, or to the diagnosis.
+        bound_us: CPU µs a bound pod for binding and confirming.
+        occupied: Pods that ran beforehand beside those of the workload.
+        repetition: Which repetition, from 1.
+        created: Pods that were to be tried.
+        points: µs a pod by extension point, the scheduler's own readings.
+        plugins: µs a run by ``point/plugin``, likewise, of the few cycles in which it tells plugins apart.
+    """
+
+    workload: str
+    nodes: int
+    pods: int
+    bound: int
+    taken_in_us: float
+    decided_us: float
+    bound_us: float
+    occupied: int = 0
+    repetition: int = 1
+    created: int = 0
+    points: dict[str, float] = field(default_factory=dict)
+    plugins: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def rate(self) -> float:
+        """Pods a second of one CPU that does nothing else."""
+        return 1e6 * self.created / (self.decided_us * self.pods + self.bound_us * self.bound)
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """How much of what.
+
+    Attributes:
+        nodes: How many nodes.
+        pods: Pods to decide.
+        occupied: Pods that run beforehand beside those of the workload.
+        repetition: Which repetition, from 1.
+    """
+
+    nodes: int
+    pods: int
+    occupied: int = 0
+    repetition: int = 1
+
+
+def _node(number: int) -> Node:
+    document = node(number)
+    document["metadata"]["uid"] = f"uid-of-{document['metadata']['name']}"
+    return _NODE.decode(encoded(document))
+
+
+def pod(document: Document) -> Pod:
+    """A pod as an informer would decode it."""
+    document["metadata"]["uid"] = f"uid-of-{document['metadata']['name']}"
+    return _POD.decode(encoded(document))
+
+
+def scheduler_with(workload: Workload, nodes: int, pods: int, occupied: int = 0) -> tuple[Scheduler, MemoryCluster]:
+    """A scheduler that knows the nodes and what runs on them, and the cluster it writes to."""
+    cluster = MemoryCluster()
+    scheduler = Scheduler(SystemClock(), cluster)
+    scheduler.activate([scheduler.build(ProfileConfig(scheduler_name=SCHEDULER_NAME))])
+    for number in range(nodes):
+        scheduler.feed.node_added(_node(number))
+    cluster.watch(scheduler.feed)
+    for document in workload.before(nodes, pods):
+        cluster.add_pod(pod(document))
+    for number in range(occupied):
+        name = f"node-{number % nodes:05d}"
+        cluster.add_pod(pod(placed(_FIRST_OCCUPIED + number, name, cpu_milli=1, memory_mib=1)))
+    return scheduler, cluster
+
+
+class _Clocked:
+    """CPU seconds spent in steps of one kind."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._since = 0.0
+
+    def __enter__(self) -> None:
+        self._since = time.process_time()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.process_time() - self._since
+
+
+async def _drain(scheduler: Scheduler, *, churn: bool) -> tuple[int, int, _Clocked, _Clocked]:
+    """Decide and bind until nothing can be tried; how many were tried and bound, and what that took.
+
+    Slices of 64 pods are decided and then bound, as the loop of the scheduler has it.
+    """
+    context, deciding, binding = scheduler.context, _Clocked(), _Clocked()
+    tried = bound = idle = 0
+    leaving: list[Pod] = []
+    while idle < _IDLE_TURNS:
+        attempts = []
+        with deciding:
+            for _ in range(64):
+                queued = context.queue.pop()
+                if queued is None:
+                    break
+                assert not isinstance(queued, QueuedGang), "no workload here has gangs"
+                tried += 1
+                attempt = schedule(context, queued)
+                if attempt is not None:
+                    attempts.append(attempt)
+        idle = idle + 1 if queued is None and not attempts else 0
+        with binding:
+            for attempt in attempts:
+                bound += await bind(context, attempt)
+            await asyncio.sleep(0)
+        if churn:
+            for gone in leaving:
+                scheduler.feed.pod_deleted(gone)
+            leaving = [attempt.info.pod for attempt in attempts]
+    return tried, bound, deciding, binding
+
+
+async def measure(workload: Workload, size: Size, profiler: AbstractContextManager[object] | None = None) -> Measured:
+    """Decide one backlog.
+
+    Args:
+        workload: Which one.
+        size: How much of it.
+        profiler: What is to watch the timed part; None for nothing.
+
+    Raises:
+        RuntimeError: Another number of pods was bound than the workload says.
+    """
+    nodes, pods = size.nodes, size.pods
+    scheduler, cluster = scheduler_with(workload, nodes, pods, size.occupied)
+    warm = min(_WARM_PODS, pods // 10)
+    made = [pod(workload.pod(number)) for number in range(pods)]
+    for each in made[:warm]:
+        cluster.add_pod(each)
+    _, bound_before, _, _ = await _drain(scheduler, churn=workload.churn)
+    before = parts_of(scheduler.context.measures)
+    gc.collect()
+    gc.freeze()
+    taking = _Clocked()
+    with profiler or nullcontext():
+        with taking:
+            for each in made[warm:]:
+                cluster.add_pod(each)
+        tried, bound, deciding, binding = await _drain(scheduler, churn=workload.churn)
+    gc.unfreeze()
+    after = parts_of(scheduler.context.measures)
+    expected = workload.bound_of(pods)
+    if bound + bound_before != expected and workload.name != "preemption":
+        raise RuntimeError(f"{workload.name}: {bound + bound_before} of {expected} pods were bound; give it more nodes")
+    count = pods - warm
+    return Measured(
+        workload.name,
+        nodes,
+        tried,
+        bound,
+        1e6 * taking.seconds / count,
+        1e6 * deciding.seconds / tried,
+        1e6 * binding.seconds / max(1, bound),
+        size.occupied,
+        size.repetition,
+        count,
+        between(before.points, after.points, count),
+        between(before.plugins, after.plugins),
+    )

@@ -1,0 +1,93 @@
+"""Memory of the core per node and per bound pod, objects and columns.
+
+    python -m benchmarks.core_memory --nodes 5000 --pods 50000
+
+Owns that measurement alone, in a process that does nothing else: what another measurement has given back, the next one
+would take without asking the system. :func:`in_own_process` starts such a process.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.core_drain import pod, scheduler_with
+from benchmarks.workloads import placed, workload_named
+
+_ROOT = Path(__file__).resolve().parents[1]
+_LIMIT_SECONDS = 900.0
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What a cluster takes.
+
+    Attributes:
+        nodes: How many nodes.
+        pods: How many bound pods.
+        node_kib: KiB a node, without pods.
+        pod_kib: KiB a bound pod.
+        whole_mib: MiB of the whole process in the end.
+    """
+
+    nodes: int
+    pods: int
+    node_kib: float
+    pod_kib: float
+    whole_mib: float
+
+
+def measured(nodes: int, pods: int) -> Memory:
+    """Fill a scheduler; call it in a process that has done nothing else."""
+    scheduler_with(workload_named("basic"), 1, 0)
+    empty = _resident_mib()
+    scheduler, _ = scheduler_with(workload_named("basic"), nodes, 0)
+    after_nodes = _resident_mib()
+    for number in range(pods):
+        scheduler.feed.pod_added(pod(placed(number, f"node-{number % nodes:05d}", cpu_milli=1, memory_mib=1)))
+    whole = _resident_mib()
+    pod_kib = 1024 * (whole - after_nodes) / max(1, pods)
+    return Memory(nodes, pods, 1024 * (after_nodes - empty) / nodes, pod_kib, whole)
+
+
+def in_own_process(nodes: int, pods: int) -> Memory:
+    """What :func:`measured` says in a new process.
+
+    Raises:
+        subprocess.SubprocessError: It failed, or had no end.
+    """
+    command = [sys.executable, "-m", "benchmarks.core_memory", "--nodes", str(nodes), "--pods", str(pods), "-o", "json"]
+    told = subprocess.run(command, cwd=_ROOT, stdout=subprocess.PIPE, check=True, timeout=_LIMIT_SECONDS).stdout
+    return msgspec.json.decode(told, type=Memory)
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main() -> None:
+    """Measure once."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=5000)
+    parser.add_argument("--pods", type=int, default=50_000)
+    parser.add_argument("-o", "--output", choices=("text", "json"), default="text")
+    arguments = parser.parse_args()
+    found = measured(arguments.nodes, arguments.pods)
+    if arguments.output == "json":
+        print(msgspec.json.encode(found).decode())
+        return
+    print(
+        f"{found.nodes:,} nodes: {found.node_kib:.1f} KiB each; {found.pods:,} bound pods: {found.pod_kib:.1f} KiB "
+        f"each; the whole process: {found.whole_mib:.0f} MiB"
+    )
+
+
+if __name__ == "__main__":
+    main()

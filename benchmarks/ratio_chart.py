@@ -1,0 +1,103 @@
+"""Bars that say how many times one scheduler's number is the other's, in columns side by side.
+
+Owns how ratios become bars. It must not know what they are of. In every column the other scheduler is a line at one:
+a bar's length is the ratio itself, so that columns of different units can be read alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from benchmarks.svg_page import Font, Page
+
+_NAMES, _GAP, _LABEL = 226, 26, 168
+_ROW, _BAR, _TOP, _FOOT = 34, 12, 104, 34
+_SPAN = 210
+_SPACE = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Ratio:
+    """One bar.
+
+    Attributes:
+        ratio: Bayplan's over kube-scheduler's.
+        told: Both numbers, for people.
+        second: Another ratio, drawn thin beneath; 0 for none.
+    """
+
+    ratio: float
+    told: str
+    second: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """What all bars below one another are of.
+
+    Attributes:
+        title: What is counted.
+        says: Which way is better, and what the thin bars are.
+    """
+
+    title: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True)
+class RatioChart:
+    """What is drawn.
+
+    Attributes:
+        title: Of the chart.
+        says: What is below the title.
+        columns: From left to right.
+        rows: Names with a bar for each column; a row without bars is a heading.
+    """
+
+    title: str
+    says: str
+    columns: Sequence[Column]
+    rows: Sequence[tuple[str, Sequence[Ratio]]]
+
+
+def draw(chart: RatioChart) -> Page:
+    """Draw it."""
+    pitch = _SPAN + _LABEL + _GAP
+    bottom = _TOP + _ROW * len(chart.rows)
+    page = Page(_NAMES + pitch * len(chart.columns), bottom + _FOOT, f"{chart.title}: {chart.says}")
+    page.text(20, 28, chart.title, Font(16, weight="bold"))
+    page.text(20, 47, chart.says, Font(12, colour="dim"))
+    for number, column in enumerate(chart.columns):
+        left = _NAMES + number * pitch
+        bars = [ratios[number] for _, ratios in chart.rows if ratios]
+        most = max((max(bar.ratio, bar.second) for bar in bars), default=1.0)
+        scale = _SPAN / max(1.0, most)
+        page.text(left, _TOP - 30, column.title, Font(13, weight="bold"))
+        page.text(left, _TOP - 14, column.says, Font(11, colour="dim"))
+        page.line([(left, _TOP), (left, bottom)], "dim")
+        for row, (_, ratios) in enumerate(chart.rows):
+            if ratios:
+                _bar(page, ratios[number], (left, _TOP + row * _ROW), scale)
+        one = left + scale
+        page.line([(one, _TOP - 4), (one, bottom + 4)], "ink", 1.0, "4 3")
+        page.text(one, bottom + _SPACE + 2, "kube-scheduler = 1", Font(11, "middle", "dim"))
+    for row, (name, ratios) in enumerate(chart.rows):
+        font = Font(12, "end") if ratios else Font(12, "end", "dim", "bold")
+        page.text(_NAMES - 10, _TOP + row * _ROW + 19, name, font)
+    return page
+
+
+def _bar(page: Page, bar: Ratio, corner: tuple[float, float], scale: float) -> None:
+    left, top = corner
+    width = scale * bar.ratio
+    page.bar((left, top + 7), width, _BAR, "own")
+    if bar.second:
+        page.bar((left, top + 7 + _BAR + 1), scale * bar.second, 5, "pale")
+    # Beyond the line at one, so that it does not run through the words.
+    end = left + max(width, scale * bar.second)
+    if end < left + scale < end + _LABEL:
+        end = left + scale
+    page.text(end + 6, top + 18, f"{bar.ratio:.{1 if bar.ratio >= 1 else 2}f}x", Font(12, weight="bold"))
+    page.text(end + 44, top + 18, bar.told, Font(11, colour="dim"))

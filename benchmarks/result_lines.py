@@ -1,0 +1,63 @@
+"""Results of a benchmark, one line of JSON each, so that a run which was broken off goes on where it was.
+
+Owns the file. It must not know what is measured. Why lines: one is whole or it is not, and what was measured in an hour
+is not lost with what was measured last.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import msgspec
+
+from scheduler_core.errors import SchedulerCoreError
+
+T = TypeVar("T")
+
+DEFAULT_FOLDER = Path("build/benchmarks")
+"""Where results lie if nobody says otherwise; no part of the sources."""
+
+
+class UnreadableResultsError(SchedulerCoreError):
+    """A file of results holds something else."""
+
+
+class ResultLines(Generic[T]):
+    """Results in a file.
+
+    Args:
+        path: The file; it need not be there.
+        kind: A dataclass of what JSON knows.
+    """
+
+    def __init__(self, path: Path, kind: type[T]) -> None:
+        self._path = path
+        self._decoder = msgspec.json.Decoder(kind)
+
+    def read(self) -> list[T]:
+        """Results of earlier runs; none where there is no file.
+
+        Raises:
+            UnreadableResultsError: The file is not one of such results.
+        """
+        if not self._path.exists():
+            return []
+        found = []
+        for number, line in enumerate(self._path.read_bytes().split(b"\n")[:-1], start=1):
+            try:
+                found.append(self._decoder.decode(line))
+            except msgspec.MsgspecError as fault:
+                raise UnreadableResultsError(
+                    f"{self._path}, line {number}: {fault}; remove the file, or name another one for results"
+                ) from fault
+        return found
+
+    def add(self, result: T) -> None:
+        """Write one more; what a broken run left of a line is dropped."""
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        with self._path.open("a+b") as file:
+            file.seek(0)
+            whole = file.read()
+            file.truncate(whole.rfind(b"\n") + 1)
+            file.write(msgspec.json.encode(result) + b"\n")
