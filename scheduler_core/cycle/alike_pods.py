@@ -1,10 +1,11 @@
 """Pods that are alike, cycle after cycle: what the plugins prepared for one serves the next.
 
-Owns when that is exact, from one scheduling cycle to another: the pods read alike in everything but who they are, every
-plugin that judged the first says that its answers follow from rows and signature, and those with a PreFilter or a
-PreScore tell that these would answer and prepare the same again. Which nodes fit, and how they score, is then known but
-for the rows that have changed. Where anything else could matter (promised nodes, reservations, a percentage of nodes, a
-cycle whose plugins are timed) the whole way is taken.
+Owns when that is exact, from one scheduling cycle to another. Pods that read alike in everything but who they are get
+the same answer from every plugin that says that its answers follow from rows and signature, and that tells how long its
+PreFilter and its PreScore would prepare the same: which nodes fit by these, and how they score, is known but for the
+rows that have changed. Plugins that cannot say so, such as those that count over domains, are asked about each pod; and
+so are those that read resources, about pods that differ in nothing else. Where anything more could matter (promised
+nodes, reservations, a percentage of nodes, a cycle whose plugins are timed) the whole way is taken.
 
 What is kept is made when a kind of pod comes for the second time among the last few kinds; pods that are all different
 pay for a comparison. Must not decide otherwise than the whole way does; a law in the tests holds both equal.
@@ -14,13 +15,11 @@ from __future__ import annotations
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.node_selection import Feasible
-from scheduler_core.cycle.ranked_choice import best_of
-from scheduler_core.framework.cycle_times import ENDS, Point
-from scheduler_core.framework.status import Code
+from scheduler_core.cycle.pod_kinds import PodKind
+from scheduler_core.cycle.ranked_choice import choose_among
 
 _SAMPLED = 10
 """Of so many alike pods whose plugins would be timed, one is."""
-_ENDED = tuple(ENDS[point][Code.SUCCESS] for point in (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE))
 
 
 def decided(context: CycleContext, attempt: Attempt, feasible: Feasible) -> None:
@@ -30,13 +29,14 @@ def decided(context: CycleContext, attempt: Attempt, feasible: Feasible) -> None
         # Its plugins were timed, or nothing is remembered at all: it says nothing new of the others.
         return
     info, kinds = attempt.info, context.kinds_of(attempt.instance)
-    kind = kinds.find(info)
-    if kind is None:
-        kinds.add(info, results)
-    elif len(feasible.rows) < 2 or feasible.node_names is not None or feasible.nominated_only:
-        kind.forget()
-    else:
-        kind.keep(info, attempt.state, context.cache.columns)
+    is_usual = len(feasible.rows) > 1 and feasible.node_names is None and not feasible.nominated_only
+    for kind, resources_differ in ((kinds.find(info), False), (kinds.family(info), True)):
+        if kind is None:
+            kinds.add(PodKind(info, results, resources_differ))
+        elif not is_usual:
+            kind.forget()
+        elif kind.prepared is None:
+            kind.keep(info, attempt.state, context.cache.columns)
 
 
 def choose(context: CycleContext, attempt: Attempt) -> str:
@@ -48,26 +48,26 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
     if not context.remembers or not _may_serve(context, attempt):
         return ""
     kinds = context.kinds_of(attempt.instance)
-    kind = kinds.find(attempt.info)
-    if kind is None or kind.state is None:
+    own = kinds.find(attempt.info)
+    # A pod that is the second of its kind goes the whole way, for the sake of those to come.
+    kind = kinds.family(attempt.info) if own is None else own
+    if kind is None or kind.repetition is None:
         return ""
     if attempt.is_sampled:
-        # To time the plugins costs as much as many such pods: it is done for one in a hundred of them.
+        # To time the plugins costs as much as many such pods: it is done for one in a hundred of them, but where there
+        # is a plugin of which nobody knows what it does.
         kinds.unsampled += 1
-        if kinds.unsampled % _SAMPLED == 0:
+        if kinds.unsampled % _SAMPLED == 0 or kind.repetition.again.is_opaque:
             return ""
         attempt.is_sampled = False
     nodes = context.cache.columns
-    ranking = kind.ranked(nodes, nodes.alive) if all(check() for check in kind.checks) else None
+    ranking = kind.ranked(nodes, nodes.alive) if kind.repetition.holds else None
     if ranking is None:
         kind.forget()
         return ""
-    if ranking.fitting < 2:
-        # None or one is left, which is for the whole way to say, and to tell why.
-        return ""
-    for end in _ENDED:
-        attempt.state.times.end(end)
-    return best_of(context, attempt, kind.state, ranking)
+    if own is None:
+        kinds.add(PodKind(attempt.info, kind.results))
+    return choose_among(context, attempt, kind, ranking)
 
 
 def _may_serve(context: CycleContext, attempt: Attempt) -> bool:

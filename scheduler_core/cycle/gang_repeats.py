@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.pod_kinds import PodKind
-from scheduler_core.cycle.ranked_choice import best_of
+from scheduler_core.cycle.ranked_choice import choose_among
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 
@@ -48,7 +48,7 @@ class Repeats:
             PluginError: A plugin raised, or answered what its point does not allow.
         """
         context, kind = self._context, self._kind
-        if kind is None or kind.state is None or context.results_of(attempt) is None:
+        if kind is None or context.results_of(attempt) is None:
             return ""
         if context.reservations or len(context.queue.nominator) or not kind.is_of(attempt.info):
             return ""
@@ -56,10 +56,6 @@ class Repeats:
         ranking = kind.ranked(nodes, nodes.alive if attempt.among is None else attempt.among & nodes.alive)
         if ranking is None:
             # Where there is none, to look for one after each member would cost more than it ever saves.
-            self._may = kind.ranking is not None
-            self._kind = None
+            self._may, self._kind = False, None
             return ""
-        if ranking.fitting < 2:
-            # None or one is left, which is for the whole way to say, and to tell why.
-            return ""
-        return best_of(context, attempt, kind.state, ranking)
+        return choose_among(context, attempt, kind, ranking)

@@ -329,9 +329,9 @@ def score_feasible(
     """
     nodes, times = context.cache.columns, attempt.state.times
     asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
-    run_pre_scores(attempt.instance, attempt.state, attempt.info, nodes, asked)
-    times.end(_PRE_SCORED)
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
+    run_pre_scores(attempt.instance, scoring)
+    times.end(_PRE_SCORED)
     results = None if keep_parts else context.results_of(attempt)
     table = None if results is None else results.score(scoring)
     if table is None:

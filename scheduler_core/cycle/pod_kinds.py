@@ -1,21 +1,23 @@
 """The kinds of pods that came last: what of each is kept for the next one like it.
 
-Owns which pods are of one kind, and how many kinds are kept. It must not know what is decided with them.
+Owns which pods are of one kind, and how many kinds are kept: pods that are alike, and, more widely, pods that are alike
+but for the resources that they ask for. It must not know what is decided with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduler_core.cycle.read_alike import read_alike
+from scheduler_core.cycle.read_alike import read_alike, read_alike_but_for_resources
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.runtime.asked_again import Repetition
 from scheduler_core.runtime.ranking import Ranking
 from scheduler_core.runtime.result_cache import ResultCache
-from scheduler_core.snapshot.node_columns import NodeColumns
+from scheduler_core.runtime.scoring import Scoring
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 _MOST = 8
@@ -28,51 +30,51 @@ class PodKind:
     Attributes:
         info: The last one that went the whole way.
         results: The plugins' answers.
-        checks: All hold as long as what was prepared does.
-        state: What was prepared; None while one pod only has come.
+        resources_differ: Whether its pods may ask for different resources.
+        prepared: What plugins have kept for the pod; None while one pod only has come.
+        repetition: What serves others by it.
         ranking: The rows, once they were asked for.
-        unranked_at: The version of the Node objects by which there is no ranking; -1 for none.
     """
 
     info: PodInfo
     results: ResultCache
-    checks: tuple[Callable[[], bool], ...] = ()
-    state: CycleState | None = None
+    resources_differ: bool = False
+    prepared: CycleState | None = None
+    repetition: Repetition | None = None
     ranking: Ranking | None = None
-    unranked_at: int = -1
 
     def is_of(self, info: PodInfo) -> bool:
         """Whether a pod is of this kind."""
-        return read_alike(self.info.pod, info.pod) and self.results.are_alike(self.info, info)
+        if self.resources_differ:
+            alike = read_alike_but_for_resources(self.info.pod, info.pod)
+        else:
+            alike = self.info.fit == info.fit and read_alike(self.info.pod, info.pod)
+        return alike and self.results.are_alike(self.info, info)
 
     def keep(self, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
         """Keep what plugins have prepared for a pod that went the whole way, if it serves others."""
         self.info = info
         self.forget()
-        if self.unranked_at == nodes.version or not self.results.is_local(state):
-            return
-        checks = self.results.preparation_checks(info, nodes)
-        if checks is not None:
-            self.checks, self.state = checks, state.clone()
+        self.repetition = self.results.repetition(state, info, nodes, resources_differ=self.resources_differ)
+        if self.repetition is not None:
+            self.prepared = state.clone(without=self.repetition.again.names)
 
     def forget(self) -> None:
         """What was prepared does not hold any more."""
-        self.state = self.ranking = None
+        self.prepared = self.repetition = self.ranking = None
 
     def ranked(self, nodes: NodeColumns, allowed: NDArray[np.bool_]) -> Ranking | None:
-        """The rows as they are now, by what was prepared; None where nothing was, or it gives no ranking.
+        """The rows as they are now, by what was prepared; None where nothing was.
 
         Raises:
             PluginError: A plugin raised, or answered what its point does not allow.
         """
-        if self.state is None:
+        if self.prepared is None or self.repetition is None:
             return None
-        if self.ranking is None:
-            self.ranking = self.results.ranking(self.state, self.info, nodes, allowed)
-            # What stands against one are scores by Node objects alone: until these change, there is none.
-            self.unranked_at = nodes.version if self.ranking is None else -1
-            return self.ranking
-        return self.ranking if self.ranking.refresh() else None
+        if self.ranking is None or not self.ranking.refresh():
+            scoring = Scoring(self.prepared, self.info, nodes, ALL_ROWS)
+            self.ranking = self.results.ranking(scoring, self.repetition.again, allowed)
+        return self.ranking
 
 
 @dataclass(slots=True)
@@ -85,18 +87,27 @@ class PodKinds:
 
     unsampled: int = 0
     _kinds: list[PodKind] = field(default_factory=list)
+    _families: list[PodKind] = field(default_factory=list)
 
     def find(self, info: PodInfo) -> PodKind | None:
-        """The kind that a pod is of; None for a new one."""
-        kinds = self._kinds
-        for position, kind in enumerate(kinds):
-            if kind.is_of(info):
-                if position:
-                    kinds.insert(0, kinds.pop(position))
-                return kind
-        return None
+        """The kind of pods like this one; None for a new one."""
+        return _first_of(self._kinds, info)
 
-    def add(self, info: PodInfo, results: ResultCache) -> None:
+    def family(self, info: PodInfo) -> PodKind | None:
+        """The kind of pods that are like this one but for the resources that they ask for; None for a new one."""
+        return _first_of(self._families, info)
+
+    def add(self, kind: PodKind) -> None:
         """Keep a new kind, and drop the one that did not come for longest."""
-        self._kinds.insert(0, PodKind(info, results))
-        del self._kinds[_MOST:]
+        kinds = self._families if kind.resources_differ else self._kinds
+        kinds.insert(0, kind)
+        del kinds[_MOST:]
+
+
+def _first_of(kinds: list[PodKind], info: PodInfo) -> PodKind | None:
+    for position, kind in enumerate(kinds):
+        if kind.is_of(info):
+            if position:
+                kinds.insert(0, kinds.pop(position))
+            return kind
+    return None

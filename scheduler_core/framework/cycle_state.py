@@ -6,6 +6,7 @@ lives from PreFilter to PostBind and is dropped with the attempt.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
@@ -62,13 +63,22 @@ class CycleState:
         """The value kept under ``key``, None if there is none."""
         return cast("T | None", self._values.get(key.name))
 
-    def clone(self) -> CycleState:
-        """A copy for a what-if: values that have a ``clone`` method are cloned, others shared."""
+    def clone(self, without: Collection[str] = ()) -> CycleState:
+        """A copy for a what-if: values that have a ``clone`` method are cloned, others shared.
+
+        Args:
+            without: Plugins of which nothing is copied.
+        """
         copy = CycleState()
         copy.skip_filter = set(self.skip_filter)
         copy.skip_score = set(self.skip_score)
         copy.skip_pre_bind = set(self.skip_pre_bind)
+        if without:
+            copy.skip_filter.difference_update(without)
+            copy.skip_score.difference_update(without)
         for name, value in self._values.items():
+            if without and name.partition("/")[0] in without:
+                continue
             clone = getattr(value, "clone", None)
             copy._values[name] = clone() if callable(clone) else value
         return copy

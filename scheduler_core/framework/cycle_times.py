@@ -133,6 +133,11 @@ class CycleTimes:
         if self.laps:
             self.laps[:] = [lap if isinstance(lap, Point) else lap + paused for lap in self.laps]
 
+    def take_back(self, count: int) -> None:
+        """Forget the points after the first so many, which are run once more."""
+        del self.ends[count:]
+        del self.readings[count + 1 :]
+
     def clear(self) -> None:
         """Forget a cycle, for the next one."""
         self.laps.clear()

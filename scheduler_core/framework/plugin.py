@@ -63,12 +63,15 @@ class Plugin(ABC):
         reads: What it reads of the cluster beyond what is decoded anyway.
         reads_identity: Whether ``signature`` may tell pods apart that differ in name, UID and age alone; False spares
             the question.
+        reads_resources: Whether its answers may depend on what the pod's containers ask for; False spares asking it
+            about pods that differ in nothing else.
     """
 
     name: ClassVar[str]
     args_model: ClassVar[type[BaseModel] | None] = None
     reads: ClassVar[ObjectReads] = NO_MORE
     reads_identity: ClassVar[bool] = True
+    reads_resources: ClassVar[bool] = True
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep what the plugin works with.

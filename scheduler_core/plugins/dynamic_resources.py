@@ -51,6 +51,7 @@ class DynamicResources(
 
     name = "DynamicResources"
     reads_identity = False
+    reads_resources = False
     args_model = DynamicResourcesArgs
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC

@@ -34,6 +34,7 @@ class ImageLocality(ScorePlugin):
 
     name = "ImageLocality"
     reads_identity = False
+    reads_resources = False
     score_reads = Reads.NODES
     normalization = Normalization.NONE
 

@@ -78,6 +78,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
 
     name = "NodeAffinity"
     reads_identity = False
+    reads_resources = False
     args_model = NodeAffinityArgs
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC

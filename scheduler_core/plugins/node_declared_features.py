@@ -64,6 +64,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
 
     name = "NodeDeclaredFeatures"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.STATIC
 
     def __init__(self, args: Any, handle: Handle) -> None:

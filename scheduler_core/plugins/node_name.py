@@ -26,6 +26,7 @@ class NodeName(FilterPlugin):
 
     name = "NodeName"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.STATIC
 
     def signature(self, pod: PodInfo) -> Hashable | None:

@@ -32,6 +32,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
 
     name = "NodePorts"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.ROW
 
     def signature(self, pod: PodInfo) -> Hashable | None:

@@ -31,6 +31,7 @@ class NodeUnschedulable(FilterPlugin):
 
     name = "NodeUnschedulable"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.STATIC
 
     def signature(self, pod: PodInfo) -> Hashable | None:

@@ -106,6 +106,7 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
 
     name = "TaintToleration"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.STATIC
     score_reads = Reads.STATIC
     normalization = Normalization.REVERSE_MAX

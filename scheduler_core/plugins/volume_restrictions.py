@@ -68,6 +68,7 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
 
     name = "VolumeRestrictions"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.OPAQUE
 
     def signature(self, pod: PodInfo) -> Hashable | None:

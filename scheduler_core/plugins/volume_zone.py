@@ -51,6 +51,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
     name = "VolumeZone"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.OPAQUE
 
     def __init__(self, args: Any, handle: Handle) -> None:

@@ -18,7 +18,7 @@ from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRows
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import Point
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.extension_points import PreFilterResult
+from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable
 from scheduler_core.runtime.answers import checked
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -49,9 +49,14 @@ class PreFilterOutcome:
 
 
 def run_pre_filters(
-    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns
+    instance: FrameworkInstance,
+    state: CycleState,
+    pod: PodInfo,
+    nodes: NodeColumns,
+    *,
+    among: Sequence[PreFilterPlugin] | None = None,
 ) -> PreFilterOutcome:
-    """Run PreFilter.
+    """Run PreFilter; of ``among`` the plugins, or of all.
 
     An Unschedulable answer lets the remaining plugins run, since preemption will want their state; an unresolvable one
     ends the point at once.
@@ -61,13 +66,14 @@ def run_pre_filters(
     """
     outcome = PreFilterOutcome()
     narrowing: list[str] = []
-    for runner in instance.filters:
-        if isinstance(runner, NodeFilterAdapter):
-            runner.prepare(state)
+    if among is None:
+        for runner in instance.filters:
+            if isinstance(runner, NodeFilterAdapter):
+                runner.prepare(state)
     times, evaluated = state.times, instance.evaluations.pre_filter
     lap, now = times.lap, times.now
     lap(_PRE_FILTER)
-    for plugin in instance.pre_filter:
+    for plugin in instance.pre_filter if among is None else among:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:

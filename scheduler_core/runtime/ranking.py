@@ -9,7 +9,7 @@ A change of a Node object ends a ranking, and so does a change log that does not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_times import UNTIMED
-from scheduler_core.framework.extension_points import MAX_NODE_SCORE, FilterPlugin, Reads, ScorePlugin
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, FilterPlugin, Reads, ScorePlugin, Scores
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner
@@ -45,6 +45,19 @@ class Asked:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class RelativeScores:
+    """Scores that depend on which rows fit, for they are normalised among these.
+
+    Attributes:
+        scores: Who gives them, with their weights.
+        raw: int64 per row, before normalisation, of those that read Node objects alone; by plugin.
+    """
+
+    scores: Sequence[tuple[ScoreRunner, int]]
+    raw: Mapping[str, Scores]
+
+
 class Ranking:
     """All rows in the order in which pods of one kind want them.
 
@@ -52,22 +65,32 @@ class Ranking:
         instance: The profile.
         scoring: One of the pods, on all rows.
         asked: Who judges; all of them answer by the row alone.
+        relative: Scores that are no part of the keys.
         allowed: bool per row: others are left out.
 
     Attributes:
         keys: int64 per row: higher is better, :data:`NO_FIT` where the pod does not fit.
         fitting: Rows on which it fits.
+        relative: Scores that whoever chooses adds, among the rows that fit.
 
     Raises:
         PluginError: A plugin raised, or answered what its point does not allow.
     """
 
-    __slots__ = ("_fixed", "_instance", "_moving", "_position", "_scoring", "_version", "fitting", "keys")
+    __slots__ = ("_fixed", "_instance", "_moving", "_position", "_scoring", "_version", "fitting", "keys", "relative")
 
-    def __init__(self, instance: FrameworkInstance, scoring: Scoring, asked: Asked, allowed: NDArray[np.bool_]) -> None:
+    def __init__(
+        self,
+        instance: FrameworkInstance,
+        scoring: Scoring,
+        asked: Asked,
+        relative: RelativeScores,
+        allowed: NDArray[np.bool_],
+    ) -> None:
         self._instance = instance
         self._scoring = scoring
         self._moving = asked.reading(pods=True)
+        self.relative = relative
         nodes = scoring.nodes
         self._position, self._version = nodes.changes.position, nodes.version
         self._fixed = self._judge(asked.reading(pods=False), scoring.rows)

@@ -13,7 +13,7 @@ far behind that most rows have changed, or that the change log does not reach ba
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -26,10 +26,11 @@ from scheduler_core.framework.cycle_times import UNTIMED
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
 from scheduler_core.framework.plugin import always
+from scheduler_core.runtime.asked_again import AskedAgain, Repetition
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
-from scheduler_core.runtime.ranking import Asked, Ranking
+from scheduler_core.runtime.ranking import Asked, Ranking, RelativeScores
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, add_scores, raw_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -93,6 +94,7 @@ class ResultCache:
             signers[plugin.name] = plugin
         self._signers = tuple(signers.values())
         self._readers_of_identity = tuple(plugin for plugin in self._signers if plugin.reads_identity)
+        self._readers_of_resources = frozenset(_readers_of_resources(instance))
         self._preparing = tuple(
             {plugin.name: plugin for plugin in (*instance.pre_filter, *instance.pre_score)}.values()
         )
@@ -104,16 +106,6 @@ class ResultCache:
         self._numbers: dict[Hashable, int] = {}
         self._seen: dict[Hashable, None] = {}
         self._entries: dict[Hashable, _Entry] = {}
-
-    def is_local(self, state: CycleState) -> bool:
-        """Whether all that was asked about an attempt is remembered: its answers depend on rows and signature alone.
-
-        Args:
-            state: Of an attempt that has come to its scores.
-        """
-        return all(plugin.name in state.skip_filter for _, plugin in self._wide_filters) and all(
-            plugin.name in state.skip_score for plugin, _ in self._wide_scores
-        )
 
     # -- serving ------------------------------------------------------------------------------------------------
 
@@ -192,60 +184,81 @@ class ResultCache:
             table.totals += add_scores(self._instance, scoring, (*scaled, *wide), known_raw).totals
         return table
 
-    def ranking(
-        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, allowed: NDArray[np.bool_]
-    ) -> Ranking | None:
-        """All rows ranked for pods like one that has come to its scores, to be kept up row by row.
+    # -- pods of one kind ---------------------------------------------------------------------------------------
+
+    def repetition(
+        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, *, resources_differ: bool
+    ) -> Repetition | None:
+        """What serves pods like one that has come to its scores.
 
         Args:
             state: The pod's.
             pod: The pod.
             nodes: The columns.
-            allowed: bool per row: others are left out.
+            resources_differ: Whether the others may ask for other resources.
 
         Returns:
-            The ranking; None where answers do not follow from rows alone, or scores depend on which rows fit.
+            None where a plugin would have to be asked that judges nodes one at a time.
+        """
+        names = {plugin.name for _, plugin in self._wide_filters if plugin.name not in state.skip_filter}
+        names.update(plugin.name for plugin, _ in self._wide_scores if plugin.name not in state.skip_score)
+        if resources_differ:
+            names |= self._readers_of_resources
+        if AskedAgain.of(self._instance, frozenset(names)) is None:
+            return None
+        names.update(plugin.name for plugin in self._signers if plugin.signature(pod) is None)
+        checks = []
+        for plugin in self._preparing:
+            check = None if plugin.name in names else plugin.preparation_check(pod, nodes)
+            if check is None:
+                names.add(plugin.name)
+            elif check is not always:
+                checks.append(check)
+        again = AskedAgain.of(self._instance, frozenset(names))
+        return None if again is None else Repetition(again, tuple(checks))
+
+    def ranking(self, scoring: Scoring, again: AskedAgain, allowed: NDArray[np.bool_]) -> Ranking:
+        """All rows ranked for pods of one kind, to be kept up row by row.
+
+        Args:
+            scoring: One of the pods that has come to its scores, on all rows.
+            again: Whose answers are left out.
+            allowed: bool per row: others are left out.
 
         Raises:
             PluginError: A plugin raised, or answered what its point does not allow.
         """
-        if not self.is_local(state):
-            return None
+        state, nodes = scoring.state, scoring.nodes
         times, state.times = state.times, UNTIMED
         try:
-            everywhere = Scoring(state, pod, nodes, ALL_ROWS)
-            for plugin, _ in self._scaled:
-                if plugin.name in state.skip_score:
+            relative, fixed_raw = [], {}
+            for plugin, weight in self._scaled:
+                if plugin.name in state.skip_score or plugin.name in again.names:
                     continue
-                raw = raw_scores(self._instance, everywhere, plugin)[nodes.alive]
-                if getattr(plugin, "score_reads", Reads.OPAQUE) is not Reads.STATIC or (len(raw) and np.ptp(raw)):
-                    return None
+                if getattr(plugin, "score_reads", Reads.OPAQUE) is Reads.STATIC:
+                    raw = raw_scores(self._instance, scoring, plugin)
+                    there = raw[nodes.alive]
+                    if not len(there) or not np.ptp(there):
+                        # All alike: what comes of it does not depend on which rows fit, and moves all of them alike.
+                        continue
+                    fixed_raw[plugin.name] = raw
+                relative.append((plugin, weight))
             asked = Asked(
-                tuple(each for each in self._kept_filters if each[1].name not in state.skip_filter),
-                tuple(each for each in self._local if each[0].name not in state.skip_score),
+                tuple(
+                    each
+                    for each in self._kept_filters
+                    if each[1].name not in state.skip_filter and each[1].name not in again.names
+                ),
+                tuple(
+                    each
+                    for each in self._local
+                    if each[0].name not in state.skip_score and each[0].name not in again.names
+                ),
             )
-            return Ranking(self._instance, everywhere, asked, allowed & nodes.alive)
+            relative_scores = RelativeScores(tuple(relative), fixed_raw)
+            return Ranking(self._instance, scoring, asked, relative_scores, allowed & nodes.alive)
         finally:
             state.times = times
-
-    def preparation_checks(self, pod: PodInfo, nodes: NodeColumns) -> tuple[Callable[[], bool], ...] | None:
-        """Checks that hold as long as PreFilter and PreScore answer and prepare for such pods what they just did.
-
-        Args:
-            pod: The pod that they were asked about.
-            nodes: The columns.
-
-        Returns:
-            None where a plugin cannot tell.
-        """
-        checks = []
-        for plugin in self._preparing:
-            check = plugin.preparation_check(pod, nodes)
-            if check is None:
-                return None
-            if check is not always:
-                checks.append(check)
-        return tuple(checks)
 
     def are_alike(self, one: PodInfo, other: PodInfo) -> bool:
         """Whether plugins that may read who a pod is take two pods, which differ in nothing else, for alike."""
@@ -312,6 +325,14 @@ class ResultCache:
         if len(rows) * _WORTH_REFRESHING > nodes.size:
             return None
         return np.array([row for row in rows if row < nodes.size], dtype=np.intp)
+
+
+def _readers_of_resources(instance: FrameworkInstance) -> Iterator[str]:
+    scorers = (plugin for plugin, _ in instance.scores)
+    for plugin in (*instance.pre_filter, *instance.filters, *instance.pre_score, *scorers):
+        judge = plugin.plugin if isinstance(plugin, (NodeFilterAdapter, NodeScoreAdapter)) else plugin
+        if judge.reads_resources:
+            yield plugin.name
 
 
 def _is_kept(plugin: object, reads: str) -> bool:

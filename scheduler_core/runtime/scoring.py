@@ -14,7 +14,7 @@ import numpy as np
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import Point
-from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Scores
+from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, PreScorePlugin, Scores
 from scheduler_core.framework.status import Code, Status
 from scheduler_core.kernels.normalize import normalize_max, normalize_reverse_max
 from scheduler_core.runtime.answers import checked
@@ -43,17 +43,28 @@ class ScoreTable:
     parts: dict[str, PluginScores] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Scoring:
+    """What is scored: a pod on rows, within one attempt."""
+
+    state: CycleState
+    pod: PodInfo
+    nodes: NodeColumns
+    rows: Rows
+
+
 def run_pre_scores(
-    instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows
+    instance: FrameworkInstance, scoring: Scoring, *, among: Sequence[PreScorePlugin] | None = None
 ) -> None:
-    """Run PreScore.
+    """Run PreScore; of ``among`` the plugins, or of all.
 
     Raises:
         PluginError: A plugin raised, or answered neither Success nor Skip.
     """
+    state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
     lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_score
     lap(_PRE_SCORE)
-    for plugin in instance.pre_score:
+    for plugin in instance.pre_score if among is None else among:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
         except PluginError:
@@ -67,16 +78,6 @@ def run_pre_scores(
         evaluated[plugin.name] += 1
         if status.code is not Code.SUCCESS:
             raise PluginError(plugin.name, "preScore", status.message or f"answered {status.code_name}")
-
-
-@dataclass(frozen=True, slots=True)
-class Scoring:
-    """What is scored: a pod on rows, within one attempt."""
-
-    state: CycleState
-    pod: PodInfo
-    nodes: NodeColumns
-    rows: Rows
 
 
 def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: bool = False) -> ScoreTable:

@@ -2,29 +2,78 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.in_tree import default_plugins
-from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.node import Node
-from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.workloads import LabelPairsSpec, Service
 from tests.support.builders import node, pod
 from tests.support.scheduling import Rig, rig
 
 ZONES = ("a", "b", "c")
+
+
+def _term(app: str, key: str = "zone") -> PodAffinityTerm:
+    return PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key=key)
+
+
+def _spread(when: str, key: str) -> list[TopologySpreadConstraint]:
+    selector = LabelSelector(match_labels={"app": "app-0"})
+    return [TopologySpreadConstraint(1, key, when, selector)]
+
+
+def _prefers_zone(zone: str) -> Affinity:
+    term = NodeSelectorTerm(match_expressions=(Requirement("zone", "In", (zone,)),))
+    return Affinity(node_affinity=NodeAffinity(preferred=(PreferredSchedulingTerm(30, term),)))
+
+
+SMALL = {"cpu": "500m", "memory": "1Gi"}
 KINDS: tuple[dict[str, object], ...] = (
-    {"requests": {"cpu": "500m", "memory": "1Gi"}},
+    {"requests": SMALL},
     {"requests": {"cpu": "700m", "memory": "300Mi"}},
     {"ports": [80]},
+    {},
+    {"requests": {"cpu": "1900m"}},
+    {"requests": SMALL, "spread": _spread("DoNotSchedule", "zone")},
+    {"requests": {"cpu": "300m"}, "spread": _spread("DoNotSchedule", "zone")},
+    {"requests": SMALL, "spread": _spread("ScheduleAnyway", "kubernetes.io/hostname")},
+    {"requests": SMALL, "affinity": Affinity(pod_affinity=PodAffinity(required=(_term("app-0"),)))},
+    {"requests": {"cpu": "200m"}, "affinity": Affinity(pod_affinity=PodAffinity(required=(_term("app-0"),)))},
+    {"requests": SMALL, "affinity": Affinity(pod_anti_affinity=PodAffinity(required=(_term("app-1", "host"),)))},
+    {
+        "requests": SMALL,
+        "affinity": Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(7, _term("app-1")),))),
+    },
+    {"requests": SMALL, "affinity": _prefers_zone("b")},
+    {"requests": {"cpu": "100m", "memory": "1Gi"}, "affinity": _prefers_zone("b")},
+    {"requests": SMALL, "node_selector": {"zone": "b"}},
+    {"requests": {"cpu": "100m", "memory": "1Gi"}, "node_selector": {"zone": "b"}},
+    {"requests": {"memory": "1Mi"}, "node_selector": {"zone": "b"}},
 )
+SELECTING = 14
+LAST = 2 * len(KINDS) - 1
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["arrive"] * 12 + ["leave", "cordon", "taint", "come", "go", "stranger", "service", "promise"]),
-        st.integers(0, 8),
+        st.integers(0, LAST),
     ),
     min_size=6,
     max_size=40,
@@ -32,8 +81,7 @@ STEPS = st.lists(
 
 
 def _anti(app: str) -> Affinity:
-    term = PodAffinityTerm(label_selector=LabelSelector(match_labels={"app": app}), topology_key="zone")
-    return Affinity(pod_anti_affinity=PodAffinity(required=(term,)))
+    return Affinity(pod_anti_affinity=PodAffinity(required=(_term(app),)))
 
 
 class Life:
@@ -75,7 +123,7 @@ class Life:
 
     def _arrive(self, number: int, at: int) -> object:
         kind = KINDS[number % len(KINDS)]
-        new = pod(f"p{at}", labels={"app": f"app-{number % 2}"}, **kind)  # type: ignore[arg-type] # a table of fields
+        new = pod(f"p{at}", labels={"app": f"app-{number // len(KINDS) % 2}"}, **kind)  # type: ignore[arg-type] # a table of fields
         self.rig.add(new)
         attempt = self.rig.decide()
         if attempt is None:
@@ -85,7 +133,9 @@ class Life:
 
     def _come(self, number: int) -> None:
         new = node(
-            f"n{number}", labels={"zone": ZONES[number % 3]}, allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"}
+            f"n{number}",
+            labels={"zone": ZONES[number % 3], "host": f"n{number}", "kubernetes.io/hostname": f"n{number}"},
+            allocatable={"cpu": "4", "memory": "8Gi", "pods": "9"},
         )
         self.nodes.append(new)
         self.rig.add(new)
@@ -101,38 +151,40 @@ class Life:
 
 
 @settings(max_examples=300, deadline=None)
-@given(steps=STEPS)
-def test_alike_pods_are_placed_as_each_alone(steps: list[tuple[str, int]]) -> None:
+@given(steps=STEPS, among=st.lists(st.integers(0, LAST), min_size=1, max_size=3))
+def test_alike_pods_are_placed_as_each_alone(steps: list[tuple[str, int]], among: list[int]) -> None:
     """The same nodes, the same words, through any changes between, whoever else comes."""
     with_memory, without = Life(remembers=True), Life(remembers=False)
-    for at, (what, number) in enumerate(steps):
+    for at, (what, drawn) in enumerate(steps):
+        # Of a few kinds, so that pods meet others of theirs.
+        number = among[drawn % len(among)] if what == "arrive" else drawn
         assert with_memory.step(what, number, at) == without.step(what, number, at)
     for life in (with_memory, without):
         life.rig.queue.close()
 
 
-def test_the_third_alike_pod_is_served_by_the_second() -> None:
-    """What the law holds equal is really used: a ranking of the rows stands from the third pod on."""
-    life, is_ranked = Life(remembers=True), []
+def _served(numbers: Sequence[int]) -> list[bool]:
+    """Of pods of some kinds, one after the other, which were placed by a ranking of the rows."""
+    life, served = Life(remembers=True), []
     (instance,) = life.rig.context.profiles
-    for at in range(4):
-        life.step("arrive", 0, at)
-        info = life.rig.context.cache.columns.compile_pod(life.placed[-1])
-        kind = life.rig.context.kinds_of(instance).find(info)
-        is_ranked.append(kind is not None and kind.ranking is not None)
+    for at, number in enumerate(numbers):
+        searches = instance.evaluations.pre_filter["NodeAffinity"]
+        assert isinstance(life.step("arrive", number, at), tuple)
+        served.append(instance.evaluations.pre_filter["NodeAffinity"] == searches)
     life.rig.queue.close()
-    assert is_ranked == [False, False, True, True]
+    return served
 
 
-def test_where_scores_depend_on_who_fits_there_is_no_ranking() -> None:
-    """A soft taint on one node makes a score relative: nothing is prepared again before a Node object changes."""
-    life, is_prepared = Life(remembers=True), []
-    life.step("taint", 0, 0)
-    (instance,) = life.rig.context.profiles
-    for at in range(5):
-        life.step("arrive", 0, at)
-        info = life.rig.context.cache.columns.compile_pod(life.placed[-1])
-        kind = life.rig.context.kinds_of(instance).find(info)
-        is_prepared.append(kind is not None and kind.state is not None)
-    life.rig.queue.close()
-    assert is_prepared == [False, True, False, False, False]
+@pytest.mark.parametrize(
+    ("numbers", "expected"),
+    [
+        pytest.param([SELECTING] * 4, [False, False, True, True], id="alike"),
+        pytest.param(
+            [SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True], id="alike but for what they ask for"
+        ),
+        pytest.param([SELECTING, SELECTING + len(KINDS)], [False, False], id="of other labels"),
+    ],
+)
+def test_who_is_served(numbers: Sequence[int], expected: list[bool]) -> None:
+    """What the law holds equal is really used: the second pod of a kind serves those that follow."""
+    assert _served(numbers) == expected

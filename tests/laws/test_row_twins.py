@@ -26,7 +26,7 @@ from scheduler_core.kernels.allocation_row import (
 )
 from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE
 from scheduler_core.runtime.filtering import run_pre_filters
-from scheduler_core.runtime.scoring import run_pre_scores
+from scheduler_core.runtime.scoring import Scoring, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS
 from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
@@ -67,7 +67,7 @@ def test_plugins(cluster: tuple[PlainNode, ...], template: PlainPod) -> None:
     nodes, (instance,) = made.context.cache.columns, made.context.profiles
     info, state = nodes.compile_pod(template.real()), CycleState()
     run_pre_filters(instance, state, info, nodes)
-    run_pre_scores(instance, state, info, nodes, ALL_ROWS)
+    run_pre_scores(instance, Scoring(state, info, nodes, ALL_ROWS))
     for plugin in instance.filters:
         if isinstance(plugin, FilterPlugin) and plugin.name not in state.skip_filter:
             codes = plugin.filter(state, info, nodes, ALL_ROWS)

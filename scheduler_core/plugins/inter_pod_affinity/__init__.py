@@ -53,6 +53,7 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
 
     name = "InterPodAffinity"
     reads_identity = False
+    reads_resources = False
     args_model = InterPodAffinityArgs
     filter_reads = Reads.DOMAIN
     score_reads = Reads.DOMAIN

@@ -39,6 +39,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
 
     name = "NodeVolumeLimits"
     reads_identity = False
+    reads_resources = False
     filter_reads = Reads.OPAQUE
 
     def __init__(self, args: Any, handle: Handle) -> None:

@@ -62,6 +62,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
 
     name = "PodTopologySpread"
     reads_identity = False
+    reads_resources = False
     args_model = PodTopologySpreadArgs
     filter_reads = Reads.DOMAIN
     score_reads = Reads.DOMAIN

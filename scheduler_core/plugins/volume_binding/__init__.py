@@ -72,6 +72,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
 
     name = "VolumeBinding"
     reads_identity = False
+    reads_resources = False
     args_model = VolumeBindingArgs
     filter_reads = Reads.OPAQUE
 

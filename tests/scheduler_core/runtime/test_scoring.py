@@ -76,4 +76,4 @@ def test_pre_score_that_rejects_is_an_error() -> None:
     """Nodes are feasible by then; only Success and Skip mean something."""
     scoring, instance = bench(Journal(answers={"A.preScore": unschedulable("no")}))
     with pytest.raises(PluginError, match='running PreScore plugin "A": no'):
-        run_pre_scores(instance, scoring.state, scoring.pod, scoring.nodes, ALL_ROWS)
+        run_pre_scores(instance, scoring)
