@@ -165,7 +165,7 @@ class ClusterCache:
             placed.placement = Placement.ADDED
             same_node = placed.info.node_name == pod.spec.node_name
             if same_node and _compiles_alike(placed.info.pod, pod):
-                placed.info.pod = pod
+                self._take_over(placed.info, pod)
                 return placed.info
             info = self.columns.compile_pod(pod)
             if same_node and _counts_alike(placed.info, info):
@@ -188,6 +188,13 @@ class ClusterCache:
         self._unsettle(placed.info)
         return placed.info
 
+    def _take_over(self, info: PodInfo, pod: Pod) -> None:
+        """Let a compiled pod hold another version, which compiles alike."""
+        if info.row != NO_ROW and info.pod.metadata.labels != pod.metadata.labels:
+            self.columns.relabel_pod(info, pod)
+        else:
+            info.pod = pod
+
     def _settle(self, info: PodInfo, node_name: str) -> None:
         info.node_name = node_name
         row = self.columns.row_of(node_name)
@@ -207,21 +214,23 @@ class ClusterCache:
 
 
 def _compiles_alike(old: Pod, new: Pod) -> bool:
-    """Whether nothing changed from which sums are made: true of most updates, and cheaper than compiling.
+    """Whether nothing changed from which a pod is compiled: true of most updates, and cheaper than compiling.
 
-    The node is not compiled, and is what the bind of an assumed pod has changed.
+    Neither node nor labels are compiled. By its bind a pod gets the one, and by the API server its topology's labels.
     """
     was, is_now = old.spec, new.spec
     if was.node_name != is_now.node_name:
         was = replace(was, node_name=is_now.node_name)
-    return was == is_now and grants_alike(old, new) and _stands_alike(old, new)
+    return was == is_now and grants_alike(old, new) and _is_ending(old) == _is_ending(new)
+
+
+def _is_ending(pod: Pod) -> bool:
+    return pod.metadata.deletion_timestamp is not None
 
 
 def _stands_alike(old: Pod, new: Pod) -> bool:
     """Whether labels, and whether the pod is being deleted, are as they were."""
-    before, after = old.metadata, new.metadata
-    was_ending, is_ending = before.deletion_timestamp is not None, after.deletion_timestamp is not None
-    return was_ending == is_ending and before.labels == after.labels
+    return _is_ending(old) == _is_ending(new) and old.metadata.labels == new.metadata.labels
 
 
 def _counts_alike(old: PodInfo, new: PodInfo) -> bool:

@@ -286,6 +286,13 @@ class NodeColumns:
         self.pod_index.remove(info, row)
         self.changes.append(row)
 
+    def relabel_pod(self, info: PodInfo, pod: Pod) -> None:
+        """Take over another version of a pod on a row, whose labels alone count otherwise."""
+        self.pod_index.relabel(info, pod, info.row)
+        info.pod = pod
+        info.signature = None
+        self.changes.append(info.row)
+
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
         requested, nonzero = self._requested, self._nonzero_requested
         for column, amount in info.accounted:

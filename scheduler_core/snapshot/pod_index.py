@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
+from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.label_buckets import LabelBuckets, insisted_pair
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -122,6 +123,24 @@ class PodIndex:
         """A pod has been taken off a row."""
         self._count(info, row, -1)
 
+    def relabel(self, info: PodInfo, pod: Pod, row: int) -> None:
+        """A pod on a row gets other labels and is else as it was: what selects both versions counts no other.
+
+        Args:
+            info: The compiled pod, which still holds the version that was counted.
+            pod: The other version.
+            row: The row.
+        """
+        if not self._queries:
+            return
+        if self._namespaces_version != self.namespaces.version:
+            self._forget_by_namespace_label()
+        candidates = self._query_buckets.candidates
+        for query in {*candidates(info.pod.metadata.labels), *candidates(pod.metadata.labels)}:
+            sign = self._selects(query, pod) - self._selects(query, info.pod)
+            if sign:
+                self._queries[query].count(info, row, sign)
+
     def query(self, query: PodQuery) -> QueryCounts:
         """The counts of a query, made from all placed pods on first use and kept up from then on."""
         if self._namespaces_version != self.namespaces.version:
@@ -153,7 +172,7 @@ class PodIndex:
             if self._namespaces_version != self.namespaces.version:
                 self._forget_by_namespace_label()
             for query in self._query_buckets.candidates(meta.labels):
-                if self._selects(query, info):
+                if self._selects(query, info.pod):
                     self._queries[query].count(info, row, sign)
         terms = info.terms
         if not terms.is_empty:
@@ -185,12 +204,12 @@ class PodIndex:
             for info in pods.values():
                 if pair is not None and info.pod.metadata.labels.get(pair[0]) != pair[1]:
                     continue
-                if self._selects(query, info):
+                if self._selects(query, info.pod):
                     counts.count(info, row, 1)
         return counts
 
-    def _selects(self, query: PodQuery, info: PodInfo) -> bool:
-        meta = info.pod.metadata
+    def _selects(self, query: PodQuery, pod: Pod) -> bool:
+        meta = pod.metadata
         return query.matches(meta.namespace, meta.labels, self.namespaces.get(meta.namespace))
 
     def _forget(self, query: PodQuery) -> None:

@@ -3,11 +3,16 @@
 import pytest
 
 from scheduler_core.errors import CacheError
+from scheduler_core.model.affinity import LabelSelector
+from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.pod import ContainerStatus, Pod, ResourceRequirements
+from scheduler_core.model.selectors import compile_label_selector
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
 from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod
+
+DEFAULT = frozenset(("default",))
 
 
 @pytest.fixture
@@ -142,13 +147,26 @@ def test_an_update_that_changes_no_amount_keeps_the_compiled_pod(cache: ClusterC
     assert info.pod is running
 
 
-def test_changed_labels_make_a_new_compiled_pod(cache: ClusterCache) -> None:
-    """Selectors of other pods count by them."""
-    info = cache.add_pod(placed("p", "a"))
+@pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])
+def test_changed_labels_are_counted_and_not_compiled(cache: ClusterCache, is_assumed: bool) -> None:
+    """Selectors of other pods count by them; the API server adds a node's topology to the labels of what it binds."""
+    info = assume(cache, "p", "a") if is_assumed else cache.add_pod(placed("p", "a"))
+    counts = cache.columns.pod_index.query(PodQuery(compile_label_selector(LabelSelector({"app": "x"})), DEFAULT))
+    unchanged = cache.columns.pod_index.query(PodQuery(compile_label_selector(LabelSelector()), DEFAULT))
+    row, version, position = info.row, unchanged.version, cache.columns.changes.position
     labelled = cache.add_pod(pod("p", node_name="a", requests={"cpu": "1"}, labels={"app": "x"}))
-    assert labelled is not info
-    assert cpu_of(cache, "a") == [1000]
-    assert list(cache.columns.pods[cache.columns.row_of("a")].values()) == [labelled]
+    assert (labelled is info, info.pod.metadata.labels) == (True, {"app": "x"})
+    assert (cpu_of(cache, "a"), counts.total[row], unchanged.total[row]) == ([1000], 1, 1)
+    assert (unchanged.version, cache.columns.changes.since(position)) == (version, [row])
+
+
+def test_labels_that_change_while_the_node_is_away_count_when_it_is_back(cache: ClusterCache) -> None:
+    """There is no row to count them on before."""
+    cache.add_pod(placed("p", "later"))
+    info = cache.add_pod(pod("p", node_name="later", requests={"cpu": "1"}, labels={"app": "x"}))
+    cache.add_node(node("later"))
+    counts = cache.columns.pod_index.query(PodQuery(compile_label_selector(LabelSelector({"app": "x"})), DEFAULT))
+    assert (cpu_of(cache, "later"), counts.total[info.row]) == ([1000], 1)
 
 
 @pytest.mark.parametrize("is_assumed", [pytest.param(True, id="assumed"), pytest.param(False, id="added")])

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm, Requirement
 from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
@@ -39,6 +40,7 @@ _STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("add"), st.integers(0, 5), st.sampled_from(_NODE_NAMES)),
         st.tuples(st.just("remove"), st.integers(0, 5), st.just("")),
+        st.tuples(st.just("relabel"), st.integers(0, 5), st.sampled_from(["", "x", "y"])),
         st.tuples(st.just("ask"), st.integers(0, 2), st.just("")),
         st.tuples(st.just("label"), st.integers(0, 1), _NAMESPACES),
         st.tuples(st.just("forget"), st.just(0), _NAMESPACES),
@@ -73,6 +75,10 @@ def _apply(nodes: NodeColumns, pods: list[PodInfo], queries: list[PodQuery], ste
             nodes.add_pod(pods[number], nodes.row_of(name))
         case "remove" if pods[number].row >= 0:
             nodes.remove_pod(pods[number])
+        case "relabel" if pods[number].row >= 0:
+            shown = pods[number].pod
+            labels = {"app": name} if name else {}
+            nodes.relabel_pod(pods[number], replace(shown, metadata=replace(shown.metadata, labels=labels)))
         case "ask":
             nodes.pod_index.query(queries[number])
         case "label":
