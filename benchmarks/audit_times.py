@@ -22,13 +22,13 @@ class AuditTimes:
     Attributes:
         created: When each pod was created, by name.
         bound: When each pod was bound, by name, in the order of the binds.
-        told: When each event was written, in order.
+        told: When each event was written, by the event's name, in order.
     """
 
     def __init__(self, path: Path) -> None:
         self.created: dict[str, float] = {}
         self.bound: dict[str, float] = {}
-        self.told: list[float] = []
+        self.told: dict[str, float] = {}
         self._log = GrowingAuditLog(path)
 
     @property
@@ -65,7 +65,7 @@ class AuditTimes:
         at = datetime.fromisoformat(event["stageTimestamp"]).timestamp()
         match reference["resource"], reference.get("subresource"):
             case "events", _:
-                self.told.append(at)
+                self.told[reference["name"]] = at
             case "pods", "binding":
                 self.bound[reference["name"]] = at
             case "pods", None:

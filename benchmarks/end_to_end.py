@@ -7,25 +7,28 @@
     python -m benchmarks.end_to_end --show runs.jsonl --chart docs/benchmarks/end-to-end.svg
 
 Either scheduler is given, in turn, a fresh control plane with the same nodes and the same backlog, and starts then.
-Rates are counted in the API server's audit log; CPU is the scheduler process's own, its start and first lists included.
-Clients are not limited in either; everything else is at its defaults. After each drain every placement is checked. What
-can be compared is the ratio within one run: an absolute time says more about the machine. Results are kept line by
-line, and what a file of results holds already is not run again.
+Rates are counted in the API server's audit log; CPU is the scheduler process's own, once with its start and first lists
+and once from the first bindings on. Clients are not limited in either; everything else is at its defaults. After each
+drain every placement is checked, and that as many events of reason Scheduled were written as pods were bound. What can
+be compared is the ratio within one run: an absolute time says more about the machine. Results are kept line by line,
+and what a file of results holds already is not run again: remove it after a change of either scheduler.
 """
 
 from __future__ import annotations
 
 import argparse
 import itertools
-import json
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
 
+import msgspec
+
+from benchmarks import ratio_chart
 from benchmarks.end_to_end_drain import Drain, drain
-from benchmarks.end_to_end_report import show, write_chart
+from benchmarks.end_to_end_report import chart, show, summary, untold
 from benchmarks.prepared import PreparedCluster
+from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workload import Document
 from benchmarks.workloads import WORKLOADS, Workload
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
@@ -50,17 +53,9 @@ def _backlog(workload: Workload, nodes: int, pods: int) -> Iterator[Document]:
     return itertools.chain(workload.before(nodes, pods), map(workload.pod, range(pods)))
 
 
-def read_results(path: Path) -> list[Drain]:
-    """Results of earlier runs; none where there is no file."""
-    if not path.exists():
-        return []
-    lines = path.read_text(encoding="utf-8").splitlines()
-    return [Drain(**{**document, "wrong": tuple(document["wrong"])}) for document in map(json.loads, lines)]
-
-
-def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: Path) -> list[Drain]:
+def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: ResultLines[Drain]) -> list[Drain]:
     """Run what is not in the file of results yet, and add it there."""
-    known = read_results(results)
+    known = results.read()
     done = {(each.workload, each.nodes, each.pods, each.scheduler, each.repetition) for each in known}
     for workload, nodes, pods in cases:
         turns = [
@@ -74,8 +69,7 @@ def run(cases: Sequence[tuple[Workload, int, int]], repetitions: int, results: P
             for scheduler, repetition in turns:
                 result = drain(cluster, workload, scheduler, (nodes, pods, repetition))
                 known.append(result)
-                with results.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(asdict(result)) + "\n")
+                results.add(result)
                 told = f"{result.rate:.0f} pods/s, {result.cpu_ms_per_pod:.2f} CPU ms/pod"
                 sys.stderr.write(
                     f"{workload.name} {nodes} #{repetition} {scheduler}: {told} {'; '.join(result.wrong)}\n"
@@ -91,7 +85,9 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=5)
     parser.add_argument("--only", help="workloads with commas: " + ", ".join(each.name for each in WORKLOADS))
     parser.add_argument("--quick", action="store_true", help="one repetition of 1,000 pods on 1,000 nodes")
-    parser.add_argument("--results", type=Path, default=Path("benchmark-results.jsonl"), help="JSON lines, added to")
+    parser.add_argument(
+        "--results", type=Path, default=DEFAULT_FOLDER / "end-to-end.jsonl", help="JSON lines, added to"
+    )
     parser.add_argument("--profile", type=Path, help="run Bayplan once under cProfile and write the profile there")
     parser.add_argument("--show", type=Path, help="run nothing, show this file of results")
     parser.add_argument("--chart", type=Path, help="write the ratios as SVG there")
@@ -105,18 +101,19 @@ def main() -> None:
             drain(cluster, workload, BAYPLAN, (nodes, pods, 1), arguments.profile)
         return
     if arguments.show is not None:
-        drains = read_results(arguments.show)
+        drains = ResultLines(arguments.show, Drain).read()
     else:
-        drains = run(list(_cases(arguments)), arguments.repetitions, arguments.results)
+        drains = run(list(_cases(arguments)), arguments.repetitions, ResultLines(arguments.results, Drain))
     if arguments.chart is not None:
-        write_chart(drains, arguments.chart)
+        ratio_chart.draw(chart(drains)).write(arguments.chart)
     if arguments.output == "json":
-        print(json.dumps([asdict(each) for each in drains], indent=2))
+        told = msgspec.json.encode({"compared": summary(drains), "drains": drains})
+        print(msgspec.json.format(told, indent=2).decode())
     else:
         show(drains)
-    wrong = [text for each in drains for text in each.wrong]
+    wrong = [f"{each.workload}, {each.scheduler}: {text}" for each in drains for text in each.wrong] + untold(drains)
     if wrong:
-        sys.exit(f"placements are wrong: {'; '.join(wrong[:10])}")
+        sys.exit(f"found wrong after a drain: {'; '.join(wrong[:10])}")
 
 
 if __name__ == "__main__":

@@ -13,22 +13,41 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
 from bayplan.kube.connection import ApiConnection, ApiRequest
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.placements import violations
 from benchmarks.prepared import PreparedCluster, connected
-from benchmarks.workload import NODES_PATH, PODS_PATH, SCHEDULER_NAME
+from benchmarks.workload import NAMESPACE, NODES_PATH, PODS_PATH, SCHEDULER_NAME
 from benchmarks.workloads import Workload
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import free_port
+from hack.controlplane.processes import Process
 from hack.controlplane.schedulers import start_bayplan, start_scheduler
 
 _LIMIT_SECONDS = 900.0
 _POLL_SECONDS = 0.2
+_FIRST_POLL_SECONDS = 0.02
+"""Until the first binding, so that the CPU time until then is read when it is there."""
+_LIST_SECONDS = 1.0
+"""Between two lists of all events, which are large."""
 _SETTLED_SECONDS = 5.0
 """So long without a bind a drain is over, where not all pods fit."""
+_SCHEDULED_EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events?fieldSelector=reason%3DScheduled"
 _REQUESTS = re.compile(r"^apiserver_request_total\{(.*)\} (\S+)$", re.MULTILINE)
+
+
+class _EventMeta(msgspec.Struct, gc=False):
+    name: str
+
+
+class _Event(msgspec.Struct, gc=False):
+    metadata: _EventMeta
+
+
+class _Events(msgspec.Struct):
+    items: list[_Event]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +62,14 @@ class Drain:
         repetition: Which repetition, from 1.
         bound: Pods bound.
         seconds: From the first binding to the last.
-        told_seconds: From the first binding to when as many events as bindings were written.
-        events: Events that were written in the end.
+        told_seconds: From the first binding to when as many events of reason Scheduled as bindings were written.
+        events: Events of reason Scheduled that were written in the end.
         cpu_seconds: CPU time of the scheduler process, start and first lists included.
         peak_rss_mib: Its largest resident set.
         requests: Requests that the API server answered meanwhile, watches not counted.
         wrong: What the check of all placements found.
+        first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first bindings were seen.
+        first_bound: Pods that were bound when that was read.
     """
 
     workload: str
@@ -64,6 +85,8 @@ class Drain:
     peak_rss_mib: float
     requests: int
     wrong: tuple[str, ...] = ()
+    first_cpu_seconds: float = 0.0
+    first_bound: int = 0
 
     @property
     def rate(self) -> float:
@@ -79,6 +102,11 @@ class Drain:
     def cpu_ms_per_pod(self) -> float:
         """CPU milliseconds a pod of the backlog."""
         return 1000 * self.cpu_seconds / self.pods
+
+    @property
+    def later_cpu_ms_per_pod(self) -> float:
+        """CPU milliseconds a pod of the backlog after the first bindings: neither start nor first lists are in it."""
+        return 1000 * (self.cpu_seconds - self.first_cpu_seconds) / max(1, self.pods - self.first_bound)
 
     @property
     def requests_per_pod(self) -> float:
@@ -112,13 +140,15 @@ def drain(
             process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         else:
             process = start_bayplan(plane, SCHEDULER_NAME, free_port(), profile_to)
-        times = asyncio.run(_watched(plane, workload, pods))
+        watch = _Watch(plane, process, workload)
+        asyncio.run(watch.until_told(workload.bound_of(pods)))
+        times, scheduled = watch.times, watch.scheduled
         cpu, peak = process.cpu_seconds(), process.peak_rss()
-        asked = _requests(plane) - asked_before
+        asked = _requests(plane) - asked_before - watch.lists
         found = asyncio.run(_checked(plane, workload, pods))
         process.stop(grace=20.0)
     first, last = min(times.bound.values()), max(times.bound.values())
-    told = sorted(times.told)
+    told = sorted(times.told[name] for name in scheduled)
     told_at = told[min(len(told), len(times.bound)) - 1] if told else last
     return Drain(
         workload.name,
@@ -134,30 +164,83 @@ def drain(
         peak / 2**20,
         asked,
         tuple(found),
+        watch.first_cpu_seconds,
+        watch.first_bound,
     )
 
 
-async def _watched(plane: ControlPlane, workload: Workload, pods: int) -> AuditTimes:
-    """Wait until all is bound and told; for churn, delete what is bound meanwhile."""
-    times, expected = AuditTimes(plane.audit_log), workload.bound_of(pods)
-    deadline, deleted = time.monotonic() + _LIMIT_SECONDS, 0
-    last, changed_at = (-1, -1), time.monotonic()
-    async with await connected(plane) as connection:
-        while True:
-            times.read()
-            seen = (len(times.bound), len(times.told))
-            if seen != last:
-                last, changed_at = seen, time.monotonic()
-            is_told = len(times.told) >= len(times.bound)
-            if len(times.bound) >= expected and (is_told or time.monotonic() - changed_at > _SETTLED_SECONDS):
-                return times
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{len(times.bound)} of {expected} pods were bound in {_LIMIT_SECONDS:.0f} s")
-            if workload.churn:
-                names = list(times.bound)[deleted : len(times.bound) // 2]
-                deleted += len(names)
-                await asyncio.gather(*(_delete(connection, name) for name in names))
-            await asyncio.sleep(_POLL_SECONDS)
+class _Watch:
+    """A drain as it goes on.
+
+    Args:
+        plane: The control plane.
+        process: The scheduler's.
+        workload: What is bound; for churn, what is bound is deleted meanwhile.
+
+    Attributes:
+        times: What the audit log says.
+        scheduled: Names of the events of reason Scheduled, as they were listed last.
+        lists: How often they were listed.
+        first_cpu_seconds: CPU time of the process when the first bindings were seen.
+        first_bound: How many these were.
+    """
+
+    def __init__(self, plane: ControlPlane, process: Process, workload: Workload) -> None:
+        self.times = AuditTimes(plane.audit_log)
+        self.scheduled: list[str] = []
+        self.lists = 0
+        self.first_cpu_seconds = 0.0
+        self.first_bound = 0
+        self._plane = plane
+        self._process = process
+        self._workload = workload
+        self._listed_at = -_LIST_SECONDS
+        self._deleted = 0
+
+    async def until_told(self, expected: int) -> None:
+        """Wait until so many pods are bound and an event of each is written, or no more are for a while.
+
+        Raises:
+            TimeoutError: They are not bound in time.
+        """
+        times, began = self.times, time.monotonic()
+        last, changed_at = (-1, -1), began
+        async with await connected(self._plane) as connection:
+            while True:
+                self._read()
+                seen, now = (len(times.bound), len(times.told)), time.monotonic()
+                if seen != last:
+                    last, changed_at = seen, now
+                if seen[0] >= expected:
+                    has_settled = now - changed_at > _SETTLED_SECONDS
+                    if has_settled or (len(times.told) >= len(times.bound) and now - self._listed_at > _LIST_SECONDS):
+                        await self._list_events(connection)
+                        if has_settled or len(self.scheduled) >= len(times.bound):
+                            return
+                if now - began > _LIMIT_SECONDS:
+                    raise TimeoutError(f"{seen[0]} of {expected} pods were bound in {_LIMIT_SECONDS:.0f} s")
+                if self._workload.churn:
+                    await self._delete_some(connection)
+                await asyncio.sleep(_POLL_SECONDS if self.first_bound else _FIRST_POLL_SECONDS)
+
+    def _read(self) -> None:
+        bound = self.times.read()
+        if bound and not self.first_bound:
+            self.first_cpu_seconds, self.first_bound = self._process.cpu_seconds(), bound
+
+    async def _list_events(self, connection: ApiConnection) -> None:
+        """List what the audit log cannot tell apart: it says that there was an event, and not of what."""
+        answer = await connection.request(ApiRequest("GET", _SCHEDULED_EVENTS, timeout=120.0))
+        self.lists += 1
+        self._listed_at = time.monotonic()
+        named = msgspec.json.decode(answer, type=_Events).items
+        self.times.read()
+        self.scheduled = [event.metadata.name for event in named if event.metadata.name in self.times.told]
+
+    async def _delete_some(self, connection: ApiConnection) -> None:
+        names = list(self.times.bound)[self._deleted : len(self.times.bound) // 2]
+        self._deleted += len(names)
+        await asyncio.gather(*(_delete(connection, name) for name in names))
 
 
 async def _delete(connection: ApiConnection, name: str) -> None:

@@ -1,4 +1,4 @@
-"""What comes of many drains: medians, spread, ratios, as a table and as a chart.
+"""What comes of many drains: medians, spread, ratios, as a table, as JSON and as a chart.
 
 Owns the statistics and how they look. It must not run anything.
 """
@@ -6,18 +6,19 @@ Owns the statistics and how they look. It must not run anything.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from xml.sax.saxutils import escape
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.end_to_end_drain import Drain
+from benchmarks.ratio_chart import Column, Ratio, RatioChart
+from benchmarks.workloads import WORKLOADS
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
-_BAR, _GAP, _LEFT, _WIDTH, _TOP = 14, 18, 190, 420, 34
+_TABLE_WIDTH = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,27 +53,77 @@ def compared(drains: Sequence[Drain]) -> list[Comparison]:
     return found
 
 
+COUNTED: Mapping[str, tuple[str, Callable[[Drain], float]]] = {
+    "pods/s": (".0f", lambda one: one.rate),
+    "with events": (".0f", lambda one: one.told_rate),
+    "CPU ms/pod": (".2f", lambda one: one.cpu_ms_per_pod),
+    "after the first bind": (".2f", lambda one: one.later_cpu_ms_per_pod),
+    "peak MiB": (".0f", lambda one: one.peak_rss_mib),
+    "requests/pod": (".2f", lambda one: one.requests_per_pod),
+}
+"""What is told, in the order of the table; "after the first bind" is of CPU ms/pod."""
+_RATE, _TOLD, _CPU, _LATER = (COUNTED[name][1] for name in list(COUNTED)[:4])
+
+
 def show(drains: Sequence[Drain]) -> None:
-    """Print the table: Bayplan / kube-scheduler = ratio, and the spread of the rates."""
-    table = Table(title="Bayplan / kube-scheduler = ratio, medians")
+    """Print two tables, of rates and of costs: Bayplan / kube-scheduler = ratio, and how far the runs lie apart."""
+    found, names = compared(drains), list(COUNTED)
+    rates = _table("rates", [*names[:2], "spread of pods/s", "Scheduled events", "n"])
+    costs = _table("costs", [*names[2:], "spread of CPU ms/pod"])
+    for each in found:
+        counted = [_cell(each, of, form) for form, of in COUNTED.values()]
+        told = "as many" if not untold([*each.own, *each.other]) else "not as many"
+        runs = f"{len(each.own)} / {len(each.other)}"
+        rates.add_row(each.workload, f"{each.nodes:,}", *counted[:2], _spreads(each, _RATE, ".0f"), told, runs)
+        costs.add_row(each.workload, f"{each.nodes:,}", *counted[2:], _spreads(each, _CPU, ".2f"))
+    console = Console(width=_TABLE_WIDTH)
+    console.print(rates)
+    console.print(costs)
+    for sentence in untold(drains):
+        console.print(sentence, highlight=False, soft_wrap=True)
+
+
+def _table(of: str, columns: Sequence[str]) -> Table:
+    table = Table(title=f"Bayplan / kube-scheduler = ratio, medians: {of}")
     table.add_column("workload")
-    table.add_column("nodes", justify="right")
-    columns = ("pods/s", "with events", "CPU ms/pod", "peak MiB", "requests/pod", "spread of rates", "n")
-    for column in columns:
+    for column in ("nodes", *columns):
         table.add_column(column, justify="right")
-    for each in compared(drains):
-        table.add_row(
-            each.workload,
-            f"{each.nodes:,}",
-            _cell(each, lambda one: one.rate, ".0f"),
-            _cell(each, lambda one: one.told_rate, ".0f"),
-            _cell(each, lambda one: one.cpu_ms_per_pod, ".2f"),
-            _cell(each, lambda one: one.peak_rss_mib, ".0f"),
-            _cell(each, lambda one: one.requests_per_pod, ".2f"),
-            f"{_spread(each.own)} / {_spread(each.other)}",
-            f"{len(each.own)}",
-        )
-    Console(width=150).print(table)
+    return table
+
+
+def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
+    """The table for programs: of each number both medians, both spreads and the ratio."""
+    return [
+        {
+            "workload": each.workload,
+            "nodes": each.nodes,
+            "repetitions": [len(each.own), len(each.other)],
+            "counted": {
+                name: {
+                    "medians": each.medians(of),
+                    "lowest": [min(map(of, side)) for side in (each.own, each.other)],
+                    "highest": [max(map(of, side)) for side in (each.own, each.other)],
+                    "ratio": each.ratio(of),
+                }
+                for name, (_, of) in COUNTED.items()
+            },
+            "untold": untold([*each.own, *each.other]),
+        }
+        for each in compared(drains)
+    ]
+
+
+def untold(drains: Sequence[Drain]) -> list[str]:
+    """Drains after which there were not as many events of reason Scheduled as pods bound, a sentence each.
+
+    Both schedulers have to write one for each pod: where both did, they wrote as many.
+    """
+    return [
+        f"{each.workload}, {each.nodes:,} nodes, #{each.repetition}: {each.scheduler} bound {each.bound:,} pods "
+        f"and wrote {each.events:,} events of reason Scheduled"
+        for each in drains
+        if each.events != each.bound
+    ]
 
 
 def _cell(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
@@ -80,35 +131,38 @@ def _cell(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
     return f"{own:{form}} / {other:{form}} = {each.ratio(of):.2f}x"
 
 
-def _spread(drains: Sequence[Drain]) -> str:
-    rates = [each.rate for each in drains]
-    return f"{min(rates):.0f}-{max(rates):.0f}"
+def _spreads(each: Comparison, of: Callable[[Drain], float], form: str) -> str:
+    spreads = [f"{min(map(of, side)):{form}}-{max(map(of, side)):{form}}" for side in (each.own, each.other)]
+    return " / ".join(spreads)
 
 
-def write_chart(drains: Sequence[Drain], path: Path) -> None:
-    """Write rates as bars, kube-scheduler's beneath Bayplan's, as an SVG file."""
-    rows = compared(drains)
-    longest = max((rate for each in rows for rate in each.medians(lambda one: one.rate)), default=1.0)
-    height = _TOP + len(rows) * (2 * _BAR + _GAP)
-    parts = [
-        (
-            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_LEFT + _WIDTH + 110} {height}" '
-            'font-family="sans-serif" font-size="12">'
+def chart(drains: Sequence[Drain]) -> RatioChart:
+    """Rates and CPU as ratios, workload by workload, the larger clusters first."""
+    found = compared(drains)
+    rows: list[tuple[str, Sequence[Ratio]]] = []
+    for nodes in sorted({each.nodes for each in found}, reverse=True):
+        rows.append((f"{nodes:,} nodes", ()))
+        rows += [(_name(each), _ratios(each)) for each in found if each.nodes == nodes]
+    counts = sorted({len(side) for each in found for side in (each.own, each.other)}) or [0]
+    runs = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+    return RatioChart(
+        title="Bayplan beside kube-scheduler v1.36.3",
+        says=f"same machine, same API server, a backlog on a fresh control plane; medians of {runs} runs each",
+        columns=(
+            Column("Pods bound a second", "longer is faster; thin: until all events are written too"),
+            Column("Scheduler CPU per pod", "shorter is cheaper; thin: after the first bind, without the start"),
         ),
-        (
-            f'<text x="{_LEFT}" y="18">pods bound a second: <tspan fill="#2a6f97">Bayplan</tspan>, '
-            '<tspan fill="#9a9a9a">kube-scheduler v1.36.3</tspan></text>'
-        ),
-    ]
-    for number, each in enumerate(rows):
-        top = _TOP + number * (2 * _BAR + _GAP)
-        name = escape(f"{each.workload}, {each.nodes:,} nodes")
-        parts.append(f'<text x="{_LEFT - 8}" y="{top + _BAR + 4}" text-anchor="end">{name}</text>')
-        rates = each.medians(lambda one: one.rate)
-        for place, (rate, colour) in enumerate(zip(rates, ("#2a6f97", "#9a9a9a"), strict=True)):
-            y, width = top + place * _BAR, _WIDTH * rate / longest
-            parts.append(f'<rect x="{_LEFT}" y="{y}" width="{width:.1f}" height="{_BAR - 2}" fill="{colour}"/>')
-            told = f"{rate:.0f}" + (f" ({each.ratio(lambda one: one.rate):.1f}x)" if place == 0 else "")
-            parts.append(f'<text x="{_LEFT + width + 5:.1f}" y="{y + _BAR - 4}">{told}</text>')
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join([*parts, "</svg>", ""]), encoding="utf-8")
+        rows=rows,
+    )
+
+
+def _name(each: Comparison) -> str:
+    return {known.name: known.says for known in WORKLOADS}.get(each.workload, each.workload)
+
+
+def _ratios(each: Comparison) -> tuple[Ratio, Ratio]:
+    rates, costs = each.medians(_RATE), each.medians(_CPU)
+    return (
+        Ratio(each.ratio(_RATE), f"{rates[0]:,.0f} / {rates[1]:,.0f} pods/s", each.ratio(_TOLD)),
+        Ratio(each.ratio(_CPU), f"{costs[0]:.2f} / {costs[1]:.2f} ms", each.ratio(_LATER)),
+    )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from benchmarks.svg_page import Font, Page
 
-_NAMES, _GAP, _LABEL = 226, 26, 168
+_NAMES, _GAP, _LABEL = 310, 26, 176
 _ROW, _BAR, _TOP, _FOOT = 34, 12, 104, 34
 _SPAN = 210
 _SPACE = 16
@@ -100,4 +100,4 @@ def _bar(page: Page, bar: Ratio, corner: tuple[float, float], scale: float) -> N
     if end < left + scale < end + _LABEL:
         end = left + scale
     page.text(end + 6, top + 18, f"{bar.ratio:.{1 if bar.ratio >= 1 else 2}f}x", Font(12, weight="bold"))
-    page.text(end + 44, top + 18, bar.told, Font(11, colour="dim"))
+    page.text(end + 50, top + 18, bar.told, Font(11, colour="dim"))
