@@ -21,9 +21,9 @@ import asyncio
 import logging
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from bayplan.kube.backoff import delay_of_try
+from bayplan.kube.dispatcher_options import DispatcherOptions
 from bayplan.kube.queued_write import ObjectKey, Rank, Write, WriteDroppedError
 from bayplan.kube.rate_limit import TokenBucket
 from scheduler_core.errors import (
@@ -35,38 +35,11 @@ from scheduler_core.errors import (
 )
 from scheduler_core.ports import Clock, Timer
 
+__all__ = ["ApiDispatcher", "DispatcherOptions"]
+
 _logger = logging.getLogger(__name__)
 
-
 _SHORTEST_WAIT_SECONDS = 0.001
-
-
-@dataclass(frozen=True, slots=True)
-class DispatcherOptions:
-    """Bounds of the dispatcher.
-
-    Attributes:
-        workers: Writes on the wire at once.
-        overdue_event_workers: Of these, for events that waited ``defer_seconds`` while binds still press.
-        late_seconds: An event that waited so long takes any worker, whatever presses: what is told must not fall
-            behind for good when the API server is slow.
-        max_events: Events queued; the oldest are dropped beyond that.
-        defer_seconds: How long writes yield to binds.
-        events_per_second: Rate limit of events.
-        event_burst: Events that may exceed it at once.
-        retry_initial_seconds: Delay after the first failure.
-        retry_maximum_seconds: Longest delay between tries.
-    """
-
-    workers: int = 8
-    overdue_event_workers: int = 2
-    late_seconds: float = 10.0
-    max_events: int = 20_000
-    defer_seconds: float = 2.0
-    events_per_second: float = 1000.0
-    event_burst: int = 1000
-    retry_initial_seconds: float = 0.2
-    retry_maximum_seconds: float = 30.0
 
 
 class _Object:
@@ -105,7 +78,8 @@ class ApiDispatcher:
         self._clock = clock
         self._binds_press = binds_press
         self._objects: dict[ObjectKey, _Object] = {}
-        self._ready: tuple[deque[Write], ...] = (deque(), deque(), deque())
+        self._ready: tuple[deque[Write], ...] = tuple(deque() for _ in Rank)
+        self._ranks = tuple(zip(Rank, self._ready, strict=True))
         self._bucket = TokenBucket(options.events_per_second, options.event_burst, clock)
         self._tasks: set[asyncio.Task[None]] = set()
         self._queued_events: OrderedDict[Write, None] = OrderedDict()
@@ -143,6 +117,8 @@ class ApiDispatcher:
             self.merged += 1
             return
         write.queued_at = self._clock.now()
+        # What keeps the first event in line from going wakes the dispatcher itself, for this one too.
+        is_behind = write.rank is Rank.EVENT and bool(self._ready[Rank.EVENT])
         if write.rank is Rank.DELETION:
             self._drop_patches(entry)  # nobody reads the status of a pod that is being deleted
         elif write.rank is Rank.EVENT:
@@ -151,7 +127,8 @@ class ApiDispatcher:
         entry.pending.append(write)
         if entry.pending[0] is write:
             self._offer(entry)
-        self.pump()
+        if not is_behind:
+            self.pump()
 
     async def hold(self, key: ObjectKey) -> None:
         """Drop an object's queued status patches, wait for one on the wire, and let none out until :meth:`release`.
@@ -221,19 +198,34 @@ class ApiDispatcher:
             write = self._next()
             if write is None:
                 break
-            entry = self._objects[write.key]
-            entry.pending.popleft()
-            entry.in_flight = write
-            self.in_flight += 1
-            if write.rank is Rank.EVENT:
-                self._queued_events.pop(write, None)
-                self._events_in_flight += 1
-            task = asyncio.get_running_loop().create_task(self._carry_out(write, entry))
+            self._begin(write)
+            task = asyncio.get_running_loop().create_task(self._work(write))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
+    def _begin(self, write: Write) -> None:
+        entry = self._objects[write.key]
+        entry.pending.popleft()
+        entry.in_flight = write
+        self.in_flight += 1
+        if write.rank is Rank.EVENT:
+            self._queued_events.pop(write, None)
+            self._events_in_flight += 1
+
+    async def _work(self, write: Write) -> None:
+        """Carry out a write, and then the next ones as long as all goes well: a task for each would cost more."""
+        # A failure may come without any wait; thousands of them in a row must not keep the loop from everything else.
+        while await self._carry_out(write) and self.in_flight < self._options.workers and not self._closed:
+            following = self._next()
+            if following is None:
+                return
+            write = following
+            self._begin(write)
+            self.pump()
+        self.pump()
+
     def _next(self) -> Write | None:
-        for rank, ready in zip(Rank, self._ready, strict=True):
+        for rank, ready in self._ranks:
             while ready and not self._is_ready(ready[0]):
                 ready.popleft()
             if ready and self._may_go(rank, ready[0]):
@@ -291,7 +283,8 @@ class ApiDispatcher:
             if not (entry.holds and head.rank is Rank.PATCH):
                 self._ready[head.rank].append(head)
 
-    async def _carry_out(self, write: Write, entry: _Object) -> None:
+    async def _carry_out(self, write: Write) -> bool:
+        entry, is_done = self._objects[write.key], False
         try:
             await write.carry_out()
         except (ServerUnavailableError, WriteTimeoutError) as error:
@@ -306,6 +299,7 @@ class ApiDispatcher:
             raise
         else:
             self.written += 1
+            is_done = True
             self._end(write, None)
         finally:
             self.in_flight -= 1
@@ -315,7 +309,7 @@ class ApiDispatcher:
                 entry.idle.set()
             if not self._forget(entry, write.key):
                 self._offer(entry)
-        self.pump()
+        return is_done
 
     def _failed(self, write: Write, entry: _Object, error: Exception) -> None:
         write.tries += 1
@@ -355,6 +349,8 @@ class ApiDispatcher:
             _logger.exception("What was to follow a write to %s failed", write.key)
 
     def _drop_patches(self, entry: _Object) -> None:
+        if not entry.pending:
+            return
         kept = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
         if len(kept) == len(entry.pending):
             return

@@ -5,9 +5,11 @@ Owns the form of a request and the lanes. It must not know how one is carried.
 
 from __future__ import annotations
 
+import re
 import ssl
 from enum import Enum
 from typing import Protocol
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -16,6 +18,13 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
 # Asks the server to answer a write with the object's metadata alone: nobody reads the rest.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
+
+_is_plain = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
+
+
+def path_part(text: str) -> str:
+    """A name as one part of a path; nearly every name of Kubernetes is one as it is."""
+    return text if _is_plain(text) else quote(text, safe="")
 
 
 class Lane(Enum):

@@ -14,15 +14,14 @@ the scheduler gives the pod's resources away again when it is told that it is no
 
 from __future__ import annotations
 
-import asyncio
-from urllib.parse import quote
-
 import msgspec
 
 from bayplan.kube.api_calls import POD_BINDING, ApiCalls
 from bayplan.kube.api_errors import AnswerLostError, ServerFailedError
+from bayplan.kube.api_request import path_part
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
+from bayplan.kube.slots import Slots
 from bayplan.kube.system_clock import SystemClock
 from scheduler_core.errors import (
     BoundElsewhereError,
@@ -41,7 +40,7 @@ _text = msgspec.json.Encoder().encode
 
 def pod_path(namespace: str, name: str) -> str:
     """The URL path of a pod."""
-    return f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(name, safe='')}"
+    return f"/api/v1/namespaces/{path_part(namespace)}/pods/{path_part(name)}"
 
 
 async def read_pod(
@@ -93,7 +92,7 @@ class Binder:
         self._connection = connection
         self._timeout = timeout
         self._calls = calls or ApiCalls(SystemClock())
-        self._slots = asyncio.Semaphore(limit)
+        self._slots = Slots(limit)
         # The server gives up first, so that a bind that timed out here is not carried out afterwards.
         self._params = (("timeout", f"{max(int(timeout) - 1, 1)}s"),)
         self.limit = limit
@@ -112,11 +111,13 @@ class Binder:
             WriteTimeoutError: The answer was lost and the pod could not be read: the outcome is unknown.
             ClusterWriteError: Anything else; the bind did not happen.
         """
-        self.waiting += 1
-        try:
-            await self._slots.acquire()
-        finally:
-            self.waiting -= 1
+        turn = self._slots.take()
+        if turn is not None:
+            self.waiting += 1
+            try:
+                await self._slots.turn(turn)
+            finally:
+                self.waiting -= 1
         self.in_flight += 1
         try:
             with self._calls.of(POD_BINDING):
@@ -127,7 +128,7 @@ class Binder:
             raise
         finally:
             self.in_flight -= 1
-            self._slots.release()
+            self._slots.give()
 
     async def _bind(self, binding: Binding) -> None:
         request = ApiRequest(

@@ -105,6 +105,7 @@ class ApiConnection:
             self._extra["proxy"] = access.proxy
         if access.server_name:
             self._extra["server_hostname"] = access.server_name
+        self._kept_of = frozenset() if access.proxy else _KEPT
         self._authorization: str | None = None
         self._renew_at = float("-inf")
         self._renewing = asyncio.Lock()
@@ -175,8 +176,10 @@ class ApiConnection:
         if fence is not None:
             fence()
         self.requests += 1
-        if request.lane in _KEPT and not self._access.proxy:
+        if request.lane in self._kept_of:
             found = await self._kept(request.lane).send(request, self._authorization, deadline, fence)
+            if found.status < 300:
+                return found.status, None, found.body
             return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
         headers = {"Accept": request.accept}
         if self._authorization is not None:

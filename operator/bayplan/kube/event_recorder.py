@@ -16,12 +16,13 @@ import socket
 import uuid
 from collections import OrderedDict
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
-from urllib.parse import quote
 
 import msgspec
 
 from bayplan.kube.api_dispatcher import ApiDispatcher
+from bayplan.kube.api_request import path_part
 from bayplan.kube.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest
 from bayplan.kube.queued_write import Rank, Write
 from scheduler_core.errors import ConflictError, NotFoundError
@@ -54,18 +55,52 @@ def cut_note(note: str) -> str:
 
 
 def _micro_time(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    """``metav1.MicroTime`` of a moment in UTC, whose offset is cut off."""
+    return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
-def _reference(reference: ObjectReference) -> dict[str, str]:
-    fields = {
-        "apiVersion": reference.api_version,
-        "kind": reference.kind,
-        "namespace": reference.namespace,
-        "name": reference.name,
-        "uid": reference.uid,
-    }
-    return {name: value for name, value in fields.items() if value}
+class _Reference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """A v1 ObjectReference as it is sent."""
+
+    api_version: str = ""
+    kind: str = ""
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _Name(msgspec.Struct, frozen=True, gc=False):
+    name: str
+    namespace: str
+
+
+class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
+    """An ``events.k8s.io/v1`` event as it is sent."""
+
+    api_version: str
+    kind: str
+    metadata: _Name
+    event_time: str
+    type: str
+    reason: str
+    action: str
+    note: str
+    regarding: _Reference
+    reporting_controller: str
+    reporting_instance: str
+    related: _Reference | None = None
+    series: dict[str, Any] | None = None
+
+
+def _reference(reference: ObjectReference) -> _Reference:
+    return _Reference(reference.api_version, reference.kind, reference.namespace, reference.name, reference.uid)
+
+
+@lru_cache(maxsize=256)
+def _reporter(teller: str) -> tuple[str, str]:
+    """Controller and instance; a scheduler name may be longer than the API lets a controller's be."""
+    controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
+    return controller, f"{controller}-{_HOST}"[:128]
 
 
 class _Series:
@@ -85,27 +120,24 @@ class _Series:
     def body(self) -> bytes:
         """The event as it is created; made when it is sent, since thousands are remembered."""
         event = self.event
-        # A scheduler name may be longer than the API lets a controller's be.
-        teller = event.reporting_controller
-        controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
-        body: dict[str, Any] = {
-            "apiVersion": "events.k8s.io/v1",
-            "kind": "Event",
-            "metadata": {"name": self.name, "namespace": self.namespace},
-            "eventTime": self.first_wall,
-            "type": event.type,
-            "reason": event.reason[:128],
-            "action": event.action[:128],
-            "note": cut_note(event.note),
-            "regarding": _reference(event.regarding),
-            "reportingController": controller,
-            "reportingInstance": f"{controller}-{_HOST}"[:128],
-        }
-        if event.related is not None:
-            body["related"] = _reference(event.related)
-        if self.count > 1:
-            body["series"] = self.series_field()
-        return msgspec.json.encode(body)
+        controller, instance = _reporter(event.reporting_controller)
+        return msgspec.json.encode(
+            _Body(
+                "events.k8s.io/v1",
+                "Event",
+                _Name(self.name, self.namespace),
+                self.first_wall,
+                event.type,
+                event.reason[:128],
+                event.action[:128],
+                cut_note(event.note),
+                _reference(event.regarding),
+                controller,
+                instance,
+                None if event.related is None else _reference(event.related),
+                self.series_field() if self.count > 1 else None,
+            )
+        )
 
     def series_field(self) -> dict[str, Any]:
         return {"count": self.count, "lastObservedTime": self.last_wall}
@@ -134,7 +166,7 @@ class _EventWrite(Write):
             return
         series = self._series
         series.sent_count = series.count
-        path = f"{_events_path(series.namespace)}/{quote(series.name, safe='')}"
+        path = f"{_events_path(series.namespace)}/{path_part(series.name)}"
         patch = msgspec.json.encode({"series": series.series_field()})
         try:
             await self._connection.request(
@@ -192,7 +224,8 @@ class EventRecorder:
         """Queue an event, or count it into the series of an equal one."""
         self.recorded += 1
         now, wall = self._clock.now(), self._clock.wall()
-        series = self._recent.get(event)
+        is_once = event.reason in _ONCE
+        series = None if is_once else self._recent.get(event)
         if series is not None and now - series.last_now < SERIES_SECONDS:
             self.repeated += 1
             series.count += 1
@@ -205,7 +238,7 @@ class EventRecorder:
                 self._schedule_flush()
             return
         series = _Series(event, self._name(event.regarding.name, wall), now, _micro_time(wall))
-        if event.reason not in _ONCE:
+        if not is_once:
             self._recent[event] = series
             self._recent.move_to_end(event)
             self._forget_old(now)
@@ -253,4 +286,4 @@ class EventRecorder:
 
 
 def _events_path(namespace: str) -> str:
-    return f"/apis/events.k8s.io/v1/namespaces/{quote(namespace, safe='')}/events"
+    return f"/apis/events.k8s.io/v1/namespaces/{path_part(namespace)}/events"

@@ -11,7 +11,6 @@ client library that everything else goes through: it takes 0.2 ms of CPU a reque
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
@@ -20,6 +19,7 @@ import httptools
 
 from bayplan.kube.byte_stream import ByteStream, Endpoint, opened
 from bayplan.kube.deadlines import Deadlines
+from bayplan.kube.slots import Slots
 from scheduler_core.ports import Clock
 
 _MOST_ANSWER_BYTES = 64 << 20
@@ -173,8 +173,7 @@ class KeepAlivePool:
     ) -> None:
         self._endpoint = endpoint
         self._clock = clock
-        self._slots = limit
-        self._line: deque[asyncio.Future[None]] = deque()
+        self._slots = Slots(limit)
         self._deadlines = Deadlines()
         self._connect_seconds = connect_seconds
         self._idle_seconds = idle_seconds
@@ -197,10 +196,13 @@ class KeepAlivePool:
             TimeoutError: No answer in time.
         """
         end = asyncio.get_running_loop().time() + seconds
-        if self._slots:
-            self._slots -= 1
-        else:
-            await self._turn(end)
+        turn = self._slots.take()
+        if turn is not None:
+            self._deadlines.watch(turn, end)
+            try:
+                await self._slots.turn(turn)
+            finally:
+                self._deadlines.forget(turn)
         try:
             connection = self._idle() or await self._connected(end)
             self._busy.add(connection)
@@ -224,7 +226,7 @@ class KeepAlivePool:
                 else:
                     connection.close()
         finally:
-            self._pass_on()
+            self._slots.give()
 
     def close(self) -> None:
         """Break off every connection, and make no other."""
@@ -232,29 +234,6 @@ class KeepAlivePool:
         for connection in (*self._free, *self._busy):
             connection.close()
         self._free.clear()
-
-    async def _turn(self, end: float) -> None:
-        """Wait for a slot, that of somebody who has done."""
-        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._line.append(turn)
-        self._deadlines.watch(turn, end)
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self._pass_on()
-            raise
-        finally:
-            self._deadlines.forget(turn)
-
-    def _pass_on(self) -> None:
-        """Give a slot to who waits longest."""
-        while self._line:
-            turn = self._line.popleft()
-            if not turn.done():
-                turn.set_result(None)
-                return
-        self._slots += 1
 
     def _idle(self) -> _Connection | None:
         """A free connection, the one that was used last; older ones are let grow idle and go."""

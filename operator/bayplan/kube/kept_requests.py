@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import ssl
 from collections.abc import Callable
+from functools import lru_cache
 from urllib.parse import urlencode, urlsplit
 
 from bayplan import __version__
@@ -66,16 +67,15 @@ class KeptRequests:
             WriteTimeoutError: No answer; whether it was carried out is unknown.
             ClusterWriteError: What the fence raises.
         """
-        told = f"{request.method} {request.path}"
         seconds = max(deadline - self._clock.now(), 0.001)
         try:
             return await self._pool.send(self._head(request, authorization), request.body or b"", seconds, fence)
         except NotConnectedError as error:
-            raise ServerUnavailableError(f"{told}: the API server cannot be reached: {error}") from error
+            raise ServerUnavailableError(f"{_told(request)}: the API server cannot be reached: {error}") from error
         except AnswerBrokenError as error:
-            raise AnswerLostError(f"{told}: {error}") from error
+            raise AnswerLostError(f"{_told(request)}: {error}") from error
         except TimeoutError as error:
-            raise WriteTimeoutError(f"{told}: no answer in time: {str(error) or 'TimeoutError'}") from error
+            raise WriteTimeoutError(f"{_told(request)}: no answer in time: {str(error) or 'TimeoutError'}") from error
 
     def close(self) -> None:
         """Break off every connection."""
@@ -84,7 +84,7 @@ class KeptRequests:
     def _head(self, request: ApiRequest, authorization: str | None) -> bytes:
         target = self._prefix + request.path
         if request.params:
-            target = f"{target}?{urlencode(request.params)}"
+            target = f"{target}?{_query(request.params)}"
         if _TARGET.fullmatch(target) is None:
             raise ClusterWriteError(f"{request.method} {target!r}: no path of a request; quote its parts")
         key = (request.accept, authorization)
@@ -100,3 +100,13 @@ class KeptRequests:
             return f"{request.method} {target}{headers}\r\n".encode("latin-1")
         of_body = f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
         return f"{request.method} {target}{headers}{of_body}".encode("latin-1")
+
+
+@lru_cache(maxsize=64)
+def _query(params: tuple[tuple[str, str], ...]) -> str:
+    """Parameters as they are written; the same few come again and again."""
+    return urlencode(params)
+
+
+def _told(request: ApiRequest) -> str:
+    return f"{request.method} {request.path}"
