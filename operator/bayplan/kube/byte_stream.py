@@ -12,14 +12,14 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 _READ_BYTES = 1 << 14
 """As much as a TLS record holds at most: what is read of a record is all of it, and what is left is in the socket."""
 
 
-@dataclass(frozen=True, slots=True)
-class Endpoint:
+class Endpoint(Struct, frozen=True):
     """Where requests go.
 
     Attributes:

@@ -23,6 +23,7 @@ from bayplan.kube.slots import Slots
 from scheduler_core.ports import Clock
 
 _MOST_ANSWER_BYTES = 64 << 20
+_CLOSED = "the connections are closed: this process is stopping"
 
 
 class NotConnectedError(OSError):
@@ -258,5 +259,5 @@ class KeepAlivePool:
                 raise NotConnectedError(str(error) or type(error).__name__) from error
         if self._is_closed:
             connection.close()
-            raise NotConnectedError("the connections are closed: this process is stopping")
+            raise NotConnectedError(_CLOSED)
         return connection

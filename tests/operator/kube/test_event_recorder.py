@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from datetime import UTC, datetime
 
 import pytest
 from bayplan.kube.api_dispatcher import ApiDispatcher, DispatcherOptions
@@ -214,3 +215,28 @@ def test_notes_are_cut(note: str, cut: str) -> None:
     """A note is cut at 1,024 bytes, marked, and stays valid text."""
     assert cut_note(note) == cut
     assert len(cut.encode()) <= 1024
+
+
+@pytest.mark.parametrize(
+    ("moment", "written"),
+    [
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=UTC), "2026-01-02T03:04:05.000006Z", id="microseconds"),
+        pytest.param(datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC), "2026-01-02T03:04:05.000000Z", id="a whole second"),
+        pytest.param(datetime(2026, 12, 31, 23, 59, 59, 999999, tzinfo=UTC), "2026-12-31T23:59:59.999999Z", id="last"),
+    ],
+)
+async def test_when_it_was(
+    api: FakeApi, connection: ApiConnection, dispatcher: ApiDispatcher, moment: datetime, written: str
+) -> None:
+    """The time is written with six digits after the point, whatever they are, as a MicroTime must be."""
+
+    class Stopped(VirtualClock):
+        """A clock of one moment."""
+
+        def wall(self) -> datetime:
+            return moment
+
+    api.on("POST", EVENTS, Answer(201))
+    EventRecorder(connection, dispatcher, Stopped(), 5.0).record(FAILED)
+    await api.until(lambda: len(api.seen) == 1)
+    assert api.seen[0].json["eventTime"] == written

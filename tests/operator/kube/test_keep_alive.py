@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -212,3 +213,96 @@ async def test_closing_ends_what_is_under_way() -> None:
         pool.close()
         with pytest.raises(AnswerBrokenError):
             await waiting
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        pytest.param(OK, id="a whole second answer"),
+        pytest.param(b"HTTP/1.1 20", id="the beginning of one"),
+        pytest.param(b"what is this?", id="no HTTP"),
+    ],
+)
+async def test_more_than_was_asked_for(more: bytes) -> None:
+    """The answer counts; what came behind it must not be taken for the next request's."""
+    async with pool_to(OK + more) as (pool, server):
+        assert await post(pool) == (201, b"ok")
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 2
+
+
+async def test_headers_are_of_their_own_answer() -> None:
+    """Nothing is left of the answer before on the same connection, nor of one that only says to go on."""
+    hints = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+    plain = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
+    async with pool_to(OK, hints + plain) as (pool, server):
+        first = await pool.send(HEAD, b"{}", 5.0, None)
+        second = await pool.send(HEAD, b"{}", 5.0, None)
+        assert (first.headers, first.body) == ({"content-length": "2", "retry-after": "7"}, b"ok")
+        assert (second.headers, second.body) == ({"content-length": "0"}, b"")
+        assert server.connections == 1
+
+
+async def test_what_nobody_asked_for() -> None:
+    """A server that says something between requests, as before it closes, is not asked over that connection again."""
+    said, left = asyncio.Event(), asyncio.Queue[None]()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"{}")
+        writer.write(OK)
+        await writer.drain()
+        if not said.is_set():
+            writer.write(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
+            await writer.drain()
+            said.set()
+        await reader.read()
+        writer.close()
+        left.put_nowait(None)
+
+    listening = await asyncio.start_server(serve, "127.0.0.1", 0)
+    pool = KeepAlivePool(Endpoint("127.0.0.1", listening.sockets[0].getsockname()[1]), VirtualClock(), 1)
+    assert await post(pool) == (201, b"ok")
+    await said.wait()
+    assert await post(pool) == (201, b"ok")
+    pool.close()
+    for _ in range(2):
+        await left.get()
+    listening.close()
+
+
+async def test_a_server_that_never_says_hello() -> None:
+    """TCP is there and TLS is not: nothing was sent, and that is told when the time for connecting is over."""
+    async with pool_to() as (_, server):
+        tls = ssl.create_default_context()
+        pool = KeepAlivePool(Endpoint("127.0.0.1", server.port, tls), VirtualClock(), 1, connect_seconds=0.05)
+        with pytest.raises(NotConnectedError, match=r"within 0\.05 s"):
+            await post(pool)
+        with pytest.raises(TimeoutError):
+            await post(pool, seconds=0.01)
+
+
+async def test_closing_while_others_wait() -> None:
+    """Who waits for a connection then gets none, and nothing of it is sent."""
+    async with pool_to(b"", limit=1) as (pool, server):
+        stuck = asyncio.create_task(post(pool))
+        await server.asked.wait()
+        waiting = asyncio.create_task(post(pool))
+        await asyncio.sleep(0)
+        pool.close()
+        with pytest.raises(AnswerBrokenError):
+            await stuck
+        with pytest.raises(NotConnectedError):
+            await waiting
+        assert len(server.requests) == 1
+
+
+async def test_a_cancelled_request_takes_its_connection_along() -> None:
+    """Its answer may still come, and is nobody's; the slot is free again."""
+    async with pool_to(b"", limit=1) as (pool, server):
+        task = asyncio.create_task(post(pool))
+        await server.asked.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await post(pool) == (201, b"ok")
+        assert server.connections == 2
