@@ -64,20 +64,34 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
+# Results are kept as JSON lines: what is there already is not measured again. OUTPUT=json prints JSON.
+RESULTS ?= build/benchmarks$(if $(QUICK),/quick)
+OUTPUT ?= table
+BENCH_CHARTS := $(if $(QUICK),$(RESULTS),docs/benchmarks)
+
 .PHONY: bench-e2e
-bench-e2e: install ## Measure both schedulers on a real API server, workload by workload (hours; QUICK=1 for a short look)
-	@$(BIN)/python -m benchmarks.end_to_end $(if $(QUICK),--quick) $(if $(RESULTS),--results $(RESULTS)) \
-		--chart docs/benchmarks/end-to-end.svg
-	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1)
+bench-e2e: bench-latency ## Measure both schedulers on a real API server, workload by workload (hours; QUICK=1 for a short look)
+	@$(BIN)/python -m benchmarks.end_to_end $(if $(QUICK),--quick) --results $(RESULTS)/end-to-end.jsonl \
+		--chart $(BENCH_CHARTS)/end-to-end.svg -o $(OUTPUT)
+
+.PHONY: bench-latency
+bench-latency: install ## Measure both schedulers' time from created to bound at a steady rate (a part of bench-e2e; QUICK=1)
+	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1) \
+		--results $(RESULTS)/latency.jsonl -o $(OUTPUT)
 
 .PHONY: bench-core
-bench-core: install ## Measure the core alone, in memory, from 100 to 50,000 nodes (QUICK=1 for a short look)
-	@$(BIN)/python -m benchmarks.core --nodes 100,1000,5000$(if $(QUICK),,$(comma)50000) $(if $(QUICK),--pods 500 --repetitions 1)
-	@$(BIN)/python -m benchmarks.core --nodes 5000 --pods 50000 --memory
+bench-core: install ## Measure the core alone, in memory, to 50,000 nodes and 200,000 bound pods (half an hour; QUICK=1)
+	@$(BIN)/python -m benchmarks.core --results $(RESULTS)/core.jsonl --chart $(BENCH_CHARTS)/core.svg -o $(OUTPUT) \
+		$(if $(QUICK),$(BENCH_CORE_QUICK),$(BENCH_CORE))
+
+BENCH_CORE := --nodes 100,1000,5000,5000+50000,5000+200000,50000,50000+200000 \
+	--memory 1000+10000,5000+50000,5000+200000,50000+200000
+BENCH_CORE_QUICK := --nodes 100,1000,5000,5000+50000 --memory 1000+10000,5000+50000 --pods 300 --repetitions 1
 
 .PHONY: bench-startup
 bench-startup: install ## Measure starts in a full cluster, and takeovers (QUICK=1 for a short look)
-	@$(BIN)/python -m benchmarks.startup $(if $(QUICK),--nodes 500 --pods 2000 --repetitions 1)
+	@$(BIN)/python -m benchmarks.startup $(if $(QUICK),--nodes 500 --pods 2000 --repetitions 1) --results $(RESULTS) \
+		-o $(OUTPUT)
 
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)

@@ -27,6 +27,7 @@ class Comparison:
 
     workload: str
     nodes: int
+    pods: int
     own: Sequence[Drain]
     other: Sequence[Drain]
 
@@ -43,13 +44,13 @@ class Comparison:
 def compared(drains: Sequence[Drain]) -> list[Comparison]:
     """Workloads that both schedulers have drained, in the order in which they were run."""
     found = []
-    for workload, nodes in dict.fromkeys((each.workload, each.nodes) for each in drains):
+    for key in dict.fromkeys((each.workload, each.nodes, each.pods) for each in drains):
         sides = [
-            [each for each in drains if (each.workload, each.nodes, each.scheduler) == (workload, nodes, scheduler)]
+            [each for each in drains if (each.workload, each.nodes, each.pods, each.scheduler) == (*key, scheduler)]
             for scheduler in (BAYPLAN, KUBE_SCHEDULER)
         ]
         if all(sides):
-            found.append(Comparison(workload, nodes, *sides))
+            found.append(Comparison(*key, *sides))
     return found
 
 
@@ -74,8 +75,10 @@ def show(drains: Sequence[Drain]) -> None:
         counted = [_cell(each, of, form) for form, of in COUNTED.values()]
         told = "as many" if not untold([*each.own, *each.other]) else "not as many"
         runs = f"{len(each.own)} / {len(each.other)}"
-        rates.add_row(each.workload, f"{each.nodes:,}", *counted[:2], _spreads(each, _RATE, ".0f"), told, runs)
-        costs.add_row(each.workload, f"{each.nodes:,}", *counted[2:], _spreads(each, _CPU, ".2f"))
+        rates.add_row(
+            each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[:2], _spreads(each, _RATE, ".0f"), told, runs
+        )
+        costs.add_row(each.workload, f"{each.nodes:,}", f"{each.pods:,}", *counted[2:], _spreads(each, _CPU, ".2f"))
     console = Console(width=_TABLE_WIDTH)
     console.print(rates)
     console.print(costs)
@@ -86,7 +89,7 @@ def show(drains: Sequence[Drain]) -> None:
 def _table(of: str, columns: Sequence[str]) -> Table:
     table = Table(title=f"Bayplan / kube-scheduler = ratio, medians: {of}")
     table.add_column("workload")
-    for column in ("nodes", *columns):
+    for column in ("nodes", "pods", *columns):
         table.add_column(column, justify="right")
     return table
 
@@ -97,6 +100,7 @@ def summary(drains: Sequence[Drain]) -> list[dict[str, Any]]:
         {
             "workload": each.workload,
             "nodes": each.nodes,
+            "pods": each.pods,
             "repetitions": [len(each.own), len(each.other)],
             "counted": {
                 name: {

@@ -1,32 +1,37 @@
 """From the start of the process to the first bind in a cluster that is full already, and how long a takeover is.
 
     make bench-startup
+    make bench-startup QUICK=1
     python -m benchmarks.startup --nodes 5000 --pods 50000 --repetitions 3
 
 Both schedulers are started in turn on the same control plane, in which a few pods wait. Told are the time to the first
 binding, the CPU time until then, and the largest resident set a while later. A takeover is two Bayplan processes with
-the default times of leader election, of which the leader is killed: the time is from the kill to the first bind of the
-other, while pods keep coming.
+the default times of leader election, of which the leader is ended, by SIGTERM or by SIGKILL, while pods keep coming:
+told is the longest time without a bind. Results are kept line by line, and what the files hold already is not run
+again.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
+import itertools
 import os
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
+import msgspec
 from bayplan.kube.connection import ApiRequest
 from rich.console import Console
 from rich.table import Table
 
 from benchmarks.audit_times import AuditTimes
 from benchmarks.prepared import PreparedCluster, connected
+from benchmarks.result_lines import DEFAULT_FOLDER, ResultLines
 from benchmarks.workload import PODS_PATH, SCHEDULER_NAME, Document, encoded, node
 from benchmarks.workloads import WORKLOADS, placed
 from hack.controlplane.launcher import ControlPlane
@@ -37,6 +42,11 @@ from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER, start_bayplan,
 _WAITING_PODS = 20
 _SETTLE_SECONDS = 5.0
 _LIMIT_SECONDS = 180.0
+_PACE_SECONDS = 0.05
+"""Between two pods that come while a leader is ended: no gap can be told that is shorter."""
+_STEADY_PODS = 20
+_TABLE_WIDTH = 120
+SIGTERM, SIGKILL = "SIGTERM", "SIGKILL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +58,47 @@ class Startup:
         seconds: From the start of the process to the first binding.
         cpu_seconds: CPU time until a few seconds later.
         peak_rss_mib: Largest resident set until then.
+        nodes: How many nodes.
+        pods: Pods that run already.
+        repetition: Which repetition, from 1.
+        first_cpu_seconds: Of ``cpu_seconds``, what was taken when the first binding was seen.
     """
 
     scheduler: str
     seconds: float
     cpu_seconds: float
     peak_rss_mib: float
+    nodes: int
+    pods: int
+    repetition: int
+    first_cpu_seconds: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Takeover:
+    """One leader that was ended.
+
+    Attributes:
+        signal: By which signal.
+        seconds: The longest time without a bind from then on.
+        nodes: How many nodes.
+        pods: Pods that run already.
+        repetition: Which repetition, from 1.
+    """
+
+    signal: str
+    seconds: float
+    nodes: int
+    pods: int
+    repetition: int
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Everything that was measured."""
+
+    starts: list[Startup]
+    takeovers: list[Takeover]
 
 
 def _objects(nodes: int, pods: int) -> Iterator[Document]:
@@ -63,8 +108,14 @@ def _objects(nodes: int, pods: int) -> Iterator[Document]:
         yield WORKLOADS[0].pod(number)
 
 
-def measure(cluster: PreparedCluster, scheduler: str) -> Startup:
+def measure(cluster: PreparedCluster, scheduler: str, size: tuple[int, int], repetition: int) -> Startup:
     """Start one scheduler.
+
+    Args:
+        cluster: Where.
+        scheduler: Which.
+        size: Nodes and pods that the cluster has.
+        repetition: Which repetition this is.
 
     Raises:
         TimeoutError: It bound nothing.
@@ -73,15 +124,12 @@ def measure(cluster: PreparedCluster, scheduler: str) -> Startup:
         times = AuditTimes(plane.audit_log)
         process = start_scheduler(plane, scheduler, SCHEDULER_NAME)
         times.wait_for_bound(1, _LIMIT_SECONDS)
+        first_cpu = process.cpu_seconds()
         time.sleep(_SETTLE_SECONDS)
-        result = Startup(
-            scheduler,
-            min(times.bound.values()) - _started_at(process),
-            process.cpu_seconds(),
-            process.peak_rss() / 2**20,
-        )
+        seconds = min(times.bound.values()) - _started_at(process)
+        cpu, peak = process.cpu_seconds(), process.peak_rss() / 2**20
         process.stop(grace=20.0)
-    return result
+    return Startup(scheduler, seconds, cpu, peak, *size, repetition, first_cpu)
 
 
 def _started_at(process: Process) -> float:
@@ -90,49 +138,127 @@ def _started_at(process: Process) -> float:
     return time.time() - age
 
 
-def takeover(cluster: PreparedCluster) -> float:
-    """Kill the leader of two Bayplan processes; seconds until the other has bound a pod.
+def takeover(cluster: PreparedCluster, by: str, size: tuple[int, int], repetition: int) -> Takeover:
+    """End the leader of two Bayplan processes.
+
+    Args:
+        cluster: Where.
+        by: SIGTERM or SIGKILL.
+        size: Nodes and pods that the cluster has.
+        repetition: Which repetition this is.
 
     Raises:
-        TimeoutError: It has not.
+        TimeoutError: The other one bound nothing.
     """
     with cluster.started() as plane:
         times = AuditTimes(plane.audit_log)
         leader = start_bayplan(plane, SCHEDULER_NAME, free_port(), flags=("--leader-elect",))
         times.wait_for_bound(_WAITING_PODS, _LIMIT_SECONDS)
         start_bayplan(plane, SCHEDULER_NAME, free_port(), flags=("--leader-elect",), program="bayplan-standby")
-        killed_at = time.time()
-        leader.kill()
-        asyncio.run(_one_more(plane))
-        times.wait_for_bound(_WAITING_PODS + 1, _LIMIT_SECONDS)
-    return max(times.bound.values()) - killed_at
+        ended_at = asyncio.run(_end_while_pods_come(plane, leader, by, times))
+    return Takeover(by, longest_gap(times.bound.values(), ended_at), *size, repetition)
 
 
-async def _one_more(plane: ControlPlane) -> None:
-    body = encoded(WORKLOADS[0].pod(_WAITING_PODS))
+async def _end_while_pods_come(plane: ControlPlane, leader: Process, by: str, times: AuditTimes) -> float:
+    """Let pods come at an even pace until the other process has bound some; when the leader was told to end."""
+    ending: asyncio.Task[None] | None = None
+    ended_at = gone_at = float("inf")
+    deadline = time.monotonic() + _LIMIT_SECONDS
     async with await connected(plane) as connection:
-        await connection.request(ApiRequest("POST", PODS_PATH, body=body, timeout=60.0))
+        for number in itertools.count(_WAITING_PODS):
+            body = encoded(WORKLOADS[0].pod(number))
+            await connection.request(ApiRequest("POST", PODS_PATH, body=body, timeout=60.0))
+            await asyncio.sleep(_PACE_SECONDS)
+            times.read()
+            if ending is None and len(times.bound) >= _WAITING_PODS + _STEADY_PODS:
+                ended_at = time.time()
+                ending = asyncio.create_task(asyncio.to_thread(leader.kill if by == SIGKILL else leader.stop))
+            elif ending is not None and ending.done() and gone_at == float("inf"):
+                await ending
+                gone_at = time.time()
+            if max(times.bound.values()) > gone_at:
+                return ended_at
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"nothing was bound in {_LIMIT_SECONDS:.0f} s after {by}; look at the standby's log")
+    raise AssertionError("pods never end")
 
 
-def show(starts: Sequence[Startup], takeovers: Sequence[float]) -> None:
+def longest_gap(bound: Iterable[float], since: float) -> float:
+    """The longest time between two bindings one after the other, of which the later one is after ``since``; seconds."""
+    ordered = sorted(bound)
+    return max(later - earlier for earlier, later in itertools.pairwise(ordered) if later > since)
+
+
+def show(results: Results) -> None:
     """Print medians."""
+    console = Console(width=_TABLE_WIDTH)
     table = Table(title="Started in a full cluster, medians (lowest to highest)")
-    for column in ("scheduler", "to first bind, s", "CPU s", "peak MiB"):
+    for column in (
+        "scheduler",
+        "nodes",
+        "bound pods",
+        "to first bind, s",
+        "CPU s until then",
+        "CPU s",
+        "peak MiB",
+        "n",
+    ):
         table.add_column(column, justify="left" if column == "scheduler" else "right")
-    for scheduler in dict.fromkeys(each.scheduler for each in starts):
-        own = [each for each in starts if each.scheduler == scheduler]
-        seconds = [each.seconds for each in own]
+    for scheduler, nodes, pods in dict.fromkeys((each.scheduler, each.nodes, each.pods) for each in results.starts):
+        own = [each for each in results.starts if (each.scheduler, each.nodes, each.pods) == (scheduler, nodes, pods)]
         table.add_row(
             scheduler,
-            f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})",
+            f"{nodes:,}",
+            f"{pods:,}",
+            _median([each.seconds for each in own]),
+            f"{statistics.median(each.first_cpu_seconds for each in own):.1f}",
             f"{statistics.median(each.cpu_seconds for each in own):.1f}",
             f"{statistics.median(each.peak_rss_mib for each in own):.0f}",
+            f"{len(own)}",
         )
-    console = Console()
     console.print(table)
-    if takeovers:
-        median = statistics.median(takeovers)
-        console.print(f"takeover after SIGKILL: {median:.1f} s ({min(takeovers):.1f} to {max(takeovers):.1f})")
+    for by in dict.fromkeys(each.signal for each in results.takeovers):
+        gaps = [each.seconds for each in results.takeovers if each.signal == by]
+        console.print(f"takeover after {by}: {_median(gaps)} s without a bind, n={len(gaps)}")
+
+
+def _median(seconds: Sequence[float]) -> str:
+    return f"{statistics.median(seconds):.1f} ({min(seconds):.1f} to {max(seconds):.1f})"
+
+
+def run(size: tuple[int, int], repetitions: int, folder: Path) -> Results:
+    """Run what is not in the files of results yet, and add it there.
+
+    Args:
+        size: Nodes, and pods that run already.
+        repetitions: Of each.
+        folder: Where the two files are.
+    """
+    starts, takeovers = ResultLines(folder / "starts.jsonl", Startup), ResultLines(folder / "takeovers.jsonl", Takeover)
+    known = Results(starts.read(), takeovers.read())
+    done = {(each.scheduler, each.nodes, each.pods, each.repetition) for each in known.starts}
+    done |= {(each.signal, each.nodes, each.pods, each.repetition) for each in known.takeovers}
+    turns = [
+        (what, repetition)
+        for repetition in range(1, repetitions + 1)
+        for what in (BAYPLAN, KUBE_SCHEDULER, SIGTERM, SIGKILL)
+        if (what, *size, repetition) not in done
+    ]
+    if not turns:
+        return known
+    with PreparedCluster(size[0], _objects(*size)) as cluster:
+        for what, repetition in turns:
+            if what in {SIGTERM, SIGKILL}:
+                ended = takeover(cluster, what, size, repetition)
+                known.takeovers.append(ended)
+                takeovers.add(ended)
+                sys.stderr.write(f"{what} #{repetition}: {ended.seconds:.1f} s without a bind\n")
+            else:
+                started = measure(cluster, what, size, repetition)
+                known.starts.append(started)
+                starts.add(started)
+                sys.stderr.write(f"{what} #{repetition}: {started.seconds:.1f} s to the first bind\n")
+    return known
 
 
 def main() -> None:
@@ -141,21 +267,14 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=5000)
     parser.add_argument("--pods", type=int, default=50_000)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--results", type=Path, default=DEFAULT_FOLDER, help="folder of the JSON lines, added to")
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
     arguments = parser.parse_args()
-    starts: list[Startup] = []
-    takeovers: list[float] = []
-    with PreparedCluster(arguments.nodes, _objects(arguments.nodes, arguments.pods)) as cluster:
-        for _ in range(arguments.repetitions):
-            for scheduler in (BAYPLAN, KUBE_SCHEDULER):
-                starts.append(measure(cluster, scheduler))
-                sys.stderr.write(f"{scheduler}: {starts[-1].seconds:.1f} s to the first bind\n")
-            takeovers.append(takeover(cluster))
-            sys.stderr.write(f"takeover: {takeovers[-1]:.1f} s\n")
+    results = run((arguments.nodes, arguments.pods), arguments.repetitions, arguments.results)
     if arguments.output == "json":
-        print(json.dumps({"starts": [asdict(each) for each in starts], "takeovers": takeovers}, indent=2))
+        print(msgspec.json.format(msgspec.json.encode(results), indent=2).decode())
     else:
-        show(starts, takeovers)
+        show(results)
 
 
 if __name__ == "__main__":
