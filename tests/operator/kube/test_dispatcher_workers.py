@@ -93,7 +93,7 @@ async def test_what_follows_a_write_takes_the_other_workers() -> None:
     await dispatcher.close()
 
 
-STEPS = ("event", "deletion", "patch", "failing", "press", "release", "hold", "tick", "long", "turn")
+STEPS = ("event", "deletion", "patch", "failing", "hold", "tick", "long", *("press", "release", "turn") * 3)
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=40), st.sampled_from([1, 2, 8]), st.sampled_from([3, 1000]))
