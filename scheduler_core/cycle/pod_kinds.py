@@ -6,6 +6,7 @@ but for the resources that they ask for. It must not know what is decided with t
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,7 +29,8 @@ class PodKind:
     """Pods that are alike to a profile.
 
     Attributes:
-        info: The last one that went the whole way.
+        info: The last one that went the whole way, as it was then: the pod itself is soon bound, which is no matter of
+            those like it.
         results: The plugins' answers.
         resources_differ: Whether its pods may ask for different resources.
         prepared: What plugins have kept for the pod; None while one pod only has come.
@@ -43,6 +45,10 @@ class PodKind:
     repetition: Repetition | None = None
     ranking: Ranking | None = None
 
+    def __post_init__(self) -> None:
+        """What the cluster makes of the pod is not to be seen here."""
+        self.info = copy.copy(self.info)
+
     def is_of(self, info: PodInfo) -> bool:
         """Whether a pod is of this kind."""
         if self.resources_differ:
@@ -53,7 +59,7 @@ class PodKind:
 
     def keep(self, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
         """Keep what plugins have prepared for a pod that went the whole way, if it serves others."""
-        self.info = info
+        self.info = copy.copy(info)
         self.forget()
         self.repetition = self.results.repetition(state, info, nodes, resources_differ=self.resources_differ)
         if self.repetition is not None:
