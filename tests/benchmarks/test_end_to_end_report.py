@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
-from xml.etree import ElementTree as ET
+
+import pytest
 
 from benchmarks.audit_times import AuditTimes
-from benchmarks.end_to_end import read_results
 from benchmarks.end_to_end_drain import Drain
-from benchmarks.end_to_end_report import compared, write_chart
+from benchmarks.end_to_end_report import chart, compared, summary, untold
 from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
 
 ONE = Drain("basic", 100, 1000, BAYPLAN, 1, 1000, 2.0, 4.0, 1000, 1.5, 100.0, 2000)
@@ -32,23 +32,53 @@ def test_medians_and_ratios() -> None:
     assert found.medians(lambda drain: drain.cpu_ms_per_pod) == (1.5, 1.5)
 
 
-def test_results_are_read_as_they_were_written(tmp_path: Path) -> None:
-    """So that a run can be taken up again."""
-    file = tmp_path / "runs.jsonl"
-    assert read_results(file) == []
-    written = [ONE, other(wrong=("node a is full",))]
-    file.write_text("".join(json.dumps(dataclasses.asdict(drain)) + "\n" for drain in written))
-    assert read_results(file) == written
+def test_backlogs_of_other_sizes_are_compared_apart() -> None:
+    """A short look is no repetition of a long one."""
+    drains = [each for pods in (10, 1000) for each in (other(pods=pods), other(pods=pods, scheduler=KUBE_SCHEDULER))]
+    assert [each.pods for each in compared(drains)] == [10, 1000]
 
 
-def test_the_chart_shows_both(tmp_path: Path) -> None:
-    """A bar for each scheduler, in proportion, and the ratio."""
-    chart = tmp_path / "docs" / "chart.svg"
-    write_chart([ONE, other(scheduler=KUBE_SCHEDULER, seconds=4.0)], chart)
-    root = ET.fromstring(chart.read_text())  # noqa: S314 - written just now
-    widths = [float(bar.attrib["width"]) for bar in root.iter("{http://www.w3.org/2000/svg}rect")]
-    assert widths[0] == 2 * widths[1]
-    assert "500 (2.0x)" in [text.text for text in root.iter("{http://www.w3.org/2000/svg}text")]
+def test_cpu_is_told_with_and_without_the_start() -> None:
+    """Without it, of the pods that were left when the first bindings were seen."""
+    drain = other(cpu_seconds=3.0, first_cpu_seconds=1.2, first_bound=100)
+    assert drain.cpu_ms_per_pod == 3.0
+    assert drain.later_cpu_ms_per_pod == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("events", "is_told"),
+    [
+        pytest.param(1000, False, id="one-for-each-pod"),
+        pytest.param(999, True, id="one-was-lost"),
+        pytest.param(1002, True, id="too-many"),
+    ],
+)
+def test_other_numbers_of_events_are_told(events: int, *, is_told: bool) -> None:
+    """Each pod that was bound has one event of reason Scheduled, whoever has bound it."""
+    drains = [ONE, other(scheduler=KUBE_SCHEDULER, events=events)]
+    told = [f"basic, 100 nodes, #1: kube-scheduler bound 1,000 pods and wrote {events:,} events of reason Scheduled"]
+    assert untold(drains) == (told if is_told else [])
+    (row,) = summary(drains)
+    assert bool(row["untold"]) is is_told
+
+
+def test_the_summary_has_medians_and_spread() -> None:
+    """Of both sides, and the ratio."""
+    drains = [ONE, other(repetition=2, seconds=1.0), other(scheduler=KUBE_SCHEDULER, seconds=4.0)]
+    (row,) = summary(drains)
+    rates = row["counted"]["pods/s"]
+    assert rates == {"medians": (750.0, 250.0), "lowest": [500.0, 250.0], "highest": [1000.0, 250.0], "ratio": 3.0}
+    assert (row["workload"], row["nodes"], row["repetitions"]) == ("basic", 100, [2, 1])
+
+
+def test_the_chart_shows_rates_and_cpu() -> None:
+    """Under the number of nodes, the largest first, each workload by what it says."""
+    small = [other(nodes=10), other(nodes=10, scheduler=KUBE_SCHEDULER)]
+    found = chart([*small, ONE, other(scheduler=KUBE_SCHEDULER, seconds=4.0, cpu_seconds=3.0)])
+    assert [name for name, _ in found.rows] == ["100 nodes", "all pods alike", "10 nodes", "all pods alike"]
+    rate, cpu = found.rows[1][1]
+    assert (rate.ratio, rate.told, rate.second) == (2.0, "500 / 250 pods/s", 1.0)
+    assert (cpu.ratio, cpu.told) == (0.5, "1.50 / 3.00 ms")
 
 
 def test_the_audit_log_is_read_as_it_grows(tmp_path: Path) -> None:

@@ -1,0 +1,153 @@
+"""Operations on arrays, counted and never timed: how many there are, over how many elements, and what they allocate.
+
+Owns an array that counts what is done with it, and the means to have the scheduler work on such arrays. It must not
+know what is decided. Why arrays that count, and not a profiler: that sees no operator, no index and no call of a ufunc,
+which is most of what is done with arrays.
+
+Whatever is made of an array that counts counts too, so that it is enough to have the first ones made here. What is
+not seen are functions that take no array of this kind, and methods that are not listed below.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+_MAKERS = ("zeros", "ones", "empty", "full", "array", "arange")
+_METHODS = ("argmax", "argmin", "argsort", "astype", "copy", "cumsum", "fill", "nonzero", "repeat", "sort", "take")
+"""Methods of arrays that go over the elements without a ufunc."""
+
+
+@dataclass(slots=True)
+class VectorCounts:
+    """What was done with arrays while this was entered.
+
+    Attributes:
+        long: An operation is one of vectors if it goes over so many elements.
+        operations: Operations of vectors.
+        elements: Elements gone over, those of shorter arrays included.
+        allocated: Bytes of arrays that were made.
+    """
+
+    long: int
+    operations: int = 0
+    elements: int = 0
+    allocated: int = 0
+
+    def __enter__(self) -> Self:
+        _counting.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        _counting.remove(self)
+
+    def add(self, elements: int, allocated: int) -> None:
+        """Count an operation."""
+        self.operations += elements >= self.long
+        self.elements += elements
+        self.allocated += allocated
+
+
+_counting: list[VectorCounts] = []
+
+
+class CountedArray(np.ndarray[Any, Any]):
+    """An array of which every operation is counted."""
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        """Any ufunc, in any of its forms."""
+        outputs = options.get("out", ())
+        if outputs:
+            options["out"] = tuple(_plain(each) for each in outputs)
+        result = getattr(ufunc, method)(*map(_plain, inputs), **{name: _plain(each) for name, each in options.items()})
+        _count((*inputs, *outputs, result), () if outputs else (result,))
+        if method == "at" or not outputs:
+            return _counted(result)
+        return outputs[0] if len(outputs) == 1 else outputs
+
+    def __array_function__(self, function: Any, types: Any, arguments: Any, options: Any) -> Any:
+        """Any function of numpy that is none of a ufunc; what it calls in turn is counted once more."""
+        result = super().__array_function__(function, types, arguments, options)
+        _count((*arguments, *options.values(), result), ())
+        return result
+
+    def __getitem__(self, key: Any) -> Any:
+        """A part; slices go over nothing, rows that are picked are copied."""
+        result = super().__getitem__(key)
+        keys = _keys(key)
+        if not isinstance(result, np.ndarray):
+            _count((), ())
+        elif any(isinstance(each, np.ndarray | list) for each in keys):
+            _count((*keys, result), (result,))
+        return result
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        """Write a part."""
+        _count((*_keys(key), value), ())
+        super().__setitem__(key, value)
+
+
+def _listed(name: str) -> Callable[..., Any]:
+    plain = getattr(np.ndarray, name)
+
+    @functools.wraps(plain)
+    def method(self: CountedArray, *arguments: Any, **options: Any) -> Any:
+        result = plain(self, *arguments, **options)
+        _count((self, result), (result,))
+        return result
+
+    return method
+
+
+for _name in _METHODS:
+    setattr(CountedArray, _name, _listed(_name))
+
+
+@contextmanager
+def counted_arrays() -> Iterator[None]:
+    """Have numpy make arrays that count, for as long as this is entered; not for several threads."""
+    plain = {name: getattr(np, name) for name in _MAKERS}
+
+    def counting(name: str) -> Callable[..., Any]:
+        @functools.wraps(plain[name])
+        def make(*arguments: Any, **options: Any) -> Any:
+            result = plain[name](*arguments, **options)
+            _count((result,), (result,))
+            return _counted(result)
+
+        return make
+
+    try:
+        for name in _MAKERS:
+            setattr(np, name, counting(name))
+        yield
+    finally:
+        for name, function in plain.items():
+            setattr(np, name, function)
+
+
+def _count(touched: tuple[Any, ...], made: tuple[Any, ...]) -> None:
+    if _counting:
+        elements = max((each.size for each in touched if isinstance(each, np.ndarray)), default=1)
+        allocated = sum(each.nbytes for each in made if isinstance(each, np.ndarray))
+        for counts in _counting:
+            counts.add(elements, allocated)
+
+
+def _keys(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def _plain(value: Any) -> Any:
+    return value.view(np.ndarray) if isinstance(value, CountedArray) else value
+
+
+def _counted(value: Any) -> Any:
+    plain: NDArray[Any] | Any = value
+    return plain.view(CountedArray) if type(value) is np.ndarray else value

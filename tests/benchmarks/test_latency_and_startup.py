@@ -1,0 +1,53 @@
+"""What is made of waits and of gaps between bindings."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from benchmarks.latency import Latency, percentile, summary
+from benchmarks.startup import longest_gap
+from hack.controlplane.schedulers import BAYPLAN, KUBE_SCHEDULER
+
+ONE = Latency(BAYPLAN, 50, 1000, 2.0, 8.0, 1.0, 100, 1)
+
+
+@pytest.mark.parametrize(
+    ("share", "expected"),
+    [
+        pytest.param(0.5, 50.0, id="median"),
+        pytest.param(0.99, 99.0, id="one-of-a-hundred-is-above"),
+        pytest.param(1.0, 100.0, id="largest"),
+        pytest.param(0.0, 1.0, id="smallest"),
+    ],
+)
+def test_percentiles(share: float, expected: float) -> None:
+    """Of a hundred values from 1 to 100."""
+    assert percentile([float(value) for value in range(1, 101)], share) == expected
+
+
+def test_latencies_are_compared_by_rate() -> None:
+    """Medians of repetitions, and how far these lie apart; a rate that one side has not seen is left out."""
+    runs = [ONE, dataclasses.replace(ONE, repetition=2, p99_ms=12.0), dataclasses.replace(ONE, rate=200)]
+    (row,) = summary([*runs, dataclasses.replace(ONE, scheduler=KUBE_SCHEDULER, p99_ms=5.0)])
+    assert (row["nodes"], row["rate"], row["repetitions"]) == (100, 50, [2, 1])
+    assert row["counted"]["p99 ms"] == {
+        "medians": [10.0, 5.0],
+        "lowest": [8.0, 5.0],
+        "highest": [12.0, 5.0],
+        "ratio": 2.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("since", "expected"),
+    [
+        pytest.param(0.0, 5.0, id="of-all"),
+        pytest.param(2.5, 3.0, id="that-ends-later"),
+        pytest.param(8.5, 1.0, id="what-was-before-is-none"),
+    ],
+)
+def test_the_longest_time_without_a_bind(since: float, expected: float) -> None:
+    """Between two bindings, the later one after the leader was ended; in whichever order they were read."""
+    assert longest_gap([9.0, 8.0, -3.0, 2.0, 5.0], since) == expected
