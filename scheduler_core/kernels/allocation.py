@@ -10,10 +10,10 @@ Numbers are those that the API server admits: capacities and requests are never 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.kernels.integer_division import PERCENT, percentages
@@ -26,8 +26,7 @@ _UNMOVED = 75
 """The balanced score of a node on which fewer than two resources count."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceUse:
+class ResourceUse(Struct, frozen=True):
     """One resource over all rows, in its own integer unit.
 
     Attributes:
@@ -83,16 +82,33 @@ def requested_to_capacity_ratio(uses: Sequence[ResourceUse], table: Integers) ->
     Returns:
         int64[n], the weighted mean, halves rounded up.
     """
-    total = np.zeros(len(uses[0].capacity), dtype=np.int64)
-    weights = np.zeros_like(total)
-    for use in uses:
-        taken = percentages(_taken(use), np.maximum(use.capacity, 1)).astype(np.intp)
-        scores = table.take(taken, mode="clip")
-        scores[use.capacity == 0] = 0
-        total += scores if use.weight == 1 else scores * use.weight
-        weights += use.weight * (scores > 0)
+    taken = [percentages(_taken(use), np.maximum(use.capacity, 1)) for use in uses]
+    return ratio_means(taken, [use.capacity == 0 for use in uses], [use.weight for use in uses], table)
+
+
+def ratio_means(
+    taken: Iterable[Floats], lacking: Iterable[NDArray[np.bool_]], weights: Iterable[int], table: Integers
+) -> Integers:
+    """The mean of what a function of the taken share gives for each resource.
+
+    Args:
+        taken: Of each resource, float64[n] of whole per cent.
+        lacking: Of each resource, bool[n], which rows have none of it.
+        weights: Of each resource.
+        table: int64[101], as for :func:`requested_to_capacity_ratio`.
+
+    Returns:
+        int64[n], the weighted mean over resources for which the function is above 0, halves rounded up.
+    """
+    total: Integers | int = 0
+    weight_sums: Integers | int = 0
+    for whole_percentages, lacks, weight in zip(taken, lacking, weights, strict=True):
+        scores = table.take(whole_percentages.astype(np.intp), mode="clip")
+        scores[lacks] = 0
+        total = total + (scores if weight == 1 else scores * weight)
+        weight_sums = weight_sums + weight * (scores > 0)
     # Go rounds halves away from zero. Sums are small integers: a mean that is not a half is far from one in float64.
-    means: Floats = np.true_divide(total, np.maximum(weights, 1, out=weights))
+    means: Floats = np.true_divide(total, np.maximum(weight_sums, 1))
     means += 0.5
     return np.floor(means, out=means).astype(np.int64)
 

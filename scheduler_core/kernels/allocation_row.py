@@ -50,12 +50,12 @@ def balanced_allocation_row(uses: Sequence[RowUse]) -> int | None:
     if len(uses) != 2 or not uses[0][0] or not uses[1][0]:
         return None
     (one, one_used, one_added, _), (other, other_used, other_added, _) = uses
-    before = _balance(one_used, one, other_used, other)
-    after = _balance(one_used + one_added, one, other_used + other_added, other)
+    before = balance_of_two(one_used, one, other_used, other)
+    after = balance_of_two(one_used + one_added, one, other_used + other_added, other)
     return _HALF + ((after - before + _HALF) >> 1)
 
 
-def _balance(one_used: int, one: int, other_used: int, other: int) -> int:
+def balance_of_two(one_used: int, one: int, other_used: int, other: int) -> int:
     """Float by float what the arrays' formula does; a quotient of Python's integers would be rounded once only."""
     first = min(float(one_used) / float(one), 1.0)
     second = min(float(other_used) / float(other), 1.0)

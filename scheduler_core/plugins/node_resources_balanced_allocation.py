@@ -22,7 +22,9 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.allocation import balanced_allocation
 from scheduler_core.kernels.allocation_row import balanced_allocation_row
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource
+from scheduler_core.kernels.kept_allocation import KeptBalance
+from scheduler_core.plugins.kept_scores import ScoreKeeper
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource, taking_part
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -48,6 +50,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         """
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
+        self._keeper = ScoreKeeper(lambda _: KeptBalance())
 
     def signature(self, pod: PodInfo) -> Hashable:
         """What the pod takes of each resource."""
@@ -74,16 +77,19 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """Score by the change of balance, int64 per row, 50 to 100; 0 for a pod that asks for none of the resources."""
         demand = state.get(_KEY) or self._demand(pod)
-        uses = resource_uses(demand, nodes, rows)
-        if uses and any(demand.amounts):
-            return balanced_allocation(uses)
-        level = _UNMOVED if any(demand.amounts) else 0
-        return np.full(len(nodes.pod_count[rows]), level, dtype=np.int64)
+        if not any(demand.amounts):
+            return _level(0, nodes, rows)
+        taking = taking_part(demand, nodes)
+        found = self._keeper.scores(taking, nodes, rows) if len(taking) == 2 else None
+        if found is not None:
+            return found
+        uses = resource_uses(taking, nodes, rows)
+        return balanced_allocation(uses) if uses else _level(_UNMOVED, nodes, rows)
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row in Python's numbers, where there are two resources of which the node has some."""
         demand = state.get(_KEY)
-        uses = None if demand is None else row_uses(demand, nodes, row)
+        uses = None if demand is None else row_uses(taking_part(demand, nodes), nodes, row)
         found = balanced_allocation_row(uses) if uses else None
         return super().score_row(state, pod, nodes, row) if found is None else found
 
@@ -91,3 +97,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         accounted = pod.requests.accounted
         amounts = tuple(accounted.get(resource.name, 0) for resource in self._resources)
         return Demand(self._resources, amounts, nonzero=False)
+
+
+def _level(score: int, nodes: NodeColumns, rows: Rows) -> Scores:
+    return np.full(len(nodes.pod_count[rows]), score, dtype=np.int64)

@@ -9,8 +9,9 @@ devices of dynamic resource allocation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -65,38 +66,69 @@ def scored_resource(name: str, weight: int = 1) -> ScoredResource:
     return ScoredResource(name, weight, is_scalar_resource(name))
 
 
-def resource_uses(demand: Demand, nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
-    """Take the columns of every resource that takes part.
+class TakingPart(NamedTuple):
+    """A resource that counts for a pod.
+
+    Attributes:
+        column: Its column.
+        amount: What the pod takes of it.
+        weight: How much it counts.
+        is_nonzero: Whether the nodes' sums are those with defaults.
+    """
+
+    column: int
+    amount: int
+    weight: int
+    is_nonzero: bool
+
+    def table(self, nodes: NodeColumns) -> NDArray[np.int64]:
+        """The nodes' sums, int64[resource, row]."""
+        return nodes.nonzero_requested if self.is_nonzero else nodes.requested
+
+
+def taking_part(demand: Demand, nodes: NodeColumns) -> list[TakingPart]:
+    """The resources that count for a pod, in the order of the profile.
 
     Args:
         demand: What the pod adds.
         nodes: The columns.
-        rows: The rows to score.
 
     Returns:
-        One entry per resource, in the order of the profile; resources that no node names are left out, for they count
-        on none. With ``slice(None)`` the arrays are views.
+        Without resources that no node names, for they count on none.
     """
-    return [
-        ResourceUse(nodes.allocatable[column, rows], used[column, rows], amount, resource.weight)
-        for resource, amount, column, used in _taking_part(demand, nodes)
-    ]
-
-
-def row_uses(demand: Demand, nodes: NodeColumns, row: int) -> list[RowUse]:
-    """What :func:`resource_uses` takes, of one row: capacity, used, added and weight of each resource."""
-    return [
-        (nodes.allocatable.item(column, row), used.item(column, row), amount, resource.weight)
-        for resource, amount, column, used in _taking_part(demand, nodes)
-    ]
-
-
-def _taking_part(demand: Demand, nodes: NodeColumns) -> Iterator[tuple[ScoredResource, int, int, NDArray[np.int64]]]:
-    """Each resource that counts, what the pod takes of it, its column, and the table of its sums over pods."""
+    found = []
     for resource, amount in zip(demand.resources, demand.amounts, strict=True):
         if amount == 0 and resource.is_scalar:
             continue
         column = nodes.resources.find(resource.name)
         if column is not None:
             is_nonzero = demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN)
-            yield resource, amount, column, nodes.nonzero_requested if is_nonzero else nodes.requested
+            found.append(TakingPart(column, amount, resource.weight, is_nonzero))
+    return found
+
+
+def resource_uses(taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
+    """Take the columns of every resource that takes part.
+
+    Args:
+        taking: The resources.
+        nodes: The columns.
+        rows: The rows to score.
+
+    Returns:
+        One entry per resource, in their order. With ``slice(None)`` the arrays are views.
+    """
+    return [
+        ResourceUse(
+            nodes.allocatable[each.column, rows], each.table(nodes)[each.column, rows], each.amount, each.weight
+        )
+        for each in taking
+    ]
+
+
+def row_uses(taking: Sequence[TakingPart], nodes: NodeColumns, row: int) -> list[RowUse]:
+    """What :func:`resource_uses` takes, of one row: capacity, used, added and weight of each resource."""
+    return [
+        (nodes.allocatable.item(each.column, row), each.table(nodes).item(each.column, row), each.amount, each.weight)
+        for each in taking
+    ]

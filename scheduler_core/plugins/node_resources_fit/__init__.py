@@ -32,6 +32,7 @@ from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_requests import is_extended_resource
 from scheduler_core.plugins.node_resources_fit.filtering import MAX_RESOURCES_IN_BITS, FitDemand
+from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
 from scheduler_core.plugins.node_resources_fit.hints import EVENTS
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
 from scheduler_core.plugins.resource_allocation import Demand
@@ -65,6 +66,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         self._ignored = frozenset(args.ignored_resources)
         self._ignored_groups = frozenset(args.ignored_resource_groups)
         self._scorer = FitScorer(args.scoring_strategy)
+        self._free = FreeColumns(handle.nodes)
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """What must be free and what is scored; None for a pod whose codes hold for one attempt only."""
@@ -90,10 +92,12 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Rule out rows without room; see :mod:`scheduler_core.plugins.node_resources_fit.filtering`."""
         del pod
-        return state.read(_FIT_KEY).judge(nodes, rows)
+        if self._free.nodes is not nodes:
+            self._free = FreeColumns(nodes)
+        return state.read(_FIT_KEY).judge(self._free, rows)
 
-    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
-        """Judge sums in Python's numbers."""
+    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
+        """Judge sums."""
         del pod
         return state.read(_FIT_KEY).judge_sums(sums)
 

@@ -20,6 +20,7 @@ from scheduler_core.framework.extension_points import Codes, Shortage
 from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import Status, unresolvable, unschedulable
 from scheduler_core.model.pod_requests import PODS
+from scheduler_core.plugins.node_resources_fit.free_columns import PLACES, FreeColumns
 from scheduler_core.snapshot.interning import Interner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 
@@ -47,30 +48,29 @@ class FitDemand:
         if len(amounts) > MAX_RESOURCES_IN_BITS:
             self._bit_sets = Interner()
 
-    def judge(self, nodes: NodeColumns, rows: Rows) -> Codes | None:
+    def judge(self, free: FreeColumns, rows: Rows) -> Codes | None:
         """Compare with what is free.
 
         Args:
-            nodes: The columns.
+            free: Of the nodes that are asked about.
             rows: The rows to judge.
 
         Returns:
             int16 per row, 0 where the pod fits; None if it fits everywhere.
         """
         if self._bit_sets is not None:
-            return self._judge_in_bit_sets(nodes, rows, self._bit_sets)
+            return self._judge_in_bit_sets(free.nodes, rows, self._bit_sets)
         codes: Codes | None = None
-        full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]
-        if full.any():
+        full = free.short(PLACES, 1, rows)
+        if full is not None:
             codes = full.astype(np.int16)
         for bit, (column, amount) in enumerate(self.amounts, start=1):
-            allocatable = nodes.allocatable[column, rows]
-            short = (allocatable - nodes.requested[column, rows]) < amount
-            if not short.any():
+            short = free.short(column, amount, rows)
+            if short is None:
                 continue
             marks = np.multiply(short, np.int16(1 << bit))
             codes = marks if codes is None else np.bitwise_or(codes, marks, out=codes)
-            too_small = allocatable < amount
+            too_small = free.nodes.allocatable[column, rows] < amount
             if too_small.any():
                 codes |= np.multiply(too_small, np.int16(_TOO_SMALL))
         return codes
@@ -89,20 +89,20 @@ class FitDemand:
                     code |= _TOO_SMALL
         return code
 
-    def judge_sums(self, sums: RowSums) -> int:
-        """The code for a row with these sums."""
-        allocatable, requested = sums.allocatable, sums.requested
-        is_full = sums.pod_count >= sums.allowed_pods
-        short = [allocatable[column] - requested[column] < amount for column, amount in self.amounts]
-        if not is_full and not any(short):
-            return 0
-        is_small = any(allocatable[column] < amount for column, amount in self.amounts)
+    def judge_sums(self, sums: RowSums) -> Codes | None:
+        """What :meth:`judge` would answer about rows with these sums."""
+        full = sums.pod_count >= sums.allowed_pods
+        capacities = [sums.allocatable[column] for column, _ in self.amounts]
+        free = [
+            capacity - sums.requested(column) for capacity, (column, _) in zip(capacities, self.amounts, strict=True)
+        ]
         if self._bit_sets is not None:
-            return self._bit_sets.intern(np.packbits([is_full, *short, is_small]).tobytes()) + 1
-        code = _TOO_MANY_PODS if is_full else 0
-        for bit, lacks in enumerate(short, start=1):
-            code |= lacks << bit
-        return code | _TOO_SMALL if is_small else code
+            return self._in_bit_sets(full, capacities, free, self._bit_sets)
+        codes = full.astype(np.int16)
+        for bit, (_, amount) in enumerate(self.amounts, start=1):
+            codes |= np.multiply(free[bit - 1] < amount, np.int16(1 << bit))
+            codes |= np.multiply(capacities[bit - 1] < amount, np.int16(_TOO_SMALL))
+        return codes
 
     def explain(self, code: int) -> Status:
         """Turn a code of :meth:`judge` into a status with all its reasons.
@@ -143,12 +143,25 @@ class FitDemand:
 
     def _judge_in_bit_sets(self, nodes: NodeColumns, rows: Rows, bit_sets: Interner[bytes]) -> Codes | None:
         full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]
+        capacities = [nodes.allocatable[column, rows] for column, _ in self.amounts]
+        free = [
+            capacity - nodes.requested[column, rows]
+            for capacity, (column, _) in zip(capacities, self.amounts, strict=True)
+        ]
+        return self._in_bit_sets(full, capacities, free, bit_sets)
+
+    def _in_bit_sets(
+        self,
+        full: NDArray[np.bool_],
+        capacities: Sequence[NDArray[np.int64]],
+        free: Sequence[NDArray[np.int64]],
+        bit_sets: Interner[bytes],
+    ) -> Codes | None:
         marks: NDArray[np.bool_] = np.zeros((len(self.amounts) + 2, len(full)), dtype=np.bool_)
         marks[0] = full
-        for bit, (column, amount) in enumerate(self.amounts, start=1):
-            allocatable = nodes.allocatable[column, rows]
-            np.less(allocatable - nodes.requested[column, rows], amount, out=marks[bit])
-            marks[-1] |= allocatable < amount
+        for bit, (_, amount) in enumerate(self.amounts, start=1):
+            np.less(free[bit - 1], amount, out=marks[bit])
+            marks[-1] |= capacities[bit - 1] < amount
         rejected = np.flatnonzero(marks.any(axis=0))
         if not len(rejected):
             return None

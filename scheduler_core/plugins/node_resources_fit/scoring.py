@@ -25,9 +25,11 @@ from scheduler_core.kernels.allocation import (
     scores_by_percentage,
 )
 from scheduler_core.kernels.allocation_row import RowUse, least_allocated_row, most_allocated_row
+from scheduler_core.kernels.kept_allocation import KeptCapacityRatio, KeptLeastAllocated, KeptMostAllocated
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource
+from scheduler_core.plugins.kept_scores import Formula, ScoreKeeper
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource, taking_part
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -42,12 +44,13 @@ _ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int | None]] = {
 class FitScorer:
     """A scoring strategy."""
 
-    __slots__ = ("_kernel", "_resources", "_row_kernel")
+    __slots__ = ("_keeper", "_kernel", "_resources", "_row_kernel")
 
     def __init__(self, strategy: ScoringStrategy) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
-        self._kernel = _kernel(strategy)
+        self._kernel, formula = _kernels(strategy)
         self._row_kernel = _ROW_KERNELS.get(strategy.type)
+        self._keeper = ScoreKeeper(formula)
 
     def demand(self, pod: PodInfo) -> Demand:
         """What a pod adds to a node, resource by resource."""
@@ -66,28 +69,35 @@ class FitScorer:
         Returns:
             int64 per row, 0 to 100.
         """
-        uses = resource_uses(demand, nodes, rows)
-        if not uses:
+        taking = taking_part(demand, nodes)
+        if not taking:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
-        return self._kernel(uses)
+        found = self._keeper.scores(taking, nodes, rows)
+        return self._kernel(resource_uses(taking, nodes, rows)) if found is None else found
 
     def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
         """What :meth:`score` gives for one row; None where only the arrays tell."""
-        return None if self._row_kernel is None else self._row_kernel(row_uses(demand, nodes, row))
+        if self._row_kernel is None:
+            return None
+        return self._row_kernel(row_uses(taking_part(demand, nodes), nodes, row))
 
 
-def _kernel(strategy: ScoringStrategy) -> _Kernel:
+def _kernels(strategy: ScoringStrategy) -> tuple[_Kernel, Formula]:
+    """The formula for any numbers and any rows, and what is kept for it."""
     match strategy.type:
         case "LeastAllocated":
-            return least_allocated
+            return least_allocated, KeptLeastAllocated
         case "MostAllocated":
-            return most_allocated
+            return most_allocated, KeptMostAllocated
         case "RequestedToCapacityRatio":
             assert strategy.requested_to_capacity_ratio is not None, "the configuration was validated"
             shape = strategy.requested_to_capacity_ratio.shape
             scale = MAX_NODE_SCORE // _MAX_SHAPE_SCORE
             table = scores_by_percentage([(point.utilization, point.score * scale) for point in shape])
-            return lambda uses: requested_to_capacity_ratio(uses, table)
+            return (
+                lambda uses: requested_to_capacity_ratio(uses, table),
+                lambda weights: KeptCapacityRatio(weights, table),
+            )
 
 
 def _scored_requests(pod: PodInfo) -> PodRequests:
