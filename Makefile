@@ -95,7 +95,7 @@ bench-startup: install ## Measure starts in a full cluster, and takeovers (QUICK
 
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)
-	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick)
+	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
 	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
 
 .PHONY: simulate-faults
