@@ -64,13 +64,9 @@ def judge_with_nominated_pods(
         filters = sum_filters(instance, state, pod, nodes, sorted(promises))
     if filters is None:
         return {row: int(_judge_row(instance, state, pod, nodes, (row, others))[0]) for row, others in promises.items()}
-    verdicts: dict[int, int] = {}
-    for row, others in promises.items():
-        sums = RowSums(nodes, row)
-        for other in others:
-            sums.add(other)
-        verdicts[row] = filters.verdict(row, sums)
-    return verdicts
+    sums, rows = RowSums(nodes, filters.rows), filters.rows.tolist()
+    sums.add((place, other) for place, row in enumerate(rows) for other in promises[row])
+    return dict(zip(rows, filters.verdicts(sums).tolist(), strict=True))
 
 
 def promised_pods(

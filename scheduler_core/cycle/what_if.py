@@ -87,15 +87,19 @@ class NodeWhatIf:
         filters = sum_filters(self._instance, self._state, self._pod, self._nodes, sorted(rows))
         if filters is None:
             return None
-        promised = dict(promised_pods(self._pod, self._nodes, self._nominator, among=filters.fixed))
+        promised = dict(promised_pods(self._pod, self._nodes, self._nominator, among=frozenset(rows)))
         return SumsWhatIf(filters, self._nodes, promised)
 
-    def remove(self, running: PodInfo) -> None:
-        """Take a pod off the row that it runs on.
+    def remove(self, *running: PodInfo) -> None:
+        """Take pods off the rows that they run on.
 
         Raises:
             PluginError: A plugin could not follow.
         """
+        for info in running:
+            self._remove(info)
+
+    def _remove(self, running: PodInfo) -> None:
         row = running.row
         if row not in self._orders:
             self._orders[row] = dict(self._nodes.pods[row])
@@ -107,15 +111,16 @@ class NodeWhatIf:
             self._nodes.host_ports.hide(row, running.host_ports)
         pod_removed(self._instance, self._state, self._pod, (running, row), self._nodes)
 
-    def restore(self, running: PodInfo) -> None:
-        """Put a pod that was taken off back where it ran.
+    def restore(self, *running: PodInfo) -> None:
+        """Put pods that were taken off back where they ran.
 
         Raises:
             PluginError: A plugin could not follow.
         """
-        _, row = self._taken.pop(running.uid)
-        self._restore(running, row)
-        pod_added(self._instance, self._state, self._pod, running, self._nodes)
+        for info in running:
+            _, row = self._taken.pop(info.uid)
+            self._restore(info, row)
+            pod_added(self._instance, self._state, self._pod, info, self._nodes)
 
     def _restore(self, running: PodInfo, row: int) -> None:
         self._nodes.add_pod(running, row)

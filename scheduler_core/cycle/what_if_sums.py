@@ -31,16 +31,19 @@ class SumsWhatIf:
 
     def __init__(self, filters: SumFilters, nodes: NodeColumns, promised: Mapping[int, Sequence[PodInfo]]) -> None:
         self._filters = filters
-        self._promised = promised
-        self._sums = {row: RowSums(nodes, row) for row in filters.fixed}
+        self._sums = RowSums(nodes, filters.rows)
+        self._places = {row: place for place, row in enumerate(filters.rows.tolist())}
+        self._promised = [(self._places[row], info) for row, others in promised.items() for info in others]
 
-    def remove(self, running: PodInfo) -> None:
-        """Take a pod off the row that it runs on."""
-        self._sums[running.row].remove(running)
+    def remove(self, *running: PodInfo) -> None:
+        """Take pods off the rows that they run on."""
+        places = self._places
+        self._sums.remove((places[info.row], info) for info in running)
 
-    def restore(self, running: PodInfo) -> None:
-        """Put a pod that was taken off back where it runs."""
-        self._sums[running.row].add(running)
+    def restore(self, *running: PodInfo) -> None:
+        """Put pods that were taken off back where they run."""
+        places = self._places
+        self._sums.add((places[info.row], info) for info in running)
 
     def judge(self, rows: NDArray[np.intp]) -> Verdicts:
         """Ask the filters, with and without the pods that are promised these nodes.
@@ -48,16 +51,13 @@ class SumsWhatIf:
         Raises:
             PluginError: A plugin raised.
         """
-        return np.array([self._judge(row) for row in rows.tolist()], dtype=np.int32)
-
-    def _judge(self, row: int) -> int:
-        sums, others = self._sums[row], self._promised.get(row, ())
-        if others:
-            for other in others:
-                sums.add(other)
-            verdict = self._filters.verdict(row, sums)
-            for other in others:
-                sums.remove(other)
-            if verdict:
-                return verdict
-        return self._filters.verdict(row, sums)
+        filters, sums = self._filters, self._sums
+        verdicts = filters.verdicts(sums)
+        if self._promised:
+            sums.add(self._promised)
+            with_them = filters.verdicts(sums)
+            sums.remove(self._promised)
+            verdicts = np.where(with_them != 0, with_them, verdicts)
+        if len(rows) == len(filters.rows):
+            return verdicts
+        return verdicts[np.searchsorted(filters.rows, rows)]

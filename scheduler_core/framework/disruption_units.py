@@ -13,8 +13,9 @@ its own priority alone.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from datetime import datetime
+
+from msgspec import Struct
 
 from scheduler_core.framework.group_view import GroupViews
 from scheduler_core.snapshot.disruption_index import DisruptionBudgets
@@ -23,8 +24,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 Importance = tuple[int, bool, int, datetime]
 
 
-@dataclass(frozen=True, slots=True)
-class DisruptionUnit:
+class DisruptionUnit(Struct, frozen=True):
     """Pods of which all leave or none.
 
     Attributes:
@@ -85,6 +85,8 @@ class DisruptionUnits:
 
     def whole(self, pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
         """Pods with all that leave with them: as given, and behind each pod the others of its unit."""
+        if not self._by_uid:
+            return tuple(pods)
         found: dict[str, PodInfo] = {}
         for info in pods:
             found[info.uid] = info

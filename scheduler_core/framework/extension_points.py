@@ -167,8 +167,8 @@ class SumsFilter(ABC):
     """Reads the pods on a node through their sums alone; mixed into a FilterPlugin whose answers depend on ROW."""
 
     @abstractmethod
-    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> int:
-        """The code that ``filter`` would answer about a row with these sums."""
+    def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
+        """The codes that ``filter`` would answer about rows with these sums: int16 each, None where all pass."""
 
 
 class NodeFilterPlugin(Plugin):

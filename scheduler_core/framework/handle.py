@@ -115,11 +115,11 @@ class Nominator(Protocol):
 class Question(Protocol):
     """What if pods left their rows: see :class:`WhatIf`, of which it is a part."""
 
-    def remove(self, running: PodInfo) -> None:
-        """Take a pod off the row that it runs on."""
+    def remove(self, *running: PodInfo) -> None:
+        """Take pods off the rows that they run on."""
 
-    def restore(self, running: PodInfo) -> None:
-        """Put a pod that was taken off back where it ran."""
+    def restore(self, *running: PodInfo) -> None:
+        """Put pods that were taken off back where they ran."""
 
     def judge(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters, with and without the pods that are promised these nodes."""
@@ -138,15 +138,15 @@ class WhatIf(Protocol):
     def in_sums(self, rows: Sequence[int]) -> Question | None:
         """The same question about rows from which nothing was taken yet, far quicker; None where that is not exact."""
 
-    def remove(self, running: PodInfo) -> None:
-        """Take a pod off the row that it runs on.
+    def remove(self, *running: PodInfo) -> None:
+        """Take pods off the rows that they run on.
 
         Raises:
             PluginError: A plugin could not follow.
         """
 
-    def restore(self, running: PodInfo) -> None:
-        """Put a pod that was taken off back where it ran.
+    def restore(self, *running: PodInfo) -> None:
+        """Put pods that were taken off back where they ran.
 
         Raises:
             PluginError: A plugin could not follow.

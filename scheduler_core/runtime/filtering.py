@@ -9,9 +9,9 @@ may read anything, are asked only about rows that are left.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError, SchedulerCoreError, UndecidedRowsError
@@ -33,8 +33,7 @@ NARROWED = -1
 """The verdict of rows that PreFilter left out by naming the only nodes to look at."""
 
 
-@dataclass(slots=True)
-class PreFilterOutcome:
+class PreFilterOutcome(Struct):
     """What PreFilter leaves.
 
     Attributes:
@@ -174,22 +173,23 @@ def run_filters(
     return verdicts
 
 
-@dataclass(slots=True)
-class _Question:
+class _Question(Struct):
     state: CycleState
     pod: PodInfo
     nodes: NodeColumns
     rows: Rows
 
 
-def verdict_of(code: int, position: int) -> int:
-    """The verdict for a code, not 0, of the filter at a position."""
-    return (code & _CODE_MASK) | ((position + 1) << _CODE_BITS)
+def verdicts_of(codes: NDArray[np.int16], position: int) -> Verdicts:
+    """The verdicts, int32 each, for codes of the filter at a position; 0 for 0."""
+    verdicts = _verdicts(codes, position)
+    verdicts[codes == 0] = 0
+    return verdicts
 
 
-def first_verdict(one: int, other: int) -> int:
-    """Of two verdicts about a row that of the filter which comes first; 0 only where both are."""
-    return min(one, other) if one and other else one or other
+def first_verdicts(some: Verdicts, others: Verdicts) -> Verdicts:
+    """Of two verdicts about each row that of the filter which comes first; 0 only where both are."""
+    return np.where((some == 0) | (others == 0), some | others, np.minimum(some, others))
 
 
 def _verdicts(codes: NDArray[np.int16], position: int) -> Verdicts:

@@ -14,10 +14,10 @@ far behind that most rows have changed, or that the change log does not reach ba
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
@@ -27,7 +27,7 @@ from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
 from scheduler_core.framework.plugin import always
 from scheduler_core.runtime.asked_again import AskedAgain, Repetition
-from scheduler_core.runtime.filtering import run_filters
+from scheduler_core.runtime.filtering import first_verdicts, run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
 from scheduler_core.runtime.ranking import Asked, Ranking, RelativeScores
@@ -41,8 +41,7 @@ _WORTH_REFRESHING = 4
 """An entry is refreshed while at most one row in so many has changed; else it is made anew."""
 
 
-@dataclass(slots=True)
-class _Entry:
+class _Entry(Struct):
     """Answers for one signature; arrays have room for rows to come, and hold anything in rows that are not alive.
 
     Attributes:
@@ -140,7 +139,7 @@ class ResultCache:
         except PluginError:
             # It may have failed on a row that a plugin before it has rejected: the full pass knows.
             return None
-        return np.where((kept == 0) | (wide == 0), kept | wide, np.minimum(kept, wide))
+        return first_verdicts(kept, wide)
 
     def score(self, scoring: Scoring) -> ScoreTable | None:
         """What :func:`scheduler_core.runtime.scoring.run_scores` would answer; None if it is to be asked.

@@ -6,15 +6,17 @@ the sums, or why.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin, Reads, SumsFilter
 from scheduler_core.framework.row_sums import RowSums
-from scheduler_core.runtime.filtering import first_verdict, run_filters, verdict_of
+from scheduler_core.runtime.filtering import first_verdicts, run_filters, verdicts_of
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner
 from scheduler_core.runtime.pre_filter_extensions import extended
@@ -22,34 +24,35 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-@dataclass(frozen=True, slots=True)
-class SumFilters:
+class SumFilters(Struct, frozen=True):
     """The filters of an attempt.
 
     Attributes:
         state: The attempt's state.
         pod: The pod to place.
         summing: Those that read sums, with their positions.
-        fixed: By row, the verdict of all others, which do not look at pods.
+        rows: intp[k], ascending.
+        fixed: int32[k], the verdicts of all others, which do not look at pods.
     """
 
     state: CycleState
     pod: PodInfo
     summing: Sequence[tuple[int, SumsFilter]]
-    fixed: Mapping[int, int]
+    rows: NDArray[np.intp]
+    fixed: Verdicts
 
-    def verdict(self, row: int, sums: RowSums) -> int:
-        """The verdict on a row if its pods summed up so.
+    def verdicts(self, sums: RowSums) -> Verdicts:
+        """The verdicts on the rows, int32[k], if their pods summed up so.
 
         Raises:
             PluginError: A plugin raised.
         """
-        verdict = self.fixed[row]
+        verdicts = self.fixed
         for position, plugin in self.summing:
-            code = plugin.filter_sums(self.state, self.pod, sums)
-            if code:
-                verdict = first_verdict(verdict, verdict_of(code, position))
-        return verdict
+            codes = plugin.filter_sums(self.state, self.pod, sums)
+            if codes is not None:
+                verdicts = first_verdicts(verdicts, verdicts_of(codes, position))
+        return verdicts
 
 
 def sum_filters(
@@ -75,5 +78,6 @@ def sum_filters(
             return None
         else:
             others.append((position, plugin))
-    verdicts = run_filters(instance, state, pod, nodes, np.array(rows, dtype=np.intp), among=others)
-    return SumFilters(state, pod, summing, dict(zip(rows, verdicts.tolist(), strict=True)))
+    asked = np.array(rows, dtype=np.intp)
+    verdicts = run_filters(instance, state, pod, nodes, asked, among=others)
+    return SumFilters(state, pod, summing, asked, verdicts)

@@ -9,7 +9,8 @@ look at single nodes only, in an order that the nodes' names and a seed give.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
@@ -24,8 +25,7 @@ _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _MIN_IN_STEP = 32
 
 
-@dataclass(slots=True)
-class DryRun:
+class DryRun(Struct):
     """What the walk found.
 
     Attributes:
@@ -64,8 +64,7 @@ class DryRun:
         return f"{text} {', '.join(parts)}." if parts else text
 
 
-@dataclass(frozen=True, slots=True)
-class Walk:
+class Walk(Struct, frozen=True):
     """Where candidates are looked for.
 
     Attributes:

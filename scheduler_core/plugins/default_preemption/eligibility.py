@@ -6,8 +6,6 @@ Owns the conditions that need no filter. Follows kube-scheduler v1.36.3,
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -61,9 +59,10 @@ def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
     return np.empty(0, dtype=np.intp)
 
 
-def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> Iterable[PodInfo]:
+def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> list[PodInfo]:
     """The pods of a row that ``pod`` may preempt."""
-    return (running for running in nodes.pods[row].values() if running.priority < pod.priority)
+    priority = pod.priority
+    return [running for running in nodes.pods[row].values() if running.priority < priority]
 
 
 def is_ending_by_preemption(pod: Pod) -> bool:

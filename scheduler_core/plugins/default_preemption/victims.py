@@ -11,9 +11,10 @@ priority that started at the same time come back in the order in which the sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from itertools import chain
 
 import numpy as np
 
@@ -79,28 +80,32 @@ class Trial:
         question: Question | None = what_if.in_sums(rows) if what_if.is_row_local else None
         if question is None:
             question = what_if
-        outcomes = {row: RowOutcome(row) for row in rows}
-        leaving = {row: self._leaving(row) for row in rows}
-        for pods in leaving.values():
-            for info in pods:
-                question.remove(info)
-        _judge(question, outcomes.values())
+        outcomes = [RowOutcome(row) for row in rows]
+        leaving = [self._leaving(row) for row in rows]
+        question.remove(*chain.from_iterable(leaving))
+        _judge(question, outcomes)
+        has_budgets = len(self.nodes.disruption_budgets) > 0
         reprieves = [
-            _Reprieve(outcomes[row], *self._by_budget(sorted(leaving[row], key=self.importance)))
-            for row in rows
-            if outcomes[row].verdict == 0
+            _Reprieve(outcome, *self._in_order(pods, has_budgets=has_budgets))
+            for outcome, pods in zip(outcomes, leaving, strict=True)
+            if not outcome.verdict
         ]
         _reprieve(question, reprieves)
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
-        return list(outcomes.values())
+        return outcomes
 
     def _leaving(self, row: int) -> list[PodInfo]:
         lower, spared = lower_priority_pods(self.pod, self.nodes, row), self.terms.spared
-        return [info for info in lower if info.uid not in spared] if spared else list(lower)
+        return [info for info in lower if info.uid not in spared] if spared else lower
 
-    def _by_budget(self, pods: Iterable[PodInfo]) -> tuple[list[PodInfo], int]:
+    def _in_order(self, pods: list[PodInfo], *, has_budgets: bool) -> tuple[list[PodInfo], int]:
+        """Pods in the order in which they may come back, and how many of them, the first, violate a budget."""
+        if len(pods) > 1:
+            pods = sorted(pods, key=self.importance)
+        if not has_budgets:
+            return pods, 0
         violating, others = split_by_budgets(pods, self.nodes.disruption_budgets, self.terms.leaving)
         return violating + others, len(violating)
 
@@ -114,10 +119,12 @@ class _Reprieve:
     protected: int
 
 
-def _judge(what_if: Question, outcomes: Iterable[RowOutcome]) -> None:
-    asked = sorted(outcomes, key=lambda outcome: outcome.row)
-    verdicts = what_if.judge(np.array([outcome.row for outcome in asked], dtype=np.intp))
-    for outcome, verdict in zip(asked, verdicts.tolist(), strict=True):
+def _judge(what_if: Question, outcomes: Sequence[RowOutcome]) -> None:
+    rows = np.array([outcome.row for outcome in outcomes], dtype=np.intp)
+    order = rows.argsort()
+    verdicts = np.empty(len(rows), dtype=np.int32)
+    verdicts[order] = what_if.judge(rows[order])
+    for outcome, verdict in zip(outcomes, verdicts.tolist(), strict=True):
         outcome.verdict = verdict
 
 
@@ -125,12 +132,11 @@ def _reprieve(what_if: Question, reprieves: Sequence[_Reprieve]) -> None:
     """Let the k-th pod of each row come back, for all k, unless the pod to be placed does not fit then."""
     for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
         trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
-        for reprieve in trying:
-            what_if.restore(reprieve.order[turn])
+        what_if.restore(*(reprieve.order[turn] for reprieve in trying))
         _judge(what_if, [reprieve.outcome for reprieve in trying])
-        for reprieve in trying:
-            if reprieve.outcome.verdict:
-                what_if.remove(reprieve.order[turn])
-                reprieve.outcome.victims.append(reprieve.order[turn])
-                reprieve.outcome.pdb_violations += turn < reprieve.protected
-                reprieve.outcome.verdict = 0
+        leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]
+        what_if.remove(*(reprieve.order[turn] for reprieve in leaving))
+        for reprieve in leaving:
+            reprieve.outcome.victims.append(reprieve.order[turn])
+            reprieve.outcome.pdb_violations += turn < reprieve.protected
+            reprieve.outcome.verdict = 0
