@@ -13,7 +13,8 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
@@ -55,8 +56,7 @@ _SLICE_PODS = 64
 _SETTLE_INTERVAL_SECONDS = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class SchedulerOptions:
+class SchedulerOptions(Struct, frozen=True):
     """Settings that are not a profile's.
 
     Attributes:

@@ -16,8 +16,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
+
+from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.informer import Informer, InformerOptions, Resource
@@ -85,8 +86,7 @@ class _Feed(Protocol):
     def deleted(self) -> Callable[[Any], None]: ...
 
 
-@dataclass(frozen=True, slots=True)
-class FeedSink(Generic[T]):
+class FeedSink(Struct, Generic[T], frozen=True):
     """One kind, delivered to the scheduler.
 
     Attributes:

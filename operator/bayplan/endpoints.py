@@ -6,10 +6,10 @@ Owns which part of the process answers which endpoint. It must not know paths or
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from aiohttp import web
+from msgspec import Struct
 from msgspec.structs import replace
 
 from bayplan.cluster_informers import ClusterInformers
@@ -32,8 +32,7 @@ from scheduler_core.snapshot.cache_comparison import CacheDifference
 E = TypeVar("E", Explanation, GangExplanation)
 
 
-@dataclass(frozen=True, slots=True)
-class ServedParts:
+class ServedParts(Struct, frozen=True):
     """The parts that are told of.
 
     Attributes:

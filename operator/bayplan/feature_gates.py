@@ -11,8 +11,9 @@ stage that are not given by name; one that is locked to its default takes no oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from scheduler_core.config.config_model import RuleProblem
 from scheduler_core.config.validation import did_you_mean
@@ -36,8 +37,7 @@ class Stage(Enum):
         return self.value or "GA"
 
 
-@dataclass(frozen=True, slots=True)
-class FeatureGate:
+class FeatureGate(Struct, frozen=True):
     """One gate.
 
     Attributes:

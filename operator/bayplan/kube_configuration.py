@@ -8,11 +8,11 @@ word: whoever gives a flag expects it to count.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
+from msgspec import Struct
 
 from bayplan import yaml_documents
 from bayplan.settings import LeaderElectionSettings, Settings
@@ -32,8 +32,7 @@ from scheduler_core.scheduler import Scheduler
 _ELECTION = "leaderElection"
 
 
-@dataclass(frozen=True, slots=True)
-class RunConfiguration:
+class RunConfiguration(Struct, frozen=True):
     """A configuration and where it stood.
 
     Attributes:

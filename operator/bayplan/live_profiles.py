@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bayplan.reconcile.desired_state import DesiredProfile, DesiredState
 from bayplan.reconcile.queue_sort import QueueSortWish, decide_queue_sort
@@ -30,16 +31,14 @@ LastGood = Callable[[str], Sequence[ProfileConfig]]
 """From a profile's UID to its kept revisions, newest first."""
 
 
-@dataclass(frozen=True, slots=True)
-class Activation:
+class Activation(Struct, frozen=True):
     """A revision that went live just now, from the profile's own spec."""
 
     meta: ObjectMeta
     config: ProfileConfig
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """What :meth:`LiveProfiles.apply` did.
 
     Attributes:
@@ -51,8 +50,7 @@ class Step:
     activations: tuple[Activation, ...]
 
 
-@dataclass(slots=True)
-class _Build:
+class _Build(Struct):
     """The outcome of building one revision of one profile.
 
     Attributes:

@@ -13,9 +13,10 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import partial
 from itertools import product
+
+from msgspec import Struct
 
 from bayplan.kube.backoff import Backoff
 from bayplan.live_profiles import LiveProfiles
@@ -48,8 +49,7 @@ _FIRST_RETRY_SECONDS = 0.2
 _LONGEST_RETRY_SECONDS = 30.0
 
 
-@dataclass(frozen=True, slots=True)
-class ControllerPorts:
+class ControllerPorts(Struct, frozen=True):
     """Where the controller writes, and the time.
 
     Attributes:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.handlers import Watchers, watch_custom_resources
@@ -67,8 +68,7 @@ class ProfileSource(Protocol):
         """Write what is left to be told."""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourcePorts:
+class ResourcePorts(Struct, frozen=True):
     """What custom resources are read by, and who takes the groups among them.
 
     Attributes:

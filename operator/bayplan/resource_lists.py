@@ -9,8 +9,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from bayplan.kube.backoff import Backoff
 from bayplan.object_store import Body
@@ -26,8 +27,7 @@ log = logging.getLogger(__name__)
 _FIRST_BACKOFF_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """What is listed, and how often.
 
     Attributes:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from bayplan.reconcile.status import COUNT_INTERVAL_SECONDS, status_change
 from bayplan.resources.conditions import ConditionState
@@ -28,8 +29,7 @@ class StatusWriter(Protocol):
         """Merge ``patch`` over an object's status."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSource:
+class StatusSource(Struct, frozen=True):
     """A status to be written.
 
     Attributes:
@@ -47,8 +47,7 @@ class StatusSource:
     events: Callable[[Mapping[str, Any], Mapping[str, Any]], Iterable[Event]]
 
 
-@dataclass(slots=True)
-class _Written:
+class _Written(Struct):
     plural: str
     name: str
     status: dict[str, Any]

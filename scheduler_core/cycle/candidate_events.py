@@ -10,8 +10,8 @@ Why objects and not descriptions: a hint is asked about the very objects that a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.near_misses import NearMiss
@@ -51,8 +51,7 @@ _BYTES = frozenset({MEMORY, EPHEMERAL_STORAGE})
 _BINARY_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """An event that did not happen.
 
     Attributes:

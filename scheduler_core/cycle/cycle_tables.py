@@ -9,9 +9,9 @@ Why the tables are dropped when they are counted: the ways are few at a time, bu
 from __future__ import annotations
 
 from array import array
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import (
@@ -65,8 +65,7 @@ class CyclesOfPoints:
         self._tables.clear()
 
 
-@dataclass(slots=True)
-class _PluginTable:
+class _PluginTable(Struct):
     """Cycles that went one way.
 
     Attributes:

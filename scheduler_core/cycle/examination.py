@@ -11,9 +11,9 @@ only one fits. PostFilter is not run but asked what it would do, since it acts o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
@@ -33,8 +33,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _OUTSIDE = "node(s) were outside the gang's domain"
 
 
-@dataclass(frozen=True, slots=True)
-class Companions:
+class Companions(Struct, frozen=True):
     """The gang with which a pod is placed.
 
     Attributes:
@@ -59,8 +58,7 @@ class Companions:
 ALONE = Companions()
 
 
-@dataclass(slots=True)
-class Examination:
+class Examination(Struct):
     """What one attempt finds, step by step; a step that was not reached left its fields as they are here.
 
     Attributes:

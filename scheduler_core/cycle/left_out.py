@@ -11,7 +11,8 @@ and a process that does not lead has no live profiles, so that nothing is writte
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.failure import Failure, patch_status, reference_to
@@ -21,8 +22,7 @@ from scheduler_core.ports import Event
 log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class _LeftOut:
+class _LeftOut(Struct):
     pod: Pod
     problem: str
     is_told: bool = False

@@ -10,9 +10,8 @@ decided.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import CycleContext
@@ -30,8 +29,7 @@ _LOOKED_AT_CLOSELY = 200
 """Nodes of which every reason is written out before they are ranked; the rest is further off or as far."""
 
 
-@dataclass(frozen=True, slots=True)
-class Lack:
+class Lack(Struct, frozen=True):
     """Why one plugin rejects one node.
 
     Attributes:
@@ -59,16 +57,14 @@ class Lack:
         return sum((each.needed - each.free) / max(1, each.needed) for each in self.shortages)
 
 
-@dataclass(frozen=True, slots=True)
-class NearMiss:
+class NearMiss(Struct, frozen=True):
     """A node and all that it lacks, in the order of the plugins."""
 
     node_name: str
     lacks: tuple[Lack, ...]
 
 
-@dataclass(slots=True)
-class _Verdicts:
+class _Verdicts(Struct):
     """Each plugin's own verdicts, int32 per row, and on how many plugins each row fails."""
 
     state: CycleState

@@ -9,10 +9,10 @@ change a decision.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from hashlib import blake2b
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
@@ -58,8 +58,7 @@ class NoNodesError(SchedulerCoreError):
         return "no nodes available to schedule pods"
 
 
-@dataclass(slots=True)
-class Feasible:
+class Feasible(Struct):
     """Where a pod fits.
 
     Attributes:

@@ -7,9 +7,9 @@ but for the resources that they ask for. It must not know what is decided with t
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.read_alike import read_alike, read_alike_but_for_resources
@@ -24,8 +24,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _MOST = 8
 
 
-@dataclass(slots=True)
-class PodKind:
+class PodKind(Struct):
     """Pods that are alike to a profile.
 
     Attributes:
@@ -83,8 +82,7 @@ class PodKind:
         return self.ranking
 
 
-@dataclass(slots=True)
-class PodKinds:
+class PodKinds(Struct):
     """The kinds of one framework instance, the last one first.
 
     Attributes:

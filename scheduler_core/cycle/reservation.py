@@ -11,9 +11,9 @@ that came since counts, so that when the last of them has ended, there is room f
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.reservation_peace import disturbed_rows, is_touchy
@@ -26,8 +26,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 _NAMES_TOLD = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Slot:
+class Slot(Struct, frozen=True):
     """Where one member is to go.
 
     Attributes:
@@ -41,8 +40,7 @@ class Slot:
     node_name: str
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """Where a quorum goes when the pods in the way have ended.
 
     Attributes:

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import dataclass
 from math import inf
+
+from msgspec import Struct
 
 from scheduler_core.framework.cycle_times import ENDED, LABELS, CycleTimes, PluginOrder, durations
 from scheduler_core.framework.status import Code
@@ -24,8 +25,7 @@ SLOW_CYCLE_SECONDS = 0.1
 _PAUSE_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class CycleSubject:
+class CycleSubject(Struct, frozen=True):
     """What a cycle was about.
 
     Attributes:
@@ -83,8 +83,7 @@ class SlowCycles:
         self.suppressed = 0
 
 
-@dataclass(frozen=True, slots=True)
-class TimedStage:
+class TimedStage(Struct, frozen=True):
     """One extension point of a cycle, with the clock's seconds."""
 
     name: str

@@ -13,9 +13,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import chain
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.cycle.candidate_events import (
@@ -48,8 +48,7 @@ _NAMED_OF_A_KIND = 2
 _NAMED = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Unblocking:
+class Unblocking(Struct, frozen=True):
     """An event that brings the pod back.
 
     Attributes:

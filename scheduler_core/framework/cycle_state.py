@@ -7,8 +7,9 @@ lives from PreFilter to PostBind and is dropped with the attempt.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
+
+from msgspec import Struct
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes
@@ -16,8 +17,7 @@ from scheduler_core.framework.cycle_times import UNTIMED, CycleTimes
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class StateKey(Generic[T]):
+class StateKey(Struct, Generic[T], frozen=True):
     """Names a value of type T; the plugin's own name as a prefix keeps keys apart."""
 
     name: str

@@ -8,9 +8,9 @@ nodes decodes the handful of distinct ones, never one per node. Wording follows 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.framework.status import SUCCESS, Code, Status
@@ -21,8 +21,7 @@ Verdicts = NDArray[np.int32]
 """int32 per row: 0 passes; else ``plugin_position + 1 << 16 | code & 0xffff``."""
 
 
-@dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(Struct):
     """What is known about a failed attempt.
 
     Attributes:

@@ -7,7 +7,6 @@ declared: what nobody reads is skipped while it is decoded, and annotations alon
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from msgspec import Struct, defstruct
@@ -30,8 +29,7 @@ class DeclaredObject(Protocol):
 T = TypeVar("T", bound=DeclaredObject)
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectKind(Generic[T]):
+class ObjectKind(Struct, Generic[T], frozen=True):
     """A kind that is watched for plugins.
 
     Attributes:
@@ -47,8 +45,7 @@ class ObjectKind(Generic[T]):
         return ClusterEvent(Resource.DECLARED_KIND, action, kind=self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class StatusField:
+class StatusField(Struct, frozen=True):
     """A field of ``status`` that is decoded for plugins, and read as an attribute of it.
 
     Attributes:
@@ -62,8 +59,7 @@ class StatusField:
     default: Any = None
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectReads:
+class ObjectReads(Struct, frozen=True):
     """What a plugin reads beyond the default.
 
     Attributes:
@@ -84,8 +80,7 @@ class ObjectReads:
 NO_MORE = ObjectReads()
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedTypes:
+class DecodedTypes(Struct, frozen=True):
     """What nodes, pods and declared kinds are decoded as."""
 
     node: type[Node] = Node

@@ -11,7 +11,8 @@ Follows kube-scheduler v1.36.3, ``apis/config/v1/default_plugins.go`` (merging w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
 from scheduler_core.config.plugins_config import ALL_PLUGINS, Plugins, PluginSet
@@ -27,8 +28,7 @@ MULTI_POINT = "multiPoint"
 LEGACY_NAMES = frozenset({"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"})
 
 
-@dataclass(frozen=True, slots=True)
-class ResolvedPlugin:
+class ResolvedPlugin(Struct, frozen=True):
     """A plugin at a point; ``weight`` matters at score only."""
 
     name: str

@@ -8,15 +8,15 @@ revision must still hold the preemptor back, or it would evict pods from yet ano
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.ports import ObjectReference
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-@dataclass(frozen=True, slots=True)
-class Preemptor:
+class Preemptor(Struct, frozen=True):
     """For whom pods are evicted: a pod, or a gang.
 
     Attributes:
@@ -57,8 +57,7 @@ def pod_preemptor(info: PodInfo) -> Preemptor:
     return Preemptor(info.uid, "pod", info.key, info.pod.spec.scheduler_name, info.priority, reference, pod=info)
 
 
-@dataclass(slots=True, eq=False)
-class Preemption:
+class Preemption(Struct, eq=False):
     """One that is under way.
 
     Attributes:

@@ -7,9 +7,8 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 Integers = NDArray[np.int64]
@@ -18,8 +17,7 @@ _ABOVE_ANY_PRIORITY = 2**31
 _INT64_MAX = np.iinfo(np.int64).max
 
 
-@dataclass(frozen=True, slots=True)
-class VictimSets:
+class VictimSets(Struct, frozen=True):
     """Victims of candidates.
 
     Attributes:

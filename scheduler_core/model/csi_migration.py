@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Struct
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.affinity import NodeSelector, NodeSelectorTerm, Requirement
@@ -36,8 +36,7 @@ _Handle = Callable[[PersistentVolume], str]
 _InlineHandle = Callable[[Volume], str]
 
 
-@dataclass(frozen=True, slots=True)
-class InTreePlugin:
+class InTreePlugin(Struct, frozen=True):
     """An in-tree volume plugin and the driver that took over.
 
     Attributes:

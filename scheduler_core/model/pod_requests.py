@@ -11,8 +11,9 @@ Follows ``k8s.io/component-helpers`` v0.36.3 ``resource/helpers.go`` and kube-sc
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from msgspec import Struct
 
 from scheduler_core.model.pod import Container, ContainerStatus, Pod, Quantities
 from scheduler_core.model.quantity import milli_units, nano, whole_units
@@ -50,8 +51,7 @@ def is_scalar_resource(name: str) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PodRequests:
+class PodRequests(Struct, frozen=True):
     """What one pod asks for, in the scheduler's integer units (cpu in milli, the rest in whole units).
 
     Attributes:

@@ -9,9 +9,9 @@ claims by name alone, whatever their namespace.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
@@ -44,8 +44,7 @@ _LOOK = PreFilterResult()
 _NOTHING_TO_DO = PreFilterResult(SKIP)
 
 
-@dataclass(slots=True)
-class _OnePodClaims:
+class _OnePodClaims(Struct):
     """The pod's ReadWriteOncePod claims by name, and how often pods on nodes use them."""
 
     names: frozenset[str]

@@ -11,7 +11,8 @@ Follows kube-scheduler v1.36.3 (``backend/queue/active_queue.go``), which has no
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.framework.cluster_events import ClusterEvent
 from scheduler_core.queueing.event_labels import label_of
@@ -23,8 +24,7 @@ MAX_EVENTS = 10_000
 """Events with their objects are some 10 kB each: 100 MB at most, and minutes of a busy cluster."""
 
 
-@dataclass(frozen=True, slots=True)
-class SeenEvent:
+class SeenEvent(Struct, frozen=True):
     """An event and its object before and after."""
 
     event: ClusterEvent

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from scheduler_core.framework.queued_pod import Place, QueuedPod
 from scheduler_core.queueing.heap import PodHeap
@@ -37,8 +38,7 @@ class _PodSet(dict[str, QueuedPod]):
         return self.values()
 
 
-@dataclass(slots=True)
-class QueueCounts:
+class QueueCounts(Struct):
     """How many pods of one profile are where."""
 
     active: int = 0

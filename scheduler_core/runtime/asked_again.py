@@ -6,15 +6,15 @@ Owns which these are for pods of one kind, point by point. It must not know what
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.framework.extension_points import PreFilterPlugin, PreScorePlugin, Reads
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
 
 
-@dataclass(frozen=True, slots=True)
-class AskedAgain:
+class AskedAgain(Struct, frozen=True):
     """Plugins by the points at which they are asked.
 
     Attributes:
@@ -60,8 +60,7 @@ def _is_opaque(plugin: object, reads: str) -> bool:
     return getattr(plugin, reads, Reads.OPAQUE) is Reads.OPAQUE
 
 
-@dataclass(frozen=True, slots=True)
-class Repetition:
+class Repetition(Struct, frozen=True):
     """What serves further pods of a kind: who is asked again, and what must hold for the others.
 
     Attributes:

@@ -14,9 +14,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.errors import ExtenderError
@@ -37,8 +37,7 @@ _INT64_SPAN = 1 << 64
 _INT64_HALF = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderRunner:
+class ExtenderRunner(Struct, frozen=True):
     """One extender of a live profile."""
 
     config: Extender

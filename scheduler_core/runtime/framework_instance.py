@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec import Struct, field
 from pydantic import BaseModel
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
@@ -49,8 +49,7 @@ T = TypeVar("T", bound=Plugin)
 _REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, NodeFilterPlugin, ReservePlugin, PermitPlugin)
 
 
-@dataclass(frozen=True, slots=True)
-class Evaluations:
+class Evaluations(Struct, frozen=True):
     """How often plugins of a profile were asked, by their names.
 
     Follows kube-scheduler v1.36.3 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
@@ -183,8 +182,7 @@ HandleFactory = Callable[[str], Handle]
 """Makes the handle of a profile from its scheduler name."""
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilePlan:
+class ProfilePlan(Struct, frozen=True):
     """What a profile asks for, read and judged, before anything is instantiated. Instances may share one.
 
     Attributes:

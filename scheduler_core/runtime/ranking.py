@@ -10,10 +10,10 @@ A change of a Node object ends a ranking, and so does a change log that does not
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.errors import PluginError
@@ -30,8 +30,7 @@ _FEW_ROWS = 8
 """Up to so many rows are asked about one by one."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """The plugins that judge: filters with their positions, and scores that need no normalising with their weights."""
 
     filters: Sequence[tuple[int, FilterRunner]]
@@ -45,8 +44,7 @@ class Asked:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RelativeScores:
+class RelativeScores(Struct, frozen=True):
     """Scores that depend on which rows fit, for they are normalised among these.
 
     Attributes:

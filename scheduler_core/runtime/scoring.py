@@ -7,9 +7,9 @@ Owns the sum of weighted scores, and the parts of it where someone asks. Follows
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
@@ -26,8 +26,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _PRE_SCORE, _SCORE = Point.PRE_SCORE, Point.SCORE
 
 
-@dataclass(frozen=True, slots=True)
-class PluginScores:
+class PluginScores(Struct, frozen=True):
     """One plugin's part: int64 per row, as answered, as normalised, and times the weight."""
 
     raw: Scores
@@ -35,16 +34,14 @@ class PluginScores:
     weighted: Scores
 
 
-@dataclass(slots=True)
-class ScoreTable:
+class ScoreTable(Struct):
     """Totals per row and, where asked for, each plugin's part by name."""
 
     totals: Scores
     parts: dict[str, PluginScores] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Scoring:
+class Scoring(Struct, frozen=True):
     """What is scored: a pod on rows, within one attempt."""
 
     state: CycleState

@@ -9,9 +9,9 @@ Follows kube-scheduler v1.36.3 (``backend/cache/debugger``) in purpose; that one
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.model.node import Node
@@ -20,8 +20,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class CacheDifference:
+class CacheDifference(Struct, frozen=True, order=True):
     """One thing that the cache has otherwise.
 
     Attributes:

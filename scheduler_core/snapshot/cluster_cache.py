@@ -20,9 +20,9 @@ Pods on nodes that are not known (yet, or any more) are kept aside and are accou
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum, auto
 
+from msgspec import Struct
 from msgspec.structs import replace
 
 from scheduler_core.errors import CacheError
@@ -41,8 +41,7 @@ class Placement(Enum):
     ADDED = auto()
 
 
-@dataclass(slots=True)
-class PlacedPod:
+class PlacedPod(Struct):
     """A pod on a node; ``bound_at`` is the clock's time at which its bind was answered."""
 
     info: PodInfo

@@ -10,7 +10,8 @@ selector, or with an empty one, matches no pod there, and a pod without labels i
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from scheduler_core.errors import SelectorError
 from scheduler_core.model.disruption import PodDisruptionBudget
@@ -18,8 +19,7 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_label_selector
 
 
-@dataclass(frozen=True, slots=True)
-class DisruptionBudget:
+class DisruptionBudget(Struct, frozen=True):
     """A compiled budget.
 
     Attributes:

@@ -6,15 +6,15 @@ Owns the translation, which explanations of pods and of gangs share. It must not
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victim
 from scheduler_core.cycle import near_misses, unblocking
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-@dataclass(frozen=True, slots=True)
-class ExplanationOptions:
+class ExplanationOptions(Struct, frozen=True):
     """How much is told.
 
     Attributes:

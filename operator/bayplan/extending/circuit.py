@@ -12,9 +12,10 @@ Why at all: each pod's attempt would wait for an extender's whole timeout while 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+
+from msgspec import Struct
 
 from bayplan.kube.backoff import Backoff
 from scheduler_core.ports import Clock
@@ -28,8 +29,7 @@ class CircuitState(StrEnum):
     HALF_OPEN = "HalfOpen"
 
 
-@dataclass(frozen=True, slots=True)
-class CircuitOptions:
+class CircuitOptions(Struct, frozen=True):
     """When a circuit opens and for how long.
 
     Attributes:

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
+
+from msgspec import Struct
 
 from bayplan.extending.circuit import Circuit, CircuitOptions, CircuitState
 from bayplan.extending.extender_bounds import ExtenderBounds
@@ -88,8 +89,7 @@ class ClusterObjects:
         await self.raw_pods.close()
 
 
-@dataclass(frozen=True, slots=True)
-class _Wishes:
+class _Wishes(Struct, frozen=True):
     """What one client needs of the cluster."""
 
     pods: tuple[Wish[Pod], ...]

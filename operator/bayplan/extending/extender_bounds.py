@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec import Struct
 from yarl import URL
 
 from scheduler_core.config.extender_config import Extender
@@ -22,8 +22,7 @@ from scheduler_core.errors import ConfigError, Problem
 _LONGEST_FILE_BYTES = 1 << 18
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderBounds:
+class ExtenderBounds(Struct, frozen=True):
     """Bounds for extenders of profiles that are custom resources.
 
     Attributes:

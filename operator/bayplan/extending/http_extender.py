@@ -9,11 +9,11 @@ silence, broken connections, other statuses than 200 and answers that nobody can
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from bayplan.extending import wire
 from bayplan.extending.circuit import Circuit, CircuitState
@@ -46,8 +46,7 @@ class ExtenderObjects(Protocol):
         """A pod on a node; None when it is not there."""
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderState:
+class ExtenderState(Struct, frozen=True):
     """How an extender is, as its profile's status tells.
 
     Attributes:
@@ -63,8 +62,7 @@ class ExtenderState:
     since: datetime | None
 
 
-@dataclass(frozen=True, slots=True)
-class ExtenderParts:
+class ExtenderParts(Struct, frozen=True):
     """What a client works with.
 
     Attributes:
@@ -279,8 +277,7 @@ class HttpExtender:
         return NodeVictims(tuple(pods), chosen.violations)
 
 
-@dataclass(frozen=True, slots=True)
-class _Call:
+class _Call(Struct, frozen=True):
     """One call.
 
     Attributes:

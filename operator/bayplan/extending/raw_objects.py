@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 from urllib.parse import quote
 
@@ -50,8 +49,7 @@ _PAGES = DeepDecoder(ListPage[Raw])
 _IDENTIFIED = DeepDecoder(_Identified)
 
 
-@dataclass(frozen=True, slots=True)
-class RawResource:
+class RawResource(Struct, frozen=True):
     """What is kept of a kind, and how much.
 
     Attributes:
@@ -80,8 +78,7 @@ class Wish(Generic[T]):
         self.field_selector = field_selector
 
 
-@dataclass(frozen=True, slots=True)
-class _Kept:
+class _Kept(Struct, frozen=True):
     uid: str
     json: bytes
 

@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Annotated
 
 import msgspec
-from msgspec import Meta, Raw, Struct
+from msgspec import Meta, Raw, Struct, field
 
 from bayplan.kube.deep_json import DeepDecoder
 from scheduler_core.ports import Binding
@@ -69,8 +68,7 @@ _REQUIRED_FIELDS = DeepDecoder(dict[str, Raw])
 _EMPTY = Raw(b"{}")
 
 
-@dataclass(frozen=True, slots=True)
-class SentVictims:
+class SentVictims(Struct, frozen=True):
     """Victims on a node, as they are sent.
 
     Attributes:
@@ -82,8 +80,7 @@ class SentVictims:
     violations: int
 
 
-@dataclass(frozen=True, slots=True)
-class FilterAnswer:
+class FilterAnswer(Struct, frozen=True):
     """What a filter call came to.
 
     Attributes:
@@ -101,8 +98,7 @@ class FilterAnswer:
     error: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ChosenVictims:
+class ChosenVictims(Struct, frozen=True):
     """Victims on a node, as an extender answers them.
 
     Attributes:

@@ -13,8 +13,9 @@ waits for makes none: members come one by one, and the condition says it; an eve
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bayplan.gangs.group_status import NATIVE_CONDITION
 from bayplan.gangs.group_status_writes import VERSIONS
@@ -29,8 +30,7 @@ _NORMAL = frozenset({_SCHEDULED, "Preempting"})
 _PLACED_PHASES = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
 
 
-@dataclass(frozen=True, slots=True)
-class Told:
+class Told(Struct, frozen=True):
     """The last event of a group: its reason and its words."""
 
     reason: str

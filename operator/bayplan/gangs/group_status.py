@@ -11,10 +11,11 @@ Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plu
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from enum import IntEnum
 from typing import Any
+
+from msgspec import Struct
 
 from bayplan.gangs.group_verdict import Phase, Tally, Verdict, judge
 from bayplan.reconcile.status import problems_message, read_conditions
@@ -44,8 +45,7 @@ _CONDITIONS = "conditions"
 _LAST_ATTEMPT = "lastAttemptTime"
 
 
-@dataclass(frozen=True, slots=True)
-class SeenGroup:
+class SeenGroup(Struct, frozen=True):
     """A PodGroup object, as far as its status is concerned.
 
     Attributes:
@@ -63,8 +63,7 @@ class SeenGroup:
     keeps_start: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class GroupStatus:
+class GroupStatus(Struct, frozen=True):
     """What is to be told of a group.
 
     Attributes:
@@ -89,8 +88,7 @@ class Urgency(IntEnum):
     """The phase, a condition or its reason differs."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusDifference:
+class StatusDifference(Struct, frozen=True):
     """How a status differs from what is written.
 
     Attributes:

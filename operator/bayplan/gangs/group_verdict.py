@@ -22,8 +22,9 @@ are never left and one failure is enough although others fill the quorum.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang import Gang
@@ -46,8 +47,7 @@ class Phase(StrEnum):
 _QUORATE = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What is told of a gang.
 
     Attributes:
@@ -70,8 +70,7 @@ class Verdict:
         return self.phase in _QUORATE
 
 
-@dataclass(frozen=True, slots=True)
-class Tally:
+class Tally(Struct, frozen=True):
     """The members of a gang, counted.
 
     Attributes:

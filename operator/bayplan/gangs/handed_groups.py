@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Protocol
+
+from msgspec import Struct
 
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
@@ -47,8 +48,7 @@ class GroupObserver(Protocol):
         """An object is gone."""
 
 
-@dataclass(frozen=True, slots=True)
-class ShownForm:
+class ShownForm(Struct, frozen=True):
     """An object as it is shown, besides its spec.
 
     Attributes:

@@ -7,15 +7,15 @@ why a gang waits are known only to the process whose queue holds its members.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang import Gang
 
 
-@dataclass(frozen=True, slots=True)
-class Neighbours:
+class Neighbours(Struct, frozen=True):
     """What other processes do for groups, of which this one knows by what they have written.
 
     Attributes:

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -62,8 +61,7 @@ class ShownGroup(Protocol):
 T = TypeVar("T", bound=ShownGroup)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupApi(Generic[T]):
+class GroupApi(Struct, Generic[T], frozen=True):
     """An API of PodGroups.
 
     Attributes:

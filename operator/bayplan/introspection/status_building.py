@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
+
+from msgspec import Struct, field
 
 import bayplan
 from bayplan.introspection.gang_states import waiting_gangs
@@ -35,8 +36,7 @@ DEFAULT_LIMIT = 20
 """Pods that are shown of each place of the queue."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusSources:
+class StatusSources(Struct, frozen=True):
     """Where the status is read.
 
     Attributes:

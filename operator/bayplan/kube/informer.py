@@ -18,11 +18,10 @@ import logging
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
-from msgspec import Raw
+from msgspec import Raw, Struct
 
 from bayplan.kube.api_errors import InvalidRequestError, ResourceExpiredError
 from bayplan.kube.backoff import Backoff
@@ -80,8 +79,7 @@ class Tap(Protocol[S_contra]):
         """An object is gone; told before the sink is."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """What to watch.
 
     Attributes:
@@ -101,8 +99,7 @@ class Resource:
         return tuple(pair for pair in pairs if pair[1])
 
 
-@dataclass(frozen=True, slots=True)
-class InformerOptions:
+class InformerOptions(Struct, frozen=True):
     """Times and sizes of an informer.
 
     Attributes:

@@ -26,9 +26,10 @@ import random
 import socket
 import uuid
 from collections.abc import Coroutine
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from scheduler_core.errors import (
@@ -59,8 +60,7 @@ class LeadershipLostError(SchedulerCoreError):
     """The lease was not renewed in time, or another process holds it: this process must end."""
 
 
-@dataclass(frozen=True, slots=True)
-class ElectionOptions:
+class ElectionOptions(Struct, frozen=True):
     """Which Lease, and its times.
 
     Attributes:
@@ -100,8 +100,7 @@ class ElectionOptions:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class _Record:
+class _Record(Struct, frozen=True):
     """A Lease as it was seen."""
 
     document: dict[str, Any]

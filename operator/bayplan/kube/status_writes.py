@@ -6,17 +6,16 @@ Owns the path and the request. Must not know the resources' fields: the body is 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
 import msgspec
+from msgspec import Struct
 
 from bayplan.kube.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, ApiRequest
 
 
-@dataclass(frozen=True, slots=True)
-class CustomResource:
+class CustomResource(Struct, frozen=True):
     """Which object: ``namespace`` None for a cluster-scoped one, ``plural`` as in its URL."""
 
     group: str

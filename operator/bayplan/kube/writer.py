@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from bayplan.kube.api_calls import POD_STATUS_PATCH, ApiCalls
 from bayplan.kube.api_dispatcher import ApiDispatcher, DispatcherOptions
@@ -29,8 +30,7 @@ _logger = logging.getLogger(__name__)
 _DELETION_TRIES = 6
 
 
-@dataclass(frozen=True, slots=True)
-class WriterOptions:
+class WriterOptions(Struct, frozen=True):
     """Bounds of the writer.
 
     Attributes:

@@ -6,8 +6,9 @@ Owns what makes one valid and who refers to it. It must not know profiles beyond
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bayplan.resources.plugin_config import PluginConfig
 from bayplan.resources.resource_model import ObjectMeta
@@ -20,8 +21,7 @@ from scheduler_core.framework.registry import Registry
 _MAX_REFERRERS = 256
 
 
-@dataclass(frozen=True, slots=True)
-class DesiredPluginConfig:
+class DesiredPluginConfig(Struct, frozen=True):
     """A PluginConfig, judged.
 
     Attributes:

@@ -17,8 +17,9 @@ leader, to whom everything is new, repeats nothing that was told before.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from bayplan.reconcile.contested import CONTESTED
 from bayplan.reconcile.status import read_conditions
@@ -31,8 +32,7 @@ from scheduler_core.ports import Event, ObjectReference
 _OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Teller:
+class _Teller(Struct, frozen=True):
     """Makes events about one object."""
 
     regarding: ObjectReference
@@ -44,8 +44,7 @@ class _Teller:
         return Event(self.regarding, "Warning", reason, action, note)
 
 
-@dataclass(frozen=True, slots=True)
-class _Judgement:
+class _Judgement(Struct, frozen=True):
     """A condition that tells whether something is valid, which is the event's reason too, and the words for it."""
 
     condition: str

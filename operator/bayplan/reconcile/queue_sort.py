@@ -7,14 +7,14 @@ waits until every live profile asks for the same; then all change together. It m
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 QueueSort = tuple[str, str]
 """The plugin's name and its args in a form that can be compared."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSortWish:
+class QueueSortWish(Struct, frozen=True):
     """What a profile asks for.
 
     Attributes:
@@ -28,8 +28,7 @@ class QueueSortWish:
     wanted: QueueSort | None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSortDecision:
+class QueueSortDecision(Struct, frozen=True):
     """Who may go live now.
 
     Attributes:

@@ -8,10 +8,10 @@ cost one write in ten seconds.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from msgspec import Struct, field
 from pydantic import TypeAdapter, ValidationError
 
 from bayplan.extending.http_extender import ExtenderState
@@ -46,8 +46,7 @@ _MAX_ERROR_LENGTH = 4096
 _CONDITIONS = TypeAdapter(tuple[Condition, ...])
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
+class Progress(Struct, frozen=True):
     """What a profile has done and what waits for it, as its status counts it."""
 
     active: int = 0
@@ -62,8 +61,7 @@ class Progress:
     extenders: tuple[ExtenderState, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ProfileFindings:
+class ProfileFindings(Struct, frozen=True):
     """What was found about a profile.
 
     Attributes:
@@ -87,8 +85,7 @@ class ProfileFindings:
     name_is_reserved: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class StatusChange:
+class StatusChange(Struct, frozen=True):
     """How a status differs from what is written.
 
     Attributes:

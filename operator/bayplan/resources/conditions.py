@@ -6,10 +6,10 @@ same answer must change nothing. Source: metav1.Condition and meta.SetStatusCond
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from msgspec import Struct
 from pydantic import Field
 from pydantic.config import JsonDict
 
@@ -42,8 +42,7 @@ class Condition(StatusModel):
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionState:
+class ConditionState(Struct, frozen=True):
     """The status of a condition of an object.
 
     Attributes:
@@ -59,8 +58,7 @@ class ConditionState:
     status: str
 
 
-@dataclass(frozen=True, slots=True)
-class ConditionUpdate:
+class ConditionUpdate(Struct, frozen=True):
     """What was found about one condition.
 
     Attributes:

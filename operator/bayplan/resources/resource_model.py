@@ -6,10 +6,10 @@ a status may come from another version of the operator and must never stop a pro
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Annotated, Any, ClassVar, Self
 
+from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema
 from pydantic.alias_generators import to_camel
 
@@ -45,8 +45,7 @@ Timestamp = Annotated[
 """The type of a status field that holds a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class PrinterColumn:
+class PrinterColumn(Struct, frozen=True):
     """A column of ``kubectl get``.
 
     Attributes:
@@ -64,8 +63,7 @@ class PrinterColumn:
     wide: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectRule:
+class ObjectRule(Struct, frozen=True):
     """A CEL rule on a whole object.
 
     Attributes:
@@ -79,8 +77,7 @@ class ObjectRule:
     field_path: str
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceDefinition:
+class ResourceDefinition(Struct, frozen=True):
     """What a CustomResourceDefinition says besides the schema.
 
     Attributes:

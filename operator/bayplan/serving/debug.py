@@ -7,10 +7,10 @@ Answers callers on the same host only; see ``local_callers``.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 import msgspec
 from aiohttp import web
+from msgspec import Struct
 
 from bayplan.introspection.cache_report import cache_report
 from bayplan.introspection.running_code import (
@@ -36,8 +36,7 @@ PROFILE_PATH = "/debug/profile"
 _DEFAULT_PROFILE_SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
-class DebugSources:
+class DebugSources(Struct, frozen=True):
     """What the endpoints tell.
 
     Attributes:

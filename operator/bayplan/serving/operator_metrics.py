@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
+from msgspec import Struct
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -29,8 +29,7 @@ _CONDITIONS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OperatorSources:
+class OperatorSources(Struct, frozen=True):
     """What is read.
 
     Attributes:

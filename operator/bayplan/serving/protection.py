@@ -5,7 +5,7 @@ Owns how both follow from the settings. It must not know what is served.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.connection import ApiConnection
@@ -15,8 +15,7 @@ from bayplan.serving.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
 
 
-@dataclass(frozen=True, slots=True)
-class Protection:
+class Protection(Struct, frozen=True):
     """How a server is protected; not at all as it is made here.
 
     Attributes:

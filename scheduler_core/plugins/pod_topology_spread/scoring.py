@@ -12,9 +12,8 @@ its order.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import StateKey
@@ -35,8 +34,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-@dataclass(frozen=True, slots=True)
-class PreferredSpread:
+class PreferredSpread(Struct, frozen=True):
     """The state from PreScore to NormalizeScore.
 
     Attributes:
@@ -78,8 +76,7 @@ class PreferredSpread:
 PREFERRED: StateKey[PreferredSpread] = StateKey("PodTopologySpread/preferred")
 
 
-@dataclass(frozen=True, slots=True)
-class SpreadScoring:
+class SpreadScoring(Struct, frozen=True):
     """What is scored: a pod on rows.
 
     Attributes:

@@ -12,10 +12,10 @@ capacity is behind a gate that is off, so PreScore always skips.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from scheduler_core.config.plugin_args import VolumeBindingArgs
 from scheduler_core.errors import SchedulerCoreError, UndecidedRowsError
@@ -47,8 +47,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 _DEFAULT_ARGS = VolumeBindingArgs()
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(Struct):
     """What the points of one attempt tell each other.
 
     Attributes:

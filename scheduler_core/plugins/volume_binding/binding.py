@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``BindPodVo
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.csi_migration import in_tree_plugin, translated_affinity
@@ -23,8 +23,7 @@ from scheduler_core.snapshot.storage_index import volume_affinity
 _POLL_SECONDS = 1.0
 
 
-@dataclass(frozen=True, slots=True)
-class VolumeBinder:
+class VolumeBinder(Struct, frozen=True):
     """Binds what a pod holds.
 
     Attributes:

@@ -6,7 +6,7 @@ Owns the sorting and the texts of what is wrong with a claim. Must not know node
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.storage import LOST, WAIT_FOR_FIRST_CONSUMER, PersistentVolumeClaim, StorageClass
@@ -14,16 +14,14 @@ from scheduler_core.snapshot.pod_info import PodInfo
 from scheduler_core.snapshot.storage_index import StorageIndex
 
 
-@dataclass(frozen=True, slots=True)
-class DelayedClaim:
+class DelayedClaim(Struct, frozen=True):
     """An unbound claim that waits for its pod to be placed, and its class."""
 
     claim: PersistentVolumeClaim
     storage_class: StorageClass
 
 
-@dataclass(slots=True)
-class PodClaims:
+class PodClaims(Struct):
     """A pod's claims, each list in the order of the pod's volumes.
 
     Attributes:

@@ -7,9 +7,8 @@ volumes of a class, never over nodes. Follows kube-scheduler v1.36.3, ``plugins/
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from scheduler_core.errors import StorageError
@@ -39,8 +38,7 @@ REASONS = (
 _Mask = NDArray[np.bool_]
 
 
-@dataclass(slots=True)
-class Judgement:
+class Judgement(Struct):
     """What was found out about every row.
 
     Attributes:

@@ -7,9 +7,8 @@ Owns the volumes and claims as they will be, and their taking back. Follows kube
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import msgspec
+from msgspec import Struct, field
 
 from scheduler_core.errors import StorageError
 from scheduler_core.model.storage import (
@@ -24,16 +23,14 @@ from scheduler_core.plugins.volume_binding.matching import NONE
 from scheduler_core.snapshot.storage_index import StorageIndex
 
 
-@dataclass(slots=True)
-class StaticBinding:
+class StaticBinding(Struct):
     """A claim and the existing volume that it gets; the volume as it was last assumed or written."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
 
 
-@dataclass(slots=True)
-class NodeVolumes:
+class NodeVolumes(Struct):
     """What is to be done about a pod's claims on one node.
 
     Attributes:
