@@ -83,6 +83,21 @@ def run(
     return drains
 
 
+def wrong(drains: Sequence[GangDrain]) -> list[str]:
+    """Drains after which a gang was on nodes in part, or that bound pods without trying gangs; a sentence each."""
+    told = [
+        f"{each.scheduler}: only some members are on nodes of {', '.join(each.partial)}"
+        for each in drains
+        if each.partial
+    ]
+    told += [
+        f"{each.scheduler}: {each.bound} pods were bound and no gang was tried; look whether PodGroups are served"
+        for each in drains
+        if each.bound and not each.attempts
+    ]
+    return told
+
+
 def main() -> None:
     """Run the benchmark."""
     arguments = arguments_of()
@@ -96,9 +111,9 @@ def main() -> None:
         print(msgspec.json.format(told, indent=2).decode())
     else:
         show(drains)
-    broken = [f"{entry.scheduler}: {', '.join(entry.partial)}" for entry in drains if entry.partial]
+    broken = wrong(drains)
     if broken:
-        sys.exit(f"gangs with only some of their members on nodes: {'; '.join(broken)}")
+        sys.exit(f"found wrong after a drain: {'; '.join(broken)}")
 
 
 if __name__ == "__main__":

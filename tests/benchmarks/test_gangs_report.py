@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.gangs import arguments_of, run
+from benchmarks.gangs import arguments_of, run, wrong
 from benchmarks.gangs_drain import GangDrain
 from benchmarks.gangs_report import show, summary
 from benchmarks.gangs_workload import GangBacklog
@@ -51,3 +51,19 @@ def test_what_is_known_is_not_run_again(tmp_path: Path) -> None:
     lines.add(ONE)
     arguments = arguments_of(["--gangs", "5", "--nodes", "10", "--only", BAYPLAN])
     assert run(arguments, lines.read(), lines.add) == lines.read() == [ONE]
+
+
+@pytest.mark.parametrize(
+    ("drained", "words"),
+    [
+        pytest.param(ONE, [], id="whole"),
+        pytest.param(other(partial=["gang-1"]), ["only some members are on nodes of gang-1"], id="in-part"),
+        pytest.param(other(attempts=0), ["15 pods were bound and no gang was tried"], id="one-by-one"),
+        pytest.param(other(attempts=0, bound=0), [], id="none-bound"),
+    ],
+)
+def test_what_is_wrong_is_told(drained: GangDrain, words: list[str]) -> None:
+    """Gangs on nodes in part, and pods that were bound as if they belonged to none."""
+    told = wrong([drained])
+    assert len(told) == len(words)
+    assert all(each in sentence for each, sentence in zip(words, told, strict=True))
