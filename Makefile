@@ -17,7 +17,7 @@ export UV_NO_PROGRESS := 1
 
 .PHONY: help
 help: ## Show what can be made
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
 install: $(STAMP) ## Make .venv with the locked dependencies and the bayplan command
