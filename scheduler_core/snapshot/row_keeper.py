@@ -11,8 +11,9 @@ from collections.abc import Iterable
 
 from scheduler_core.snapshot.node_columns import NodeColumns
 
-_WORTH_RENEWING = 64
-"""While at most one row in so many has changed, they are renewed one by one, in Python's numbers."""
+_FEW = 8
+_WORTH_RENEWING = 256
+"""Rows are renewed one by one, in Python's numbers, while they are few, or at most one in so many; else all are."""
 
 
 class RowKeeper(ABC):
@@ -35,7 +36,7 @@ class RowKeeper(ABC):
         nodes = self.nodes
         position = nodes.changes.position
         behind = position - self._position
-        if nodes.size != self._size or behind * _WORTH_RENEWING > self._size:
+        if nodes.size != self._size or behind > max(_FEW, self._size // _WORTH_RENEWING):
             self._rebuild()
         elif behind:
             changed = nodes.changes.since(self._position)

@@ -51,11 +51,11 @@ def test_few_changed_rows_are_renewed() -> None:
 
 
 def test_many_changed_rows_are_all_found_anew() -> None:
-    """Beyond one change in 64 rows, arrays are quicker."""
+    """Where there are more than a few, arrays are quicker."""
     nodes = _many()
     journal = Journal(nodes)
     journal.refresh()
-    _fill(nodes, 1, 2, 3, 4, 5)
+    _fill(nodes, *range(9))
     journal.refresh()
     assert journal.done == ["all", "all"]
 
