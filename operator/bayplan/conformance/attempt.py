@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Generic, TypeVar
 
-from bayplan.conformance.cases import Case, CaseProfile, profile_of
+from bayplan.conformance.cases import Case, CaseProfile, profile_of, profiles_of
 from bayplan.simulation.memory_cluster import MemoryCluster
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.cycle.examination import Examination, examine
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.framework.registry import Registry
-from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
+from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler
 
 _T = TypeVar("_T")
@@ -51,13 +51,10 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
     """
     profile = profile_of(case, registry)
     scheduler = Scheduler(SimulatedClock(), MemoryCluster(), registry=registry, defaults=defaults)
-    try:
-        instance = scheduler.build_planned(_plan(_ById(profile), _ById(registry), _ById(defaults)))
-    except ConfigError as error:
-        problems = [Problem(f"{profile.path}{problem.path}", problem.message) for problem in error.problems]
-        raise ConfigError(problems) from error
-    # Pods of a profile that is not live wait for nothing, and no node is kept for them.
-    scheduler.activate([instance])
+    # Pods of a profile that is not live wait for nothing, and no node is kept for them: all of the case are.
+    instances = [_built(scheduler, each, registry, defaults) for each in profiles_of(case, registry)]
+    scheduler.activate(instances)
+    instance = next(each for each in instances if each.name == profile.config.scheduler_name)
     feed = scheduler.feed
     columns = scheduler.context.cache.columns
     for surrounding in case.surroundings:
@@ -70,8 +67,17 @@ def attempt_case(case: Case, registry: Registry, defaults: Plugins) -> CaseOutco
         feed.pod_added(pod)
     info = columns.compile_pod(case.pod)
     examination = examine(scheduler.context, instance, info)
-    instance.retire()
+    for each in instances:
+        each.retire()
     return CaseOutcome(examination, profile.left_out)
+
+
+def _built(scheduler: Scheduler, profile: CaseProfile, registry: Registry, defaults: Plugins) -> FrameworkInstance:
+    try:
+        return scheduler.build_planned(_plan(_ById(profile), _ById(registry), _ById(defaults)))
+    except ConfigError as error:
+        problems = [Problem(f"{profile.path}{problem.path}", problem.message) for problem in error.problems]
+        raise ConfigError(problems) from error
 
 
 class _ById(Generic[_T]):

@@ -193,22 +193,31 @@ def profile_of(case: Case, registry: Registry) -> CaseProfile:
         ConfigError: The configuration is not valid, or none of its profiles serves the pod.
     """
     name = case.pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
-    return _profile(bytes(case.profile), name, registry)
+    profiles = profiles_of(case, registry)
+    for profile in profiles:
+        if profile.config.scheduler_name == name:
+            return profile
+    names = ", ".join(profile.config.scheduler_name for profile in profiles)
+    message = f'no profile serves schedulerName "{name}" of the pod; there are: {names}'
+    raise ConfigError([Problem("profile.profiles", message)])
+
+
+def profiles_of(case: Case, registry: Registry) -> tuple[CaseProfile, ...]:
+    """All profiles of a case's configuration: pods of any of them may have been promised nodes.
+
+    Raises:
+        ConfigError: The configuration is not valid.
+    """
+    return _profiles(bytes(case.profile), registry)
 
 
 @lru_cache(maxsize=1024)
-def _profile(text: bytes, scheduler_name: str, registry: Registry) -> CaseProfile:
+def _profiles(text: bytes, registry: Registry) -> tuple[CaseProfile, ...]:
     document: Any = msgspec.json.decode(text)
     if document is None:
-        configs: tuple[ProfileConfig, ...] = (ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME),)
-    else:
-        configs = parse_configuration(document).profile_configs()
-    index = next((index for index, config in enumerate(configs) if config.scheduler_name == scheduler_name), None)
-    if index is None:
-        names = ", ".join(config.scheduler_name for config in configs)
-        message = f'no profile serves schedulerName "{scheduler_name}" of the pod; there are: {names}'
-        raise ConfigError([Problem("profile.profiles", message)])
-    return _without_unregistered(configs[index], registry, "" if document is None else f"profiles[{index}].")
+        return (_without_unregistered(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME), registry, ""),)
+    configs = parse_configuration(document).profile_configs()
+    return tuple(_without_unregistered(config, registry, f"profiles[{index}].") for index, config in enumerate(configs))
 
 
 def _without_unregistered(config: ProfileConfig, registry: Registry, path: str) -> CaseProfile:
