@@ -72,11 +72,12 @@ def _best_asked(context: CycleContext, attempt: Attempt, by: tuple[CycleState, A
     fits = ranking.keys >= 0
     if again.filters:
         fits &= run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters) == 0
-    rows = np.flatnonzero(fits)
+    count = int(np.count_nonzero(fits))
     times.end(_FILTERED)
-    if len(rows) < 2:
+    if count < 2:
         return -1
-    asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+    rows = None if count == nodes.size else np.flatnonzero(fits)
+    asked: Rows = ALL_ROWS if rows is None else rows
     scoring = Scoring(state, info, nodes, asked)
     run_pre_scores(instance, scoring, among=again.pre_score)
     times.end(_PRE_SCORED)
@@ -88,7 +89,8 @@ def _best_asked(context: CycleContext, attempt: Attempt, by: tuple[CycleState, A
     totals = ranking.keys[asked]
     if wanted:
         totals = totals + add_scores(instance, scoring, wanted, known).totals
-    attempt.feasible_count = len(rows)
-    row = row_of_ties(context, attempt, rows[np.flatnonzero(totals == totals.max())])
+    attempt.feasible_count = count
+    tied = np.flatnonzero(totals == totals.max())
+    row = row_of_ties(context, attempt, tied if rows is None else rows[tied])
     times.end(_SCORED)
     return row

@@ -49,6 +49,19 @@ def test_nominated_pods_keep_their_place() -> None:
     assert found.rejected["n"].reasons == ("Insufficient cpu",)
 
 
+def test_nominated_pods_of_other_profiles_keep_their_place() -> None:
+    """All profiles of a case are live, as they are in one kube-scheduler."""
+    profile = {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "profiles": [{"schedulerName": "a"}, {"schedulerName": "b"}],
+    }
+    promised = a_pod("r", "4", priority=10, schedulerName="a", status={"nominatedNodeName": "n"})
+    pod = a_pod("p", priority=1, schedulerName="b")
+    found = attempted(pod=pod, nodes=[a_node("n")], pods=[promised], profile=profile)
+    assert found.rejected["n"].reasons == ("Insufficient cpu",)
+
+
 def test_one_case_does_not_reach_the_next() -> None:
     """Each case has a cluster of its own."""
     attempted(pod=a_pod("p"), nodes=[a_node("n")], pods=[a_pod("r", "4", nodeName="n")])
