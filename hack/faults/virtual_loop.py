@@ -15,6 +15,8 @@ from contextvars import Context, ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from scheduler_core.ports import Timer
+
 _MOST_ROUNDS = 200_000
 """How often the loop may turn without time passing; a healthy run needs some hundreds."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
@@ -109,6 +111,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """Nobody sleeps in a selector."""
 
 
+class _NoTimer:
+    """What a clock gives out whose loop is over: nothing will ever be called."""
+
+    def cancel(self) -> None:
+        """There is nothing to cancel."""
+
+
 class LoopClock:
     """The clock of one life, on the loop's time; fulfils :class:`scheduler_core.ports.Clock`.
 
@@ -135,8 +144,10 @@ class LoopClock:
         """The date and time that goes with :meth:`now`, UTC."""
         return _EPOCH + timedelta(seconds=self._loop.virtual_now)
 
-    def call_later(self, seconds: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
-        """Run ``callback`` in ``seconds`` if the process lives then."""
+    def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
+        """Run ``callback`` in ``seconds`` if the process lives then; what is asked of a world that is over, never."""
+        if self._loop.is_closed():
+            return _NoTimer()
         return self._loop.call_later(max(0.0, seconds), self._call, callback)
 
     async def sleep(self, seconds: float) -> None:

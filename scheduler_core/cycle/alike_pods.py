@@ -56,8 +56,9 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
     if attempt.is_sampled:
         # To time the plugins costs as much as many such pods: it is done for one in a hundred of them, but where there
         # is a plugin of which nobody knows what it does.
+        is_turn = kinds.unsampled % _SAMPLED == 0
         kinds.unsampled += 1
-        if kinds.unsampled % _SAMPLED == 0 or kind.repetition.again.is_opaque:
+        if is_turn or kind.repetition.again.is_opaque:
             return ""
         attempt.is_sampled = False
     nodes = context.cache.columns

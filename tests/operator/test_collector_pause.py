@@ -13,7 +13,9 @@ from bayplan.collector_pause import CollectorPause
 @pytest.fixture(autouse=True)
 def collector_as_before() -> Iterator[None]:
     """What a test turned off or froze is so no longer."""
+    thresholds = gc.get_threshold()
     yield
+    gc.set_threshold(*thresholds)
     gc.enable()
     gc.unfreeze()
 
@@ -74,3 +76,10 @@ def test_what_is_kept_is_out_of_the_collectors_sight() -> None:
     listed = [[number] for number in range(10)]
     begun(CollectorPause.keep)
     assert not [each for each in gc.get_objects() if any(each is one for one in listed)]
+
+
+def test_what_is_kept_lets_the_collector_look_less_often() -> None:
+    """A burst of pods is mostly freed without it."""
+    before = gc.get_threshold()[0]
+    begun(CollectorPause.keep)
+    assert gc.get_threshold()[0] > before

@@ -155,14 +155,16 @@ class FakeWhatIf:
     def in_sums(self, rows: Sequence[int]) -> None:
         """There is no quicker way."""
 
-    def remove(self, running: PodInfo) -> None:
-        """Take a pod off its row."""
-        self.gone[running.uid] = (running, running.row)
-        self.nodes.remove_pod(running)
+    def remove(self, *running: PodInfo) -> None:
+        """Take pods off their rows."""
+        for info in running:
+            self.gone[info.uid] = (info, info.row)
+            self.nodes.remove_pod(info)
 
-    def restore(self, running: PodInfo) -> None:
-        """Put it back."""
-        self.nodes.add_pod(*self.gone.pop(running.uid))
+    def restore(self, *running: PodInfo) -> None:
+        """Put them back."""
+        for info in running:
+            self.nodes.add_pod(*self.gone.pop(info.uid))
 
     def judge(self, rows: NDArray[np.intp]) -> Verdicts:
         """Ask :attr:`fits`; 1 says no."""

@@ -84,7 +84,7 @@ async def busy() -> Rig:
     made.add(node("n0"), node("n1"))
     for number in range(10):
         # Pods that are alike are placed without asking the plugins again.
-        made.add(pod(f"p{number}", requests={"cpu": f"{number + 1}m"}))
+        made.add(pod(f"p{number}", labels={"number": f"{number}"}, requests={"cpu": f"{number + 1}m"}))
         assert await made.attempt()
     made.add(pod("huge", requests={"cpu": "100"}))
     assert not await made.attempt()
