@@ -16,6 +16,7 @@ from collections.abc import Callable
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.departure import tell_departure, tell_unused_promise
 from scheduler_core.cycle.left_out import LeftOutPods
+from scheduler_core.cycle.pod_reads import PodReads
 from scheduler_core.errors import QuantityError, SchedulerCoreError
 from scheduler_core.framework.cluster_events import (
     ASSIGNED_POD_ADD,
@@ -42,11 +43,13 @@ class ClusterFeed:
 
     Attributes:
         left_out: Waiting pods that cannot be taken.
+        reads: Reads of pods that the watch has not caught up with.
     """
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
         self.left_out = LeftOutPods(context)
+        self.reads = PodReads()
         self._report = context.suspension.report
 
     # -- pods ---------------------------------------------------------------------------------------------------
@@ -65,6 +68,7 @@ class ClusterFeed:
 
     def _pod_gone(self, pod: Pod) -> None:
         """A pod exists no more; one that has ended and exists still counts for its gang."""
+        self.reads.deleted(pod.metadata.uid)
         gang = self._context.queue.gangs.lost(pod.metadata.uid)
         self.left_out.forget(pod.metadata.uid)
         self._pod_deleted(pod)
@@ -84,6 +88,8 @@ class ClusterFeed:
             self._tell_promise_ended(pod)
 
     def _guarded(self, take: Callable[[Pod], None], pod: Pod) -> None:
+        if self.reads.is_overtaken(pod):
+            return
         queue = self._context.queue
         before = queue.gangs.of_uid(pod.metadata.uid)
         gang = queue.gangs.saw(pod)

@@ -22,6 +22,7 @@ from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import Event
 from scheduler_core.queueing.gang import Gang, GangOutcome
 from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
+from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -68,20 +69,20 @@ class GangFailure:
         return self.reason == SCHEDULER_ERROR
 
 
-def not_enough_free(nodes: NodeColumns, group: PodGroup) -> GangFailure | None:
-    """The failure of a group whose ``minResources`` are not free in the whole cluster; None if they are.
+def not_enough_free(nodes: NodeColumns, group: PodGroup, leaving: Sequence[PodInfo] = ()) -> GangFailure | None:
+    """Return the failure of a group whose ``minResources`` are not free in the whole cluster; None if they are.
 
-    That they are free says little, since it may be in small pieces; that they are not says all.
+    Args:
+        nodes: The columns.
+        group: The group.
+        leaving: Pods that count as gone from their nodes.
     """
     lacking = []
     for name, wanted in group.min_resources.items():
-        column = nodes.resources.find(name)
-        free = 0
-        if column is not None:
-            free = int((nodes.allocatable[column] - nodes.requested[column])[nodes.alive].sum())
+        free = free_amount(nodes, name, leaving)
         if free < wanted:
             unit = "m" if name == "cpu" else ""
-            lacking.append(f"{name} {wanted}{unit} of which {max(0, free)}{unit} are free")
+            lacking.append(f"{name} {wanted}{unit} of which {free}{unit} are free")
     if not lacking:
         return None
     message = f"the group's minResources are not free in the cluster: {', '.join(lacking)}"

@@ -257,18 +257,8 @@ def _plan(
     plan = plan_in(context, request, *way)
     if plan is None or asking.gang.placed or not asking.group.min_resources:
         return plan
-    return None if _lacks(context.cache.columns, asking.group, (*plan.victims, *request.going)) else plan
-
-
-def _lacks(nodes: NodeColumns, group: PodGroup, leaving: Sequence[PodInfo]) -> bool:
-    """Whether the group's ``minResources`` would not be free in the cluster, even without the pods that leave."""
-    freed: dict[str, int] = {}
-    for info in leaving:
-        for column, amount in info.accounted:
-            name = nodes.resources.keys[column]
-            freed[name] = freed.get(name, 0) + amount
-    wanted = {name: amount - freed.get(name, 0) for name, amount in group.min_resources.items()}
-    return not_enough_free(nodes, replace(group, min_resources=wanted)) is not None
+    leaving = (*plan.victims, *request.going)
+    return plan if not_enough_free(context.cache.columns, asking.group, leaving) is None else None
 
 
 def _places(

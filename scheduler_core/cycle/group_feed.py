@@ -43,6 +43,10 @@ class GroupFeed:
         before = None if known is None else known.group
         if before == group:
             return
+        if before is not None and before.uid != group.uid:
+            # It was deleted and created again: the same as if its deletion had been delivered.
+            self._group_deleted(group.key)
+            before = None
         queue.group_changed(queue.gangs.group_changed(group))
         action = Action.ADD if before is None else Action.UPDATE_OTHER
         queue.on_event(ClusterEvent(Resource.POD_GROUP, action), before, group)

@@ -49,6 +49,7 @@ class Gang:
     Attributes:
         key: Which group.
         group: What the PodGroup object asks for; None while there is none.
+        group_uid: UID of the last PodGroup object, to which the record of attempts belongs; "" before the first.
         pods: Every member that exists, ended ones included, by UID, as last reported.
         placed: UIDs of members that have a node, bound or only assumed, and have neither ended nor are being deleted.
         succeeded: UIDs of members that ended well.
@@ -73,6 +74,7 @@ class Gang:
         "first_attempt",
         "first_failure",
         "group",
+        "group_uid",
         "key",
         "last_attempt",
         "member_left",
@@ -91,12 +93,18 @@ class Gang:
     def __init__(self, key: GroupKey, now: float) -> None:
         self.key = key
         self.group: PodGroup | None = None
+        self.group_uid = ""
         self.pods: dict[str, Pod] = {}
         self.placed: set[str] = set()
         self.succeeded: set[str] = set()
         self.waiting: dict[str, QueuedPod] = {}
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
+        self.was_whole = False
+        self.begin(now)
+
+    def begin(self, now: float) -> None:
+        """Start the record of attempts, which no PodGroup object inherits from an earlier one of its name."""
         self.entry: QueuedGang | None = None
         self.since = now
         self.first_attempt: datetime | None = None
@@ -105,7 +113,6 @@ class Gang:
         self.nearest: tuple[str, str, float] | None = None
         self.outcome: GangOutcome | None = None
         self.reservation = ""
-        self.was_whole = False
         self.victims: tuple[tuple[str, str], ...] = ()
 
     @property

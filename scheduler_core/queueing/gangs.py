@@ -65,15 +65,16 @@ class Gangs:
         self._served.add(source)
 
     def group_changed(self, group: PodGroup) -> Gang:
-        """A PodGroup has come or has changed."""
+        """A PodGroup has come or has changed; the deletion of one of another UID comes first."""
         gang = self._gang(group.key)
-        if gang.group is not None and gang.group.uid != group.uid:
-            gang.first_attempt = gang.last_attempt = gang.first_failure = gang.outcome = None
+        if gang.group_uid not in ("", group.uid):
+            gang.group = None
+            gang.begin(self._clock.now())
         if gang.group is None and group.created is not None:
             # Seen anew after a restart, it is as old as it was.
             age = (self._clock.wall() - group.created).total_seconds()
             gang.since = min(gang.since, self._clock.now() - age)
-        gang.group = group
+        gang.group, gang.group_uid = group, group.uid
         self.changed(gang)
         return gang
 

@@ -10,6 +10,7 @@ Follows kube-scheduler v1.36.3, ``backend/queue/nominator.go``.
 from __future__ import annotations
 
 import copy
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
@@ -20,26 +21,32 @@ from scheduler_core.snapshot.pod_info import PodInfo
 class NominatedPods:
     """Promises by node; see :class:`scheduler_core.framework.handle.Nominator`."""
 
-    __slots__ = ("_by_node", "_node_of", "_raised")
+    __slots__ = ("_by_node", "_hidden", "_node_of", "_raised")
 
     def __init__(self) -> None:
         self._by_node: dict[str, dict[str, PodInfo]] = {}
         self._node_of: dict[str, str] = {}
         self._raised: dict[str, int] = {}
+        self._hidden: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self._node_of)
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """The pods that are promised a node, in the order of the promises."""
-        return tuple(self._by_node.get(node_name, {}).values())
+        """The pods that are nominated to a node and not hidden, in the order of the nominations."""
+        pods = self._by_node.get(node_name, {})
+        if not self._hidden:
+            return tuple(pods.values())
+        return tuple(pod for uid, pod in pods.items() if uid not in self._hidden)
 
     def nodes(self) -> Iterable[str]:
-        """Nodes that are promised to anyone."""
-        return tuple(self._by_node)
+        """Nodes to which any pod is nominated that is not hidden."""
+        if not self._hidden:
+            return tuple(self._by_node)
+        return tuple(name for name, pods in self._by_node.items() if not pods.keys() <= self._hidden.keys())
 
     def node_of(self, uid: str) -> str:
-        """The node promised to a pod, "" for none."""
+        """The node to which a pod is nominated, hidden or not; "" for none."""
         return self._node_of.get(uid, "")
 
     def nominate(self, pod: PodInfo, node_name: str, priority: int | None = None) -> None:
@@ -72,14 +79,16 @@ class NominatedPods:
 
     @contextmanager
     def without(self, uids: Iterable[str]) -> Iterator[None]:
-        """Leave the promises to some pods out of account for a block in which no promise is made or taken back."""
-        kept = dict(self._node_of), {name: dict(pods) for name, pods in self._by_node.items()}, dict(self._raised)
-        for uid in tuple(uids):
-            self.withdraw(uid)
+        """Hide the nominations of some pods for a block, nominations made inside it included.
+
+        The block may await: nominations that are made or withdrawn meanwhile, of whatever pod, outlast it.
+        """
+        hidden = tuple(uids)
+        self._hidden.update(hidden)
         try:
             yield
         finally:
-            self._node_of, self._by_node, self._raised = kept
+            self._hidden -= Counter(hidden)
 
     def decide(self, pod: PodInfo, node_name: str | None, priority: int | None = None) -> None:
         """Promise a node to a pod: ``node_name``, none (""), or what the pod's own status says (None)."""

@@ -7,7 +7,7 @@ a watch to confirm a bind says so itself.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from scheduler_core.errors import ClusterWriteError
+from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Binding, Event, PodDeletion, PodStatusPatch
 
@@ -21,6 +21,7 @@ class RecordingWriter:
         bind_failures: Errors that the next binds raise, one each, before binds succeed.
         delete_failure: What deletions end with; None for success.
         read_failure: What reading a pod raises; None for success.
+        unreadable: Pods that cannot be read, by ``namespace/name``.
         bindings: Binds that succeeded.
         attempted: Binds that were asked for, failed ones among them.
     """
@@ -29,6 +30,7 @@ class RecordingWriter:
     bind_failures: list[ClusterWriteError] = field(default_factory=list)
     delete_failure: ClusterWriteError | None = None
     read_failure: ClusterWriteError | None = None
+    unreadable: set[str] = field(default_factory=set)
     bindings: list[Binding] = field(default_factory=list)
     attempted: list[Binding] = field(default_factory=list)
     patches: list[PodStatusPatch] = field(default_factory=list)
@@ -50,6 +52,8 @@ class RecordingWriter:
         """Look among :attr:`pods`."""
         if self.read_failure is not None:
             raise self.read_failure
+        if f"{namespace}/{name}" in self.unreadable:
+            raise ServerUnavailableError("away")
         return self.pods.get(f"{namespace}/{name}")
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:

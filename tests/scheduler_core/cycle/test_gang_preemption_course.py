@@ -264,6 +264,22 @@ async def test_min_resources(cluster: Rig, cpu_milli: int, gone: set[str]) -> No
     assert evicted(cluster) == gone
 
 
+@pytest.mark.parametrize(
+    ("cpu_milli", "gone"),
+    [
+        pytest.param(2000, {"v0", "v1"}, id="beside-an-overcommitted-node"),
+        pytest.param(2001, set(), id="what-leaves-an-overcommitted-node-is-not-free"),
+    ],
+)
+async def test_min_resources_and_an_overcommitted_node(cluster: Rig, cpu_milli: int, gone: set[str]) -> None:
+    """What a node lacks counts on that node alone, also for pods that end there."""
+    cluster.add(small("a"), *FULL, small("b", 1), ending(runs("old", "b")))
+    cluster.add(pod("big", node_name="b", requests={"cpu": "9"}, priority=20))
+    ask(cluster, *members(2, priority=10), of=group(min_resources={"cpu": cpu_milli}))
+    await settle(cluster)
+    assert evicted(cluster) == gone
+
+
 async def test_a_pod_that_preempts_takes_a_whole_gang(cluster: Rig) -> None:
     """Also by a single preemptor a gang that is disrupted as a whole is, and that counts for the choice of the node."""
     cluster.scheduler.group_feed.group_changed(WHOLE)

@@ -229,6 +229,16 @@ async def test_min_resources_that_are_not_free(cluster: Rig) -> None:
     assert len(cluster.bound) == 2
 
 
+@pytest.mark.parametrize("taken", [{"cpu": "5"}, {"cpu": "50"}], ids=["by-1", "by-46"])
+async def test_an_overcommitted_node_takes_nothing_from_another(cluster: Rig, taken: dict[str, str]) -> None:
+    """What a node lacks is not subtracted from what is free elsewhere."""
+    cluster.add(node("a"), node("b"), pod("rival", node_name="a", requests=taken))
+    cluster.scheduler.group_feed.group_changed(group(min_member=2, min_resources={"cpu": 4000}))
+    cluster.add(*members(2))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"b"}
+
+
 # -- binding together --------------------------------------------------------------------------------------------
 
 
