@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.reservation_peace import disturbed_rows, is_touchy
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod_group import GroupKey
+from scheduler_core.model.pod_requests import LARGEST_REQUEST
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -155,8 +156,8 @@ class Reservation:
             needed = _sum(members)
             freed = _sum_accounted(leaving)
             for column, amount in needed.items():
-                free = nodes.allocatable[column, row] - nodes.requested[column, row] + freed.get(column, 0)
-                if free < amount:
+                free = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+                if free + freed.get(column, 0) < amount:
                     return False
         return True
 
@@ -204,7 +205,7 @@ class Reservation:
             for position, other in promised:
                 slots[position] -= 1
                 for column, amount in other.accounted:
-                    free[column, position] -= amount
+                    free[column, position] = max(free.item(column, position) - amount, -LARGEST_REQUEST)
         return free, slots
 
     def _refresh(self) -> None:
@@ -228,12 +229,12 @@ class Reservation:
     def _fill(self, row: int, position: int) -> None:
         nodes = self._nodes
         leaving, members = self._leaving(row), self._members[nodes.node_name(row)]
-        free = nodes.allocatable[:, row] - nodes.requested[:, row]
-        for column, amount in _sum_accounted(leaving).items():
-            free[column] += amount
-        for column, amount in _sum(members).items():
-            free[column] -= amount
-        self._free[:, position] = free
+        free, freed, needed = self._free[:, position], _sum_accounted(leaving), _sum(members)
+        np.subtract(nodes.allocatable[:, row], nodes.requested[:, row], out=free)
+        for column in freed.keys() | needed.keys():
+            left = nodes.allocatable.item(column, row) - nodes.exact_requested(column, row)
+            left += freed.get(column, 0) - needed.get(column, 0)
+            free[column] = max(left, -LARGEST_REQUEST)
         self._slots[position] = nodes.allowed_pods[row] - nodes.pod_count[row] + len(leaving) - len(members)
 
 

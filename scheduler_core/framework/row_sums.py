@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.model.pod_requests import LARGEST_REQUEST
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -34,12 +35,17 @@ class RowSums:
         self.rows = rows
         self.allocatable: NDArray[np.int64] = nodes.allocatable[:, rows]
         self.allowed_pods: NDArray[np.integer] = nodes.allowed_pods[rows]
-        self._requested: list[list[int]] = nodes.requested[:, rows].tolist()
+        self._requested: list[list[int]] = nodes.exact_requests(rows)
         self._pod_count: list[int] = nodes.pod_count[rows].tolist()
 
     def requested(self, column: int) -> NDArray[np.int64]:
-        """What pods request of one resource, int64[k]."""
-        return np.array(self._requested[column], dtype=np.int64)
+        """Requests of one resource, int64[k], clamped as in :attr:`NodeColumns.requested`."""
+        exact = self._requested[column]
+        try:
+            amounts = np.array(exact, dtype=np.int64)
+        except OverflowError:
+            amounts = np.array([min(amount, LARGEST_REQUEST) for amount in exact], dtype=np.int64)
+        return np.minimum(amounts, LARGEST_REQUEST, out=amounts)
 
     @property
     def pod_count(self) -> NDArray[np.int64]:

@@ -5,7 +5,8 @@ that has none of a resource (capacity 0) is scored without it, and one that has 
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/`` (``least_allocated.go``,
 ``most_allocated.go``, ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``) and ``helper/shape_score.go``.
-Numbers are those that the API server admits: capacities and requests are never below 0.
+Capacities, requests and their sums are within the bounds of ``scheduler_core.model.pod_requests``: at least 0, and
+small enough that a node's sum plus a pod's request is in int64. The reference lets int64 overflow beyond 2**63 - 1.
 """
 
 from __future__ import annotations

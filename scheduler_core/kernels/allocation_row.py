@@ -1,14 +1,14 @@
 """The resource scores of one row, in Python's own numbers: a quarter of the time that NumPy takes for so few.
 
 Owns twins of formulas of :mod:`scheduler_core.kernels.allocation`, equal to them bit by bit, for what is common. None
-stands for what is not common: then the arrays have to be asked. Sources are named there.
+stands for what is not common: then the arrays have to be used. Sources are named there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE, PERCENT
+from scheduler_core.kernels.integer_division import PERCENT
 
 RowUse = tuple[int, int, int, int]
 """Capacity, used before the pod comes, what the pod takes, and the weight, as in ``ResourceUse``."""
@@ -17,12 +17,10 @@ _HALF = 50
 _UNMOVED = 75
 
 
-def least_allocated_row(uses: Sequence[RowUse]) -> int | None:
-    """The free share, 0 to 100; None where a number is too large."""
+def least_allocated_row(uses: Sequence[RowUse]) -> int:
+    """The free share, 0 to 100."""
     total = weights = 0
     for capacity, used, added, weight in uses:
-        if capacity > LARGEST_EXACT_WHOLE:
-            return None
         if capacity:
             free = capacity - used - added
             if free > 0:
@@ -31,12 +29,10 @@ def least_allocated_row(uses: Sequence[RowUse]) -> int | None:
     return total // weights if weights else 0
 
 
-def most_allocated_row(uses: Sequence[RowUse]) -> int | None:
-    """The taken share, 0 to 100; None where a number is too large."""
+def most_allocated_row(uses: Sequence[RowUse]) -> int:
+    """The taken share, 0 to 100."""
     total = weights = 0
     for capacity, used, added, weight in uses:
-        if capacity > LARGEST_EXACT_WHOLE:
-            return None
         if capacity:
             total += min(used + added, capacity) * PERCENT // capacity * weight
             weights += weight

@@ -1,7 +1,7 @@
 """Integer division as Go does it, on arrays.
 
-Owns two forms: one that is right for all int64, and a quicker one for percentages. NumPy's own ``//`` differs from Go's
-on negative numbers (it rounds down, Go towards zero), and costs twice as much as a division of floats.
+There are two forms: one that is right for all int64, and a quicker one for percentages. NumPy's own ``//`` differs
+from Go's on negative numbers (it rounds down, Go towards zero), and costs twice as much as a division of floats.
 """
 
 from __future__ import annotations
@@ -13,6 +13,9 @@ PERCENT = 100
 
 LARGEST_EXACT_WHOLE = 2**53 // (PERCENT + 1)
 """The largest whole for which :func:`percentages` may divide floats: about 8.9e13, or 81 TiB in bytes."""
+
+_LARGEST_SCALED_WHOLE = (2**63 - 1) // PERCENT
+"""The largest whole whose hundredfold is in int64: about 9.2e16, or 81 PiB in bytes."""
 
 
 def truncated_quotients(dividends: NDArray[np.int64], divisors: NDArray[np.int64] | int) -> NDArray[np.int64]:
@@ -33,7 +36,7 @@ def truncated_quotients(dividends: NDArray[np.int64], divisors: NDArray[np.int64
 
 
 def percentages(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many whole per cent the parts are of the wholes: ``parts * 100 / wholes`` in int64, rounded towards zero.
+    """How many whole per cent the parts are of the wholes: ``parts * 100 / wholes``, rounded down.
 
     Proof that floats give the same for wholes up to ``W = LARGEST_EXACT_WHOLE``: let ``a = 100 * part`` and
     ``c = whole``, so ``a + c <= 101 * W <= 2**53`` and both are exact as float64. Rounding is monotonic, so the float
@@ -41,17 +44,22 @@ def percentages(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[
     gap ``k - a / c``, which is at least ``1 / c``, were at most half the distance from ``k`` to the float64 before it,
     and that is at most ``k * 2**-53``. But ``k < a / c + 1`` gives ``k * c < a + c <= 2**53``, so ``1 / c`` is more.
 
-    Larger wholes take the integer division, where ``parts * 100`` wraps around just as it does in the reference.
+    Larger wholes take the integer division, and above 81 PiB that of Python. There ``parts * 100`` overflows int64 in
+    the reference, whose scores are then arbitrary or, outside 0 to 100, fail every pod; here they stay exact.
 
     Args:
         parts: int64[n], from 0 to the whole.
         wholes: int64[n], 1 or more.
 
     Returns:
-        float64[n] of integral values, 0 to 100 unless the product wrapped around.
+        float64[n] of integral values, 0 to 100.
     """
     scaled = parts * PERCENT
+    quotients: NDArray[np.float64]
     if wholes.max(initial=0) > LARGEST_EXACT_WHOLE:
-        return truncated_quotients(scaled, wholes).astype(np.float64)
-    quotients: NDArray[np.float64] = np.true_divide(scaled, wholes)
+        quotients = np.floor_divide(scaled, wholes).astype(np.float64)
+        for row in np.flatnonzero(wholes > _LARGEST_SCALED_WHOLE).tolist():
+            quotients[row] = parts.item(row) * PERCENT // wholes.item(row)
+        return quotients
+    quotients = np.true_divide(scaled, wholes)
     return np.floor(quotients, out=quotients)

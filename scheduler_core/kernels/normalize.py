@@ -2,6 +2,7 @@
 
 Owns the two scalings that several plugins share. Follows kube-scheduler v1.36.3,
 ``pkg/scheduler/framework/plugins/helper/normalize_score.go`` (``DefaultNormalizeScore``).
+Products beyond int64 overflow there; here such scores are scaled exactly. No score is below ``-_LARGEST_SCALED``.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from scheduler_core.kernels.integer_division import truncated_quotients
 
 _MAX_SCORE = 100
+_LARGEST_SCALED = (2**63 - 1) // _MAX_SCORE
 
 
 def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -26,7 +28,7 @@ def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
     highest = int(raw.max(initial=0))
     if highest == 0:
         return raw
-    return truncated_quotients(raw * _MAX_SCORE, highest)
+    return _scaled(raw, highest)
 
 
 def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -41,5 +43,12 @@ def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
     highest = int(raw.max(initial=0))
     if highest == 0:
         return np.full(raw.shape, _MAX_SCORE, dtype=np.int64)
-    scaled = truncated_quotients(raw * _MAX_SCORE, highest)
+    scaled = _scaled(raw, highest)
     return np.subtract(_MAX_SCORE, scaled, out=scaled)
+
+
+def _scaled(raw: NDArray[np.int64], highest: int) -> NDArray[np.int64]:
+    if highest <= _LARGEST_SCALED:
+        return truncated_quotients(raw * _MAX_SCORE, highest)
+    exact = [abs(score) * _MAX_SCORE // highest * (1 if score >= 0 else -1) for score in raw.tolist()]
+    return np.array(exact, dtype=np.int64)

@@ -4,6 +4,9 @@ Owns the arithmetic of init containers, sidecars, overhead, pod-level resources 
 or columns. All of it is done on nano-units in mappings and rounded once at the end, as the reference does; pods without
 any of the specials take a short path, since most pods are such.
 
+Amounts are clamped: capacities to 0 to 2**62 - 2 and requests to one more, so that a node's requests plus a pod's
+request stay in int64, and a request that exceeds the bound fits on no node. The reference lets int64 overflow.
+
 Follows ``k8s.io/component-helpers`` v0.36.3 ``resource/helpers.go`` and kube-scheduler v1.36.3
 ``framework/types.go`` (``CalculateResource``), with the feature gates at their defaults.
 """
@@ -27,6 +30,11 @@ PODS = "pods"
 DEFAULT_MILLI_CPU_REQUEST = 100
 DEFAULT_MEMORY_REQUEST = 200 * 1024 * 1024
 _SCORING_DEFAULTS = {CPU: DEFAULT_MILLI_CPU_REQUEST * 1_000_000, MEMORY: DEFAULT_MEMORY_REQUEST * 1_000_000_000}
+
+LARGEST_CAPACITY = 2**62 - 2
+"""The largest amount of a resource that a node can offer."""
+LARGEST_REQUEST = LARGEST_CAPACITY + 1
+"""The largest request of a pod, and the largest sum of requests on a node: more than any node can offer."""
 
 _QUALIFIED_NAME_LIMIT = 63
 _REQUESTS_PREFIX = "requests."
@@ -93,10 +101,10 @@ def pod_requests(pod: Pod) -> PodRequests:
     return PodRequests(
         fit=in_units(fit),
         accounted=in_units(accounted),
-        nonzero_cpu_milli=milli_units(nonzero.get(CPU, 0)),
-        nonzero_memory=whole_units(nonzero.get(MEMORY, 0)),
-        scored_cpu_milli=milli_units(scored.get(CPU, 0)),
-        scored_memory=whole_units(scored.get(MEMORY, 0)),
+        nonzero_cpu_milli=_clamped(milli_units(nonzero.get(CPU, 0))),
+        nonzero_memory=_clamped(whole_units(nonzero.get(MEMORY, 0))),
+        scored_cpu_milli=_clamped(milli_units(scored.get(CPU, 0))),
+        scored_memory=_clamped(whole_units(scored.get(MEMORY, 0))),
     )
 
 
@@ -123,15 +131,27 @@ def accounted_milli(pod: Pod) -> dict[str, int]:
     return {name: milli_units(amount) for name, amount in _requests(pod, use_status=True, missing={}).items()}
 
 
-def in_units(amounts: Mapping[str, int]) -> dict[str, int]:
-    """Nano-units as the scheduler counts them: cpu in milli, the rest whole; what is not counted is left out."""
+def in_units(amounts: Mapping[str, int], largest: int = LARGEST_REQUEST) -> dict[str, int]:
+    """Convert nano-units to the scheduler's units: cpu in milli, the rest in whole units.
+
+    Args:
+        amounts: Resource name to nano-units.
+        largest: Upper bound of each result: :data:`LARGEST_REQUEST`, or :data:`LARGEST_CAPACITY` for a node.
+
+    Returns:
+        Resource name to amount, 0 to ``largest``, without resources that the scheduler does not count.
+    """
     counted: dict[str, int] = {}
     for name, amount in amounts.items():
         if name == CPU:
-            counted[name] = milli_units(amount)
+            counted[name] = _clamped(milli_units(amount), largest)
         elif name in (MEMORY, EPHEMERAL_STORAGE) or is_scalar_resource(name):
-            counted[name] = whole_units(amount)
+            counted[name] = _clamped(whole_units(amount), largest)
     return counted
+
+
+def _clamped(amount: int, largest: int = LARGEST_REQUEST) -> int:
+    return min(max(amount, 0), largest)
 
 
 @lru_cache(maxsize=4096)

@@ -5,6 +5,9 @@ heaped with the pods of a rare image. Must not know how nodes report images.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``; the signature also
 holds what the reference leaves out of it (how often an image is named, and image volumes).
+
+Each image counts for 0 to the upper bound of the sum, which gives the same score for all sizes of 0 and more. With a
+size near 2**63 the reference depends on the processor, whose conversion of floats to int64 overflows.
 """
 
 from __future__ import annotations
@@ -54,6 +57,8 @@ class ImageLocality(ScorePlugin):
         """
         del state
         sums = None
+        containers = _container_count(pod.pod)
+        highest = _HIGHEST_SUM_PER_CONTAINER * containers
         for name in _images(pod.pod):
             image = nodes.images.get(name)
             if image is None:
@@ -61,12 +66,10 @@ class ImageLocality(ScorePlugin):
             if sums is None:
                 sums = np.zeros(nodes.size, dtype=np.int64)
             spread = len(image.rows) / nodes.count
-            sums[image.row_array()] += int(image.size_bytes * spread)
-        containers = _container_count(pod.pod)
+            sums[image.row_array()] += min(max(int(image.size_bytes * spread), 0), highest)
         if sums is None or not containers:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
         chosen = sums[rows]
-        highest = _HIGHEST_SUM_PER_CONTAINER * containers
         np.clip(chosen, _LOWEST_SUM, highest, out=chosen)
         chosen -= _LOWEST_SUM
         chosen *= MAX_NODE_SCORE

@@ -38,9 +38,17 @@ def free_amount(nodes: NodeColumns, name: str, leaving: Iterable[PodInfo] = ()) 
         if column is None or column >= len(nodes.allocatable):
             return 0
         free = nodes.allocatable[column] - nodes.requested[column]
+    returned: dict[int, int] = {}
     for pod in leaving:
         if pod.row != NO_ROW:
-            free[pod.row] += 1 if column is None else dict(pod.accounted).get(column, 0)
+            amount = 1 if column is None else dict(pod.accounted).get(column, 0)
+            returned[pod.row] = returned.get(pod.row, 0) + amount
+    for row, amount in returned.items():
+        if column is None:
+            free[row] += amount
+        else:
+            # The columns clamp the sum that the pods are subtracted from.
+            free[row] = max(0, nodes.allocatable.item(column, row) - nodes.exact_requested(column, row) + amount)
     free[~nodes.alive | (free < 0)] = 0
     # The sum of two nodes may exceed int64, that of the halves cannot.
     return (int((free >> _HALF_BITS).sum()) << _HALF_BITS) + int((free & _HALF_MASK).sum())

@@ -22,7 +22,7 @@ from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
-from scheduler_core.model.pod_requests import PODS, in_units
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
@@ -43,7 +43,7 @@ Rows = slice | NDArray[np.intp]
 """The rows that a plugin is asked about: all in use as ``slice(None)``, or chosen ones in ascending order."""
 
 ALL_ROWS = slice(None)
-_INT64_MIN, _INT64_MAX = -(2**63), 2**63 - 1
+_LARGEST_ALLOWED_PODS = 2**31 - 1
 _NONZERO_CPU, _NONZERO_MEMORY = -1, -2
 _FIRST_CAPACITY = 64
 
@@ -73,10 +73,11 @@ class NodeColumns:
         changes: Rows in the order of any change to them.
         version: Raised by every change of a Node object, a node's coming and its going.
         alive: bool[row].
-        allocatable: int64[resource, row], cpu in milli, the rest in whole units.
-        requested: int64[resource, row], summed over pods.
-        nonzero_requested: int64[2, row], cpu in milli and memory in bytes, with defaults for containers that name none.
-        allowed_pods: int64[row].
+        allocatable: int64[resource, row], cpu in milli, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
+        requested: int64[resource, row], summed over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
+        nonzero_requested: int64[2, row], cpu in milli and memory in bytes, with defaults for containers that name none;
+            the same bounds.
+        allowed_pods: int64[row], 0 to 2**31 - 1.
         pod_count: int64[row].
         unschedulable: bool[row], ``spec.unschedulable``.
         taint_set_ids: int32[row].
@@ -129,6 +130,20 @@ class NodeColumns:
         if name is None:
             raise CacheError(f"row {row} holds no node; ask only about rows that are alive")
         return name
+
+    def exact_requested(self, column: int, row: int) -> int:
+        """Return the sum of the requests on a row, which :attr:`requested` clamps to ``LARGEST_REQUEST``."""
+        exact = self._beyond.get((column, row))
+        return self._requested.item(column, row) if exact is None else exact
+
+    def exact_requests(self, rows: NDArray[np.intp]) -> list[list[int]]:
+        """Return :meth:`exact_requested` of ``rows``, by resource column and position."""
+        sums: list[list[int]] = self.requested[:, rows].tolist()
+        positions = {row: position for position, row in enumerate(rows.tolist())} if self._beyond else {}
+        for (column, row), exact in self._beyond.items():
+            if column >= 0 and row in positions:
+                sums[column][positions[row]] = exact
+        return sums
 
     def _labels_of(self, row: int) -> Mapping[str, str] | None:
         node = self.nodes[row]
@@ -303,17 +318,17 @@ class NodeColumns:
         self._pod_count[row] += sign
 
     def _sum(self, column: int, row: int, total: int, amount: int) -> int:
-        """Hold a sum within int64; where pods ask for more than that in all, what it really is stands aside.
+        """Clamp a sum to ``LARGEST_REQUEST``; store the exact sum separately, so that removals restore it.
 
-        The reference lets it wrap round: a node then seems to have room because too much is asked of it.
+        The reference lets int64 overflow, so that an overcommitted node can seem to have room.
         """
-        if not self._beyond and _INT64_MIN <= total <= _INT64_MAX:
+        if not self._beyond and total <= LARGEST_REQUEST:
             return total
         exact = self._beyond.pop((column, row), total - amount) + amount
-        held = min(max(exact, _INT64_MIN), _INT64_MAX)
-        if exact != held:
-            self._beyond[column, row] = exact
-        return held
+        if exact <= LARGEST_REQUEST:
+            return exact
+        self._beyond[column, row] = exact
+        return LARGEST_REQUEST
 
     # -- storage ------------------------------------------------------------------------------------------------
 
@@ -367,4 +382,5 @@ def _read_only(array: NDArray[_T]) -> NDArray[_T]:
 
 def _parts(node: Node) -> _NodeParts:
     quantities = {name: nano(quantity) for name, quantity in node.status.allocatable.items()}
-    return in_units(quantities), whole_units(quantities.get(PODS, 0))
+    allowed_pods = min(max(whole_units(quantities.get(PODS, 0)), 0), _LARGEST_ALLOWED_PODS)
+    return in_units(quantities, LARGEST_CAPACITY), allowed_pods

@@ -25,6 +25,7 @@ from scheduler_core.kernels.allocation_row import (
     most_allocated_row,
 )
 from scheduler_core.kernels.integer_division import LARGEST_EXACT_WHOLE
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.runtime.filtering import run_pre_filters
 from scheduler_core.runtime.scoring import Scoring, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS
@@ -32,8 +33,9 @@ from tests.support.drawn_clusters import CLUSTERS, pods
 from tests.support.plain_profile import PlainNode, PlainPod
 from tests.support.scheduling import rig
 
-AMOUNTS = st.sampled_from([0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1]) | st.integers(0, 2**46)
-CAPACITIES = AMOUNTS | st.sampled_from([LARGEST_EXACT_WHOLE, LARGEST_EXACT_WHOLE + 1])
+EDGES = [0, 1, 3, 99, 100, 101, 4000, LARGEST_EXACT_WHOLE - 1, LARGEST_EXACT_WHOLE, 2**57, LARGEST_CAPACITY]
+CAPACITIES = st.sampled_from([*EDGES, LARGEST_EXACT_WHOLE + 1]) | st.integers(0, 2**46)
+AMOUNTS = st.sampled_from([*EDGES, LARGEST_REQUEST]) | st.integers(0, 2**46)
 USES = st.lists(st.tuples(CAPACITIES, AMOUNTS, AMOUNTS, st.integers(1, 100)), min_size=1, max_size=3)
 
 Arrays = Callable[[Sequence[ResourceUse]], np.ndarray[tuple[int], np.dtype[np.int64]]]

@@ -35,7 +35,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 _MAX_SHAPE_SCORE = 10
 _Kernel = Callable[[Sequence[ResourceUse]], Scores]
-_ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int | None]] = {
+_ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int]] = {
     "LeastAllocated": least_allocated_row,
     "MostAllocated": most_allocated_row,
 }

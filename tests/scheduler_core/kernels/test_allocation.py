@@ -15,6 +15,7 @@ from scheduler_core.kernels.allocation import (
     requested_to_capacity_ratio,
     scores_by_percentage,
 )
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from tests.support.plain_scores import OneNode, plain_balanced, plain_least, plain_most, plain_ratio, plain_shape
 
 _FALLING = [(0, 100), (100, 0)]
@@ -36,20 +37,19 @@ def _uses(rows: Sequence[Sequence[OneNode]]) -> list[ResourceUse]:
 
 _SMALL = st.integers(0, 40)
 _LARGE = st.integers(0, 2**46)
-_CAPACITIES = st.one_of(st.just(0), _SMALL, _LARGE)
+_EXTREME = st.sampled_from([2**31, 2**53, 2**57, 2**61, LARGEST_CAPACITY])
+_CAPACITIES = st.one_of(st.just(0), _SMALL, _LARGE, _EXTREME)
+_AMOUNTS = st.one_of(_SMALL, _LARGE, _EXTREME, st.just(LARGEST_REQUEST))
 
 
 @st.composite
 def _rows(draw: st.DrawFn) -> list[list[OneNode]]:
     resources = draw(st.integers(1, 4))
-    added = draw(st.lists(st.one_of(_SMALL, _LARGE), min_size=resources, max_size=resources))
+    added = draw(st.lists(_AMOUNTS, min_size=resources, max_size=resources))
     weights = draw(st.lists(st.integers(1, 100), min_size=resources, max_size=resources))
     count = draw(st.integers(1, 5))
     return [
-        [
-            OneNode(draw(_CAPACITIES), draw(st.one_of(_SMALL, _LARGE)), added[index], weights[index])
-            for index in range(resources)
-        ]
+        [OneNode(draw(_CAPACITIES), draw(_AMOUNTS), added[index], weights[index]) for index in range(resources)]
         for _ in range(count)
     ]
 

@@ -63,13 +63,13 @@ def test_percentages_of_huge_wholes_are_exact(huge: tuple[int, int], small: tupl
     assert percentages(_array(*parts), _array(*wholes)).tolist() == expected
 
 
-def test_percentages_wrap_around_as_in_go() -> None:
-    """A product beyond int64 wraps and its quotient rounds towards zero."""
-    part = whole = 2**62
-    wrapped = (part * 100 + 2**63) % 2**64 - 2**63
-    assert percentages(_array(part), _array(whole)).tolist() == [
-        -(-wrapped // whole) if wrapped < 0 else wrapped // whole
-    ]
+@given(_part_and_whole(2**63 - 1), _part_and_whole(2**63 - 1), _part_and_whole(2**60))
+@example((2**62, 2**62), (2**63 - 2, 2**63 - 1), (2**53, 2**53))
+def test_percentages_do_not_overflow(first: tuple[int, int], second: tuple[int, int], small: tuple[int, int]) -> None:
+    """A hundredfold beyond int64 gives the exact percentage, and does not disturb other rows."""
+    numbers = (first, second, small)
+    parts, wholes = zip(*numbers, strict=True)
+    assert percentages(_array(*parts), _array(*wholes)).tolist() == [part * 100 // whole for part, whole in numbers]
 
 
 def test_percentages_of_no_rows() -> None:

@@ -37,7 +37,7 @@ def test_normalized(raw: list[int], scaled: list[int], reversed_: list[int]) -> 
     assert normalize_reverse_max(scores).tolist() == reversed_
 
 
-@given(st.lists(st.integers(-(10**15), 10**15), max_size=8))
+@given(st.lists(st.integers(-(10**15), 10**15) | st.sampled_from([2**53, 2**57, 2**62, 2**63 - 1]), max_size=8))
 def test_equals_the_plain_form(raw: list[int]) -> None:
     """The arrays' form gives what a loop over the scores gives, and leaves its argument as it was."""
     scores = np.array(raw, dtype=np.int64)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scheduler_core.model.pod_requests import PODS
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.free_amounts import free_amount
 from tests.support.builders import node, pod
@@ -13,7 +13,6 @@ from tests.support.builders import node, pod
 NODES = st.lists(
     st.tuples(st.integers(0, 6), st.lists(st.tuples(st.integers(0, 5), st.booleans()), max_size=4)), max_size=4
 )
-MOST = 2**63 - 1
 
 
 @given(NODES)
@@ -54,5 +53,5 @@ def test_more_than_int64() -> None:
     """The sum of many nodes may be larger than any one of them may be."""
     cache = ClusterCache()
     for number in range(3):
-        cache.add_node(node(f"n{number}", allocatable={"example.com/gpu": str(MOST)}))
-    assert free_amount(cache.columns, "example.com/gpu") == 3 * MOST
+        cache.add_node(node(f"n{number}", allocatable={"example.com/gpu": str(2**63 - 1)}))
+    assert free_amount(cache.columns, "example.com/gpu") == 3 * LARGEST_CAPACITY

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.errors import CacheError, QuantityError
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
 from scheduler_core.snapshot.interning import CPU_COLUMN, MAX_RESOURCES, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -217,28 +218,45 @@ def test_requested_is_the_sum_over_pods(steps: list[tuple[int, int, int]]) -> No
     assert nodes.pod_count.tolist() == [len(of_row) for of_row in nodes.pods]
 
 
-def test_sums_beyond_64_bits_do_not_wrap_round() -> None:
-    """Pods that were put on a node by name may ask for anything: the node is full then, and as before afterwards."""
+def test_sums_are_clamped() -> None:
+    """A node whose pods request more than any node can offer is full, and has the exact sums again after removals."""
     columns = NodeColumns()
     row = columns.add_node(node("full"))
-    pods = [columns.compile_pod(pod(f"pod-{number}", requests={"memory": "8E", "cpu": "9P"})) for number in range(5)]
+    pods = [columns.compile_pod(pod(f"pod-{number}", requests={"memory": "3E", "cpu": "3P"})) for number in range(5)]
     for info in pods:
         columns.add_pod(info, row)
-    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == 2**63 - 1
+    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == LARGEST_REQUEST
+    assert columns.exact_requested(MEMORY_COLUMN, row) == 15 * 10**18
     for info in pods[1:]:
         columns.remove_pod(info)
-    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == 8 * 10**18
+    assert columns.requested[MEMORY_COLUMN, row] == columns.nonzero_requested[1, row] == 3 * 10**18
     columns.remove_pod(pods[0])
     assert not columns.requested[:, row].any()
     assert not columns.nonzero_requested[:, row].any()
 
 
-def test_a_pod_asks_for_more_than_64_bits() -> None:
-    """The sum over a pod's containers is held as each amount is."""
+@pytest.mark.parametrize("amount", ["4611686018427387903", "8E", "9223372036854775807", "1e30"])
+def test_requests_exceed_every_capacity(amount: str) -> None:
+    """Capacities are clamped to less than requests, so that an enormous pod fits on no enormous node."""
     columns = NodeColumns()
-    large = container(requests={"memory": "8E", "example.com/gpu": "9E", "cpu": "9E"})
+    names = ("memory", "example.com/gpu", "cpu")
+    row = columns.add_node(node("huge", allocatable=dict.fromkeys((*names, "pods"), amount)))
+    large = container(requests=dict.fromkeys(names, amount))
     info = columns.compile_pod(pod(containers=[large, large]))
-    assert {amount for _, amount in info.accounted} == {2**63 - 1}
+    assert {amount for _, amount in info.accounted} == {LARGEST_REQUEST}
+    assert all(columns.allocatable[column, row] == LARGEST_CAPACITY for column, _ in info.accounted)
+    assert columns.allowed_pods[row] == 2**31 - 1
+
+
+def test_amounts_below_0_count_as_0() -> None:
+    """The API admits none; one that came from elsewhere gives room to nobody."""
+    columns = NodeColumns()
+    row = columns.add_node(node("odd", allocatable={"cpu": "-1", "pods": "-3"}))
+    info = columns.compile_pod(pod(requests={"cpu": "-2", "memory": "-5"}))
+    columns.add_pod(info, row)
+    assert not info.accounted
+    assert not columns.requested[:, row].any()
+    assert columns.allocatable[CPU_COLUMN, row] == columns.allowed_pods[row] == 0
 
 
 def test_resources_that_nobody_can_have() -> None:
