@@ -30,11 +30,13 @@ from scheduler_core.model.affinity import (
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
+from scheduler_core.model.storage import StorageObject
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import container, node, pod
 from tests.support.columns import columns
 from tests.support.scheduling import rig
+from tests.support.storage import capacity, claim, csi_driver, csi_node, mounts, storage_class, volume
 
 INT64_MAX, INT32_MAX = 2**63 - 1, 2**31 - 1
 EDGES = [0, 1, 2**31, 2**53, 2**57, 2**62 - 2, 2**62 - 1, 2**62, INT64_MAX]
@@ -256,3 +258,40 @@ def test_weights(nodes_weight: int, pods_weight: int, terms: int) -> None:
 def test_host_ports(ports: list[int]) -> None:
     """The lowest and the highest host ports: one pod on each node, then none."""
     assert decided(cluster(), [], ordinary(5, ports=ports)).count("") == 1
+
+
+DRIVER = "disk.example.com"
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.sampled_from(EDGES), max_size=3),
+    st.sampled_from(EDGES[1:]),
+    st.sampled_from([None, 0, 1, INT32_MAX]),
+)
+def test_provisioned_storage(rooms: list[int], asked: int, limit: int | None) -> None:
+    """A claim of any size, storage capacities of any size, and the limits of a CSI driver."""
+    made = rig(defaults=default_plugins())
+    storage: list[StorageObject] = [storage_class("late", DRIVER), csi_driver(DRIVER), csi_node("n0", {DRIVER: limit})]
+    storage += [capacity(f"c{number}", "late", str(room), on={}) for number, room in enumerate(rooms)]
+    for shown in (*storage, claim(storage_class="late", size=str(asked))):
+        made.scheduler.storage_feed.added(shown)
+    made.add(node("n0"), pod("web", volumes=mounts("data")))
+    assert (made.decide() is not None) is (limit != 0 and any(room >= asked for room in rooms))
+    assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
+    made.queue.close()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.sampled_from(EDGES[1:]), max_size=3), st.sampled_from(EDGES[1:]))
+def test_static_volumes(sizes: list[int], asked: int) -> None:
+    """A claim of any size among volumes of any size."""
+    made = rig(defaults=default_plugins())
+    storage: list[StorageObject] = [storage_class("local"), claim(storage_class="local", size=str(asked))]
+    storage += [volume(f"v{number}", size=str(size), storage_class="local") for number, size in enumerate(sizes)]
+    for shown in storage:
+        made.scheduler.storage_feed.added(shown)
+    made.add(node("n0"), pod("web", volumes=mounts("data")))
+    assert (made.decide() is not None) is any(size >= asked for size in sizes)
+    assert not made.writer.patches or made.condition.reason == "Unschedulable", made.writer.events[-1].note
+    made.queue.close()
