@@ -68,7 +68,9 @@ class Demo:
             ordered = sorted(histogram.items(), reverse=True)
             parts = [f"{nodes} node{'s' * (nodes > 1)} with {pods}" for pods, nodes in ordered]
             screen.say(f"pods of profile {name} per node: {', '.join(parts)}")
-        self._stage.show("get", "events", "--field-selector", "reason=Scheduled", limit=4)
+        scheduled = ("events", "--field-selector", "reason=Scheduled")
+        self._stage.until("pods have events", lambda: len(self._stage.get(*scheduled)["items"]) >= len(self._pods()))
+        self._stage.show("get", *scheduled, limit=4)
 
     def _edit_live(self) -> None:
         screen = self._screen
@@ -104,10 +106,10 @@ class Demo:
         screen = self._screen
         screen.step("Roll back: first to what is live, then to what was live before the edit")
         self._stage.bayplan("history", "spread")
-        self._stage.bayplan("rollback", "spread")
+        self._stage.bayplan("rollback", "spread", unshown=_PATIENT)
         self._stage.until("the spec is valid again", lambda: self._condition("spread", "Accepted")["status"] == "True")
         before = self._revision("spread")
-        self._stage.bayplan("rollback", "spread")
+        self._stage.bayplan("rollback", "spread", unshown=_PATIENT)
         if self._revision("spread") == before:
             raise DemoFailed("the revision before the live edit should be live again")
         self._stage.show("get", "schedulerprofile", "spread")
@@ -168,6 +170,7 @@ _TO_TRY = """  kubectl get schedulerprofiles,pluginconfigs
   kubectl describe schedulerprofile spread  # every problem with its field path
   kubectl run mine --image=registry.k8s.io/pause:3.10 --overrides='{"spec":{"schedulerName":"pack"}}'"""
 
+_PATIENT = ("--timeout=300",)
 _NO_BALANCE = {"score": {"disabled": [{"name": "NodeResourcesBalancedAllocation"}]}}
 
 

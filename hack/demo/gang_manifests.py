@@ -1,7 +1,6 @@
-"""What the gang demo puts into the cluster: nodes with GPUs, PodGroups, and workers as Jobs' controller makes them.
+"""Objects of the gang demo: nodes with GPUs, PodGroups, and workers as the Job controller would create them.
 
-Owns the objects as plain documents. Must not know how they are applied. Why pods and no Jobs: no controller of Jobs
-runs in the demo's cluster; kwok lets a worker succeed when the time of its annotation is over.
+No Job controller runs in the demo's cluster, so the demo creates the pods and ends them itself.
 """
 
 import json
@@ -13,7 +12,6 @@ GPU = "nvidia.com/gpu"
 GPUS_PER_NODE = 8
 CHECKPOINT = "demo.bayplan.dev/saves-a-checkpoint"
 _LABEL = "bayplan.dev/pod-group"
-_LONG = "1h"
 
 Document = dict[str, Any]
 
@@ -26,7 +24,6 @@ class Job:
         name: Of the Job, and of its PodGroup if it has one.
         workers: How many.
         gpus: What each asks for.
-        run_for: After which time a worker that runs succeeds, a Go duration.
         priority: PriorityClass, "" for none.
         group: Fields of the PodGroup's spec beside minMember; None for pods without a gang.
         saves: Whether a worker that is deleted stays until its checkpoint is saved.
@@ -36,7 +33,6 @@ class Job:
     name: str
     workers: int
     gpus: int
-    run_for: str = _LONG
     priority: str = ""
     group: Document | None = None
     saves: bool = False
@@ -66,7 +62,6 @@ class Job:
         return f"{{{', '.join(f'{name}: {value}' for name, value in fields.items())}}}"
 
     def _worker(self, number: int) -> Document:
-        owner = {"apiVersion": "batch/v1", "kind": "Job", "name": self.name, "uid": f"uid-of-{self.name}"}
         labels = {"job": self.name, **({} if self.group is None else {_LABEL: self.name})}
         requests = {"cpu": "1", GPU: str(self.gpus)}
         container = {
@@ -81,8 +76,6 @@ class Job:
                 "name": f"{self.name}-{number}",
                 "namespace": "default",
                 "labels": labels,
-                "annotations": {"bayplan.dev/run-for": self.run_for},
-                "ownerReferences": [owner],
                 **({"finalizers": [CHECKPOINT]} if self.saves else {}),
             },
             "spec": {

@@ -1,10 +1,12 @@
 """`make demo-gang`: gangs on a real control plane, as their users see them.
 
-Owns the story of gangs: two that do not both fit, a large one that waits its turn, a preemption. Everything is done
-with kubectl and the installed command; `kubectl get podgroups -w` runs beside it, and what it prints is shown.
+Two gangs that do not both fit, a large one that waits its turn, a preemption. Everything is done with kubectl and the
+installed command; `kubectl get podgroups -w` runs beside it, and its output is shown. No worker ends by itself: the
+demo ends workers when the state that it shows has been reached, so it shows the same on a machine of any speed.
 """
 
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,13 +20,13 @@ GPUS = NODES * manifests.GPUS_PER_NODE
 PATIENCE_SECONDS = 3
 _RESOURCE = "podgroups.bayplan.dev"
 
-ALPHA = Job("train-alpha", 5, 4, run_for="6s", group={})
-BETA = Job("train-beta", 5, 4, run_for="4s", group={})
-SMALL = Job("small", 12 * GPUS, 1, run_for="3s")
-LARGE = Job("train-large", 4, 8, run_for="3s", group={"queueing": "Strict", "scheduleTimeoutSeconds": 600})
+ALPHA = Job("train-alpha", 5, 4, group={})
+BETA = Job("train-beta", 5, 4, group={})
+SMALL = Job("small", 2 * GPUS, 1)
+LARGE = Job("train-large", 4, 8, group={"queueing": "Strict", "scheduleTimeoutSeconds": 600})
 DEVELOPERS = Job("dev", 4, 4)
 NIGHTLY = Job("nightly", 2, 8, group={"disruption": "Group"}, saves=True)
-URGENT = Job("urgent", 2, 8, run_for="5s", priority="urgent", group={})
+URGENT = Job("urgent", 2, 8, priority="urgent", group={})
 
 
 class GangDemo:
@@ -43,7 +45,7 @@ class GangDemo:
         self._shown = 0
 
     def run(self) -> None:
-        """Tell the whole story."""
+        """Show everything, in order."""
         self._prepare()
         self._two_that_do_not_both_fit()
         self._one_that_waits_its_turn()
@@ -51,8 +53,8 @@ class GangDemo:
         assert self._watch is not None
         self._watch.stop()
         self._screen.summary(
-            "Two gangs ran one after the other, a large one passed the small pods that would have starved it, and "
-            "an urgent one took room only once there was enough for all of it."
+            "Two gangs ran one after the other, a large one was scheduled before the small pods that would have "
+            "starved it, and an urgent one was bound only when there was room for all of it."
         )
 
     # -- the story ----------------------------------------------------------------------------------------------------
@@ -72,48 +74,57 @@ class GangDemo:
     def _two_that_do_not_both_fit(self) -> None:
         screen, waits = self._screen, BETA.name
         screen.step("Two training jobs of 5 workers with 4 GPUs each: 40 GPUs where there are 32")
-        for job in (ALPHA, BETA):
-            self._submit(job)
+        self._submit(ALPHA)
         self._until_phase(ALPHA, "Running")
+        self._submit(BETA)
         self._until_reason(BETA, "Unschedulable")
-        self._tell_watch()
-        if self._bound(BETA):
+        self._show_watch(BETA, "Unschedulable")
+        if self._running(BETA):
             raise DemoFailed("a gang that does not fit should hold nothing")
-        screen.say(f"{ALPHA.name} has all of its nodes, {waits} holds none: not even the 3 that are free. Why?")
+        screen.say(f"{ALPHA.name} has all of its nodes, {waits} has none: not even the 3 that are free. Why?")
         self._stage.explain(f"podgroup/{waits}")
-        screen.say(f"{ALPHA.name} ends, and {waits} is placed as soon as there is room for all of it:")
+        screen.say(f"{ALPHA.name} ends, and {waits} is scheduled as soon as there is room for all of it:")
+        self._end(ALPHA)
         self._until_phase(ALPHA, "Finished")
         self._until_phase(BETA, "Running")
-        self._tell_watch()
+        self._show_watch(BETA, "Running")
+        self._end(BETA)
         self._until_phase(BETA, "Finished")
-        self._tell_watch()
+        self._show_watch(BETA, "Finished")
         self._remove(ALPHA, BETA)
 
     def _one_that_waits_its_turn(self) -> None:
         screen = self._screen
-        screen.step("A large job of 4 workers with 8 GPUs each, the whole cluster, among small pods that never end")
+        screen.step("A large job of 4 workers with 8 GPUs each, the whole cluster, behind a stream of small pods")
         self._stage.create(SMALL.pods)
-        self._stage.until("small pods fill the cluster", lambda: self._bound(SMALL) >= GPUS)
-        screen.say(f"{SMALL.workers} pods of one GPU; {GPUS} of them fill all nodes, and each runs for {SMALL.run_for}")
-        screen.say("one by one the others would take every GPU that becomes free")
+        self._stage.until(f"{GPUS} small pods run", lambda: len(self._running(SMALL)) == GPUS)
+        screen.say(f"{SMALL.workers} pods of one GPU: {GPUS} run and fill all nodes, the others wait")
+        self._end(SMALL, self._running(SMALL)[:4])
+        self._stage.until("small pods take the room again", lambda: len(self._running(SMALL)) == GPUS)
+        screen.say("4 of them end, and 4 of those that wait take their GPUs: a job of 32 GPUs would never find room")
         self._submit(LARGE)
         self._until_reason(LARGE, "Unschedulable")
         self._stage.explain(f"podgroup/{LARGE.name}", limit=9)
-        self._stage.until("capacity is kept", lambda: bool(self._status(LARGE).get("nominatedDomain")))
-        self._tell_watch()
-        kept = self._status(LARGE)["nominatedDomain"]
-        screen.say(f"after {PATIENCE_SECONDS} s without success capacity is kept for it: {kept}")
-        screen.say("from now on a small pod may go where it does not delay the gang, and nowhere else:")
-        self._stage.until("a small pod is told so", lambda: LARGE.name in self._message_of_a_small_pod())
+        self._stage.until("nodes are reserved", lambda: bool(self._status(LARGE).get("nominatedDomain")))
+        self._show_watch(LARGE, "Unschedulable")
+        reserved = self._status(LARGE)["nominatedDomain"]
+        screen.say(f"after {PATIENCE_SECONDS} s without success nodes are reserved for it: {reserved}")
+        running, count = self._running(SMALL), len(self._waiting(SMALL))
+        self._end(SMALL, running[:4])
+        screen.say("again 4 small pods end; a small pod that would delay the gang does not take their room:")
+        self._stage.until(
+            "a small pod's condition names the gang", lambda: LARGE.name in self._message_of_a_small_pod()
+        )
         screen.say(f'  PodScheduled=False: "{self._message_of_a_small_pod()}"')
+        self._end(SMALL, running[4:])
         self._until_phase(LARGE, "Running")
-        waiting = self._waiting(SMALL)
-        self._tell_watch()
-        if not waiting:
-            raise DemoFailed("the large job should have been placed before the last of the small pods")
-        screen.say(f"placed whole as soon as its nodes were free, while {waiting} small pods still wait")
+        self._show_watch(LARGE, "Running")
+        if len(self._waiting(SMALL)) != count:
+            raise DemoFailed("no small pod should have been scheduled before the large job")
+        screen.say(f"scheduled whole when its nodes were free, while {count} small pods still wait")
+        self._end(LARGE)
         self._until_phase(LARGE, "Finished")
-        self._tell_watch()
+        self._show_watch(LARGE, "Finished")
         self._remove(SMALL, LARGE)
 
     def _a_preemption(self) -> None:
@@ -122,31 +133,36 @@ class GangDemo:
         stage.create(manifests.priority_class("urgent", 1000))
         stage.create(manifests.budget(DEVELOPERS.name, DEVELOPERS.workers))
         stage.create(DEVELOPERS.pods)
-        stage.until("the developers' pods run", lambda: self._bound(DEVELOPERS) == DEVELOPERS.workers)
+        stage.until("the developers' pods run", lambda: len(self._running(DEVELOPERS)) == DEVELOPERS.workers)
         screen.say("4 pods of developers hold two nodes; a PodDisruptionBudget lets none of them go")
         self._submit(NIGHTLY)
         self._until_phase(NIGHTLY, "Running")
         self._submit(URGENT)
         self._until_reason(URGENT, "Preempting")
-        self._tell_watch()
-        screen.say("who goes for it, and why these:")
+        self._show_watch(URGENT, "Preempting")
+        screen.say("the victims, and why these:")
         stage.explain(f"podgroup/{URGENT.name}")
         victims = [f"{each['namespace']}/{each['name']}" for each in self._status(URGENT)["victims"]]
-        screen.say(f"status.victims: {', '.join(victims)}: the gang goes whole, the budget is kept")
-        screen.say("both are being deleted and save a checkpoint (a finalizer); nothing is bound to half of the room")
-        for number, name in enumerate(f"{NIGHTLY.name}-{number}" for number in range(NIGHTLY.workers)):
+        screen.say(f"status.victims: {', '.join(victims)}: the whole gang, and no pod of the budget")
+        screen.say(
+            "both are being deleted and save a checkpoint (a finalizer); no worker is bound before both are gone"
+        )
+        for name in (f"{NIGHTLY.name}-{number}" for number in range(NIGHTLY.workers)):
             stage.until(f"{name} is being deleted", lambda: "deletionTimestamp" in self._pod(name)["metadata"])  # noqa: B023 - called at once
-            if number and self._bound(URGENT):
+            if self._running(URGENT):
                 raise DemoFailed("no worker should have been bound before all victims were gone")
             stage.plane.kubectl("patch", "pod", name, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         self._until_phase(URGENT, "Running")
-        stage.show("get", "events", "--field-selector", "reason=Preempted", limit=4)
-        screen.say(f"the Job of {NIGHTLY.name} makes new workers, which wait for their turn together")
+        preempted = ("events", "--field-selector", "reason=Preempted")
+        stage.until("both evictions have an event", lambda: len(stage.get(*preempted)["items"]) >= NIGHTLY.workers)
+        stage.show("get", *preempted, limit=4)
+        screen.say(f"the Job of {NIGHTLY.name} makes new workers, which wait together")
         stage.create(replace(NIGHTLY, first=NIGHTLY.workers, saves=False).pods)
         self._until_reason(NIGHTLY, "Unschedulable")
+        self._end(URGENT)
         self._until_phase(URGENT, "Finished")
         self._until_phase(NIGHTLY, "Running")
-        self._tell_watch()
+        self._show_watch(NIGHTLY, "Running")
         stage.show("get", _RESOURCE)
 
     # -- doing and asking ---------------------------------------------------------------------------------------------
@@ -163,14 +179,27 @@ class GangDemo:
                 self._stage.plane.kubectl("delete", _RESOURCE, job.name)
             self._stage.until(f"the pods of {job.name} are gone", lambda: not self._pods(job))  # noqa: B023 - called at once
 
-    def _tell_watch(self) -> None:
-        """Show what the watch has printed since it was last shown."""
-        assert self._watch is not None
-        text = Path(self._watch.log).read_text()
-        whole = text[: text.rfind("\n") + 1]
-        if whole[self._shown :].strip():
-            self._screen.output(whole[self._shown :])
-        self._shown = len(whole)
+    def _end(self, job: Job, names: Sequence[str] = ()) -> None:
+        """Let workers succeed, as a kubelet reports it; all that run unless some are named."""
+        ended = '{"status":{"phase":"Succeeded"}}'
+        chosen = names or self._running(job)
+        self._stage.plane.kubectl("patch", "pods", *chosen, "--subresource=status", "--type=merge", "-p", ended)
+
+    def _show_watch(self, job: Job, word: str) -> None:
+        """Show what the watch has printed since the last call, up to a line of a job with a phase or reason."""
+
+        def printed() -> str:
+            assert self._watch is not None
+            text = Path(self._watch.log).read_text()
+            return text[self._shown : text.rfind("\n") + 1]
+
+        def is_there() -> bool:
+            return any(line.split()[:1] == [job.name] and word in line.split() for line in printed().splitlines())
+
+        self._stage.until(f"kubectl's watch prints {job.name} as {word}", is_there)
+        shown = printed()
+        self._screen.output(shown)
+        self._shown += len(shown)
 
     def _status(self, job: Job) -> manifests.Document:
         status: manifests.Document = self._stage.get(_RESOURCE, job.name).get("status", {})
@@ -193,14 +222,16 @@ class GangDemo:
         items: list[manifests.Document] = self._stage.get("pods", "-l", f"job={job.name}")["items"]
         return items
 
-    def _bound(self, job: Job) -> int:
-        return sum(1 for pod in self._pods(job) if pod["spec"].get("nodeName"))
+    def _running(self, job: Job) -> list[str]:
+        """Names of the workers that have a node and have not ended."""
+        pods = [pod for pod in self._pods(job) if pod["spec"].get("nodeName")]
+        return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") != "Succeeded"]
 
-    def _waiting(self, job: Job) -> int:
-        return sum(1 for pod in self._pods(job) if not pod["spec"].get("nodeName"))
+    def _waiting(self, job: Job) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self._pods(job) if not pod["spec"].get("nodeName")]
 
     def _message_of_a_small_pod(self) -> str:
-        """What a small pod is told that waits; those that are kept off first."""
+        """Message of a small pod that waits; of one that the reservation rejects, if there is one."""
         waiting = [pod for pod in self._pods(SMALL) if not pod["spec"].get("nodeName")]
         conditions = [each for pod in waiting for each in pod["status"].get("conditions", [])]
         messages = sorted(

@@ -1,0 +1,69 @@
+"""Tests of the situations that ``make demo-gang`` shows: they follow from its objects, not from time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.simulation import SimulationResult, Verdict, installed_plugins, simulate
+
+from hack.demo import gangs
+from hack.demo.gang_manifests import Job, gpu_nodes
+from hack.demo.stage import PROFILES
+
+JOBS = (gangs.ALPHA, gangs.BETA, gangs.SMALL, gangs.LARGE, gangs.DEVELOPERS, gangs.NIGHTLY, gangs.URGENT)
+
+
+def workers(job: Job) -> list[dict[str, Any]]:
+    """The pods of a job."""
+    pods: list[dict[str, Any]] = json.loads(job.pods)["items"]
+    return pods
+
+
+def outcome(directory: Path, *jobs: Job, running: Sequence[dict[str, Any]] = ()) -> SimulationResult:
+    """What becomes of jobs on the demo's nodes, with the demo's profile."""
+    items = [*json.loads(gpu_nodes(gangs.NODES))["items"], *running]
+    for job in jobs:
+        items += workers(job)
+        if job.group is not None:
+            items.append(json.loads(job.pod_group))
+    path = directory / "objects.json"
+    path.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}), encoding="utf-8")
+    files = [str(path), str(PROFILES / "pack.yaml")]
+    return simulate(admit(read_cluster_files(files, installed_plugins().decoded_types())))
+
+
+@pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
+def test_no_worker_ends_by_itself(job: Job) -> None:
+    """Kwok ends pods that a Job owns after a time; the demo's workers run until the demo ends them."""
+    assert [pod["metadata"]["name"] for pod in workers(job) if "ownerReferences" in pod["metadata"]] == []
+
+
+def test_one_of_two_gangs_fits(tmp_path: Path) -> None:
+    """Whichever comes first is scheduled whole; the other has no node at all."""
+    result = outcome(tmp_path, gangs.ALPHA, gangs.BETA)
+    assert sorted(gang.placed for gang in result.gangs) == [0, 5]
+
+
+def test_small_pods_fill_the_cluster(tmp_path: Path) -> None:
+    """Beside them no worker of the large job finds a node, and some of them wait even when others end."""
+    nodes = [node["metadata"]["name"] for node in json.loads(gpu_nodes(gangs.NODES))["items"]]
+    running = workers(gangs.SMALL)[: gangs.GPUS]
+    for number, pod in enumerate(running):
+        pod["spec"]["nodeName"] = nodes[number % len(nodes)]
+    result = outcome(tmp_path, gangs.LARGE, running=running)
+    assert [(gang.name, gang.placed) for gang in result.gangs] == [(gangs.LARGE.name, 0)]
+    assert gangs.SMALL.workers > gangs.GPUS + 4
+    assert gangs.LARGE.workers * gangs.LARGE.gpus == gangs.GPUS
+
+
+def test_the_cluster_is_full_before_the_preemption(tmp_path: Path) -> None:
+    """The developers' pods and the nightly gang leave no GPU free, so the urgent gang needs victims."""
+    result = outcome(tmp_path, gangs.DEVELOPERS, gangs.NIGHTLY)
+    assert result.count(Verdict.PLACED) == gangs.DEVELOPERS.workers + gangs.NIGHTLY.workers
+    assert sum(usage.requested for node in result.nodes for usage in node.others) == gangs.GPUS
