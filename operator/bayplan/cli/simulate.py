@@ -1,13 +1,10 @@
-"""``bayplan simulate``: where the pods of files would go, and why the rest would not.
-
-Owns the command's options and its exit codes. It must not know how anything is placed or printed.
-"""
+"""``bayplan simulate``: options and exit codes."""
 
 from __future__ import annotations
 
 import click
 
-from bayplan.cli.simulation_report import as_json, as_table, as_yaml
+from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_json, as_table, as_yaml
 from bayplan.printable import printable_record
 from bayplan.simulation.admission import admit
 from bayplan.simulation.cluster_files import read_cluster_files
@@ -20,7 +17,7 @@ EXIT_UNSCHEDULABLE = 3
 
 @click.command(short_help="Place the pods of files, without a cluster.")
 @click.argument("files", nargs=-1, required=True, metavar="FILE...")
-@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="How to print.")
+@click.option("-o", "--output", type=click.Choice(["table", "json", "yaml"]), default="table", help="Output format.")
 @click.option(
     "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Settles ties among equal nodes."
 )
@@ -31,6 +28,9 @@ EXIT_UNSCHEDULABLE = 3
     help="For profiles that set none: percent of the nodes that must be found feasible; 0 is kube-scheduler's "
     "formula. All nodes when left out.",
 )
+@click.option("--pods", is_flag=True, help=f"List all pods. Without it: only if there are at most {SHORT_LIST}.")
+@click.option("--gangs", is_flag=True, help=f"List all gangs. Without it: only if there are at most {SHORT_LIST}.")
+@click.option("--nodes", is_flag=True, help=f"List all nodes. Without it: only if there are at most {SHORT_LIST}.")
 @click.option("--fail-on-unschedulable", is_flag=True, help="Exit with 3 when a pod finds no node; for CI.")
 @click.pass_context
 def simulate(
@@ -40,6 +40,9 @@ def simulate(
     output: str,
     seed: int,
     percentage: int | None,
+    pods: bool,
+    gangs: bool,
+    nodes: bool,
     fail_on_unschedulable: bool,
 ) -> None:
     """Place the pods of FILEs on the nodes of FILEs, with the scheduler that runs in a cluster and without a cluster.
@@ -48,6 +51,10 @@ def simulate(
     disruption budgets, PriorityClasses, PodGroups of all three APIs, SchedulerProfiles, PluginConfigs, kube-scheduler
     configurations, and lists of them as "kubectl get -o yaml" prints them; - reads standard input. Without any profile
     the default profile serves the pods of default-scheduler.
+
+    The output starts with a summary: pods that were placed, requested and allocatable amounts of all nodes by
+    resource, and the causes for which pods were not placed. Lists of pods, gangs and nodes follow if they are short;
+    --pods, --gangs and --nodes print long ones. With -o json and -o yaml everything is printed.
 
     Claims are bound as a volume controller and provisioners would: at once, and with room for everybody. A budget
     allows the disruptions that its status says, none without a status.
@@ -64,7 +71,7 @@ def simulate(
     else:
         for notice in result.notices:
             click.echo(printable_record(f"note: {notice}"), err=True)
-        click.echo(as_table(result))
+        click.echo(as_table(result, Lists(pods, gangs, nodes)))
     if result.count(Verdict.ERROR):
         context.exit(EXIT_UNDECIDED)
     if fail_on_unschedulable and result.count(Verdict.PLACED) < len(result.pods):

@@ -1,12 +1,14 @@
-"""A simulation's result as a table, as JSON and as YAML.
+"""Print the result of a simulation as tables, as JSON and as YAML.
 
-Owns the wording and the units that people see. It must not know how the result came about.
+Tables start with the summary. A list of more than :data:`SHORT_LIST` rows is printed on request only, because a real
+cluster has thousands of pods.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from rich.console import RenderableType
@@ -16,9 +18,17 @@ from rich.text import Text
 from bayplan.document_output import PIPED_WIDTH
 from bayplan.printable import printable_json, printable_record, printable_yaml
 from bayplan.simulation.gang_placements import GangPlacement
-from bayplan.simulation.simulation import NodeUsage, PodPlacement, SimulationResult, Verdict
+from bayplan.simulation.node_usage import PODS, NodeUsage, ResourceUsage, total_usage
+from bayplan.simulation.rejection_causes import RejectionCause, rejection_causes
+from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict
 from bayplan.text_output import text_of
+from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
 
+SHORT_LIST = 50
+"""Rows up to which a list is printed without being requested."""
+
+_CAUSES = 20
+_BASIC = (PODS, CPU, MEMORY)
 _GIBIBYTE = 1 << 30
 _STYLES = {
     Verdict.PLACED: "green",
@@ -29,8 +39,17 @@ _STYLES = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Lists:
+    """Lists to print even if they are long."""
+
+    pods: bool = False
+    gangs: bool = False
+    nodes: bool = False
+
+
 def as_document(result: SimulationResult) -> dict[str, Any]:
-    """Give a result as plain JSON types; CPU in milli, memory in bytes."""
+    """Return a result as plain JSON types; CPU in milli, everything else in whole units."""
     return {
         "pods": [
             {
@@ -53,6 +72,7 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
                 "allocatableCpuMilli": node.allocatable_cpu_milli,
                 "memoryBytes": node.memory_bytes,
                 "allocatableMemoryBytes": node.allocatable_memory_bytes,
+                "otherResources": _amounts(node.others),
             }
             for node in result.nodes
         ],
@@ -77,9 +97,18 @@ def as_document(result: SimulationResult) -> dict[str, Any]:
             "noProfile": result.count(Verdict.NO_PROFILE),
             "errors": result.count(Verdict.ERROR),
             "running": result.running,
+            "resources": _amounts(total_usage(result.nodes)),
+            "causes": [
+                {"verdict": cause.verdict.value, "cause": cause.text, "pods": cause.pods, "example": cause.example}
+                for cause in rejection_causes(result.pods)
+            ],
         },
         "notices": list(result.notices),
     }
+
+
+def _amounts(usages: Sequence[ResourceUsage]) -> dict[str, dict[str, int]]:
+    return {usage.name: {"requested": usage.requested, "allocatable": usage.allocatable} for usage in usages}
 
 
 def as_json(result: SimulationResult) -> str:
@@ -92,20 +121,64 @@ def as_yaml(result: SimulationResult) -> str:
     return printable_yaml(as_document(result), PIPED_WIDTH)
 
 
-def as_table(result: SimulationResult) -> str:
-    """Give a result as tables of pods, gangs and nodes and one line that sums it up.
+def as_table(result: SimulationResult, lists: Lists | None = None) -> str:
+    """Lay out a summary, and tables of pods, gangs and nodes where they are short or requested.
+
+    Args:
+        result: What is shown.
+        lists: Lists to print even if they are long; none by default.
 
     Returns:
-        Text as wide as the terminal and coloured where it is one, else one line for each pod and plain.
+        Text as wide as the terminal and in colour if standard output is a terminal, else plain and one line a row.
     """
-    sections: list[RenderableType] = []
-    if result.pods:
+    requested = lists or Lists()
+    causes = rejection_causes(result.pods)
+    usages = [usage for usage in total_usage(result.nodes) if usage.name in _BASIC or usage.is_notable]
+    sections: list[RenderableType] = [Text(summary(result))]
+    if usages:
+        sections.append(_resource_table(usages))
+    if causes:
+        sections.append(_cause_table(causes[:_CAUSES]))
+    if len(causes) > _CAUSES:
+        rest = sum(cause.pods for cause in causes[_CAUSES:])
+        sections.append(Text(f"{len(causes) - _CAUSES} more causes, of {rest} pods, are in -o json"))
+    hidden = []
+    if result.pods and (requested.pods or len(result.pods) <= SHORT_LIST):
         sections.append(_pod_table(result.pods))
-    if result.gangs:
+    elif result.pods:
+        hidden.append(f"{len(result.pods)} pods (--pods)")
+    if result.gangs and (requested.gangs or len(result.gangs) <= SHORT_LIST):
         sections.append(_gang_table(result.gangs))
-    if result.nodes:
+    elif result.gangs:
+        hidden.append(f"{len(result.gangs)} gangs (--gangs)")
+    if result.nodes and (requested.nodes or len(result.nodes) <= SHORT_LIST):
         sections.append(_node_table(result.nodes))
-    return text_of([*sections, Text(summary(result))])
+    elif result.nodes:
+        hidden.append(f"{len(result.nodes)} nodes (--nodes)")
+    if hidden:
+        sections.append(Text(f"not listed: {', '.join(hidden)}", style="dim"))
+    return text_of(sections)
+
+
+def _resource_table(usages: Sequence[ResourceUsage]) -> Table:
+    table = _table()
+    table.add_column("RESOURCE", overflow="fold")
+    for heading in ("REQUESTED", "ALLOCATABLE", ""):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for usage in usages:
+        amounts = (_amount(usage.name, usage.requested), _amount(usage.name, usage.allocatable))
+        table.add_row(_cell(usage.name), *amounts, _share(usage.requested, usage.allocatable))
+    return table
+
+
+def _cause_table(causes: Sequence[RejectionCause]) -> Table:
+    table = _table()
+    table.add_column("NOT PLACED", justify="right", no_wrap=True)
+    table.add_column("CAUSE", overflow="fold")
+    table.add_column("EXAMPLE", overflow="fold")
+    for cause in causes:
+        table.add_row(Text(str(cause.pods), style=_STYLES[cause.verdict]), _cell(cause.text), _cell(cause.example))
+    return table
 
 
 def _pod_table(pods: Sequence[PodPlacement]) -> Table:
@@ -140,16 +213,26 @@ def _node_table(nodes: Sequence[NodeUsage]) -> Table:
     table.add_column("NODE", overflow="fold")
     for heading in ("PODS", "CPU", "", "MEMORY", ""):
         table.add_column(heading, justify="right", no_wrap=True)
-    for node in nodes:
-        table.add_row(
+    others = [", ".join(_of_allocatable(usage) for usage in node.others if usage.is_notable) for node in nodes]
+    if any(others):
+        table.add_column("OTHER RESOURCES", overflow="fold")
+    for node, other in zip(nodes, others, strict=True):
+        cells: list[RenderableType] = [
             _cell(node.name),
             f"{node.pods}/{node.allowed_pods}",
             f"{_cores(node.cpu_milli)}/{_cores(node.allocatable_cpu_milli)}",
             _share(node.cpu_milli, node.allocatable_cpu_milli),
             f"{_gibibytes(node.memory_bytes)}/{_gibibytes(node.allocatable_memory_bytes)}Gi",
             _share(node.memory_bytes, node.allocatable_memory_bytes),
-        )
+        ]
+        if any(others):
+            cells.append(_cell(other))
+        table.add_row(*cells)
     return table
+
+
+def _of_allocatable(usage: ResourceUsage) -> str:
+    return f"{usage.name} {_amount(usage.name, usage.requested)}/{_amount(usage.name, usage.allocatable)}"
 
 
 def _cell(text: str, style: str = "") -> Text:
@@ -159,6 +242,14 @@ def _cell(text: str, style: str = "") -> Text:
 
 def _table() -> Table:
     return Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="bold")
+
+
+def _amount(resource: str, amount: int) -> str:
+    if resource == CPU:
+        return _cores(amount)
+    if resource in (MEMORY, EPHEMERAL_STORAGE) or resource.startswith("hugepages-"):
+        return f"{_gibibytes(amount)}Gi"
+    return str(amount)
 
 
 def _cores(milli: int) -> str:
@@ -188,7 +279,7 @@ def summary(result: SimulationResult) -> str:
             (Verdict.UNSCHEDULABLE, "fit nowhere"),
             (Verdict.GATED, "gated"),
             (Verdict.NO_PROFILE, "without a profile"),
-            (Verdict.ERROR, "undecided, see WHY NOT"),
+            (Verdict.ERROR, "undecided"),
         )
         if (count := result.count(verdict))
     ]

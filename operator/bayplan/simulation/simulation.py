@@ -21,6 +21,7 @@ from bayplan.simulation.gang_placements import GangPlacement, gang_placements, w
 from bayplan.simulation.group_admission import served_sources
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
+from bayplan.simulation.node_usage import NodeUsage, node_usages
 from bayplan.simulation.profiles import activate_profiles
 from bayplan.simulation.simulated_clock import SimulatedClock
 from scheduler_core.framework.queued_pod import QueuedPod
@@ -28,7 +29,6 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
-from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 
 _QUIET_TURNS = 50
 """Turns of the loop without any write after which nothing happens any more but by the passing of time."""
@@ -77,19 +77,6 @@ class PodPlacement:
     node: str
     reason: str
     attempts: int
-
-
-@dataclass(frozen=True, slots=True)
-class NodeUsage:
-    """What is taken of a node at the end; CPU in milli, memory in bytes."""
-
-    name: str
-    pods: int
-    allowed_pods: int
-    cpu_milli: int
-    allocatable_cpu_milli: int
-    memory_bytes: int
-    allocatable_memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +173,9 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
         *_homeless(cluster, running),
         *_preempted(world, running),
     )
-    return SimulationResult(tuple(placements), _usage(scheduler), len(running), notices, gangs)
+    return SimulationResult(
+        tuple(placements), node_usages(scheduler.context.cache.columns), len(running), notices, gangs
+    )
 
 
 async def _run_until_idle(
@@ -256,24 +245,6 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
         return Verdict.ERROR, "the pod could not be queued; see the messages on standard error"
     verdict = Verdict.ERROR if condition.reason == "SchedulerError" else Verdict.UNSCHEDULABLE
     return verdict, condition.message
-
-
-def _usage(scheduler: Scheduler) -> tuple[NodeUsage, ...]:
-    columns = scheduler.context.cache.columns
-    usage = [
-        NodeUsage(
-            name=name,
-            pods=int(columns.pod_count[row]),
-            allowed_pods=int(columns.allowed_pods[row]),
-            cpu_milli=int(columns.requested[CPU_COLUMN, row]),
-            allocatable_cpu_milli=int(columns.allocatable[CPU_COLUMN, row]),
-            memory_bytes=int(columns.requested[MEMORY_COLUMN, row]),
-            allocatable_memory_bytes=int(columns.allocatable[MEMORY_COLUMN, row]),
-        )
-        for row, name in enumerate(columns.names)
-        if name is not None
-    ]
-    return tuple(sorted(usage, key=lambda node: node.name))
 
 
 def _extender_notices(scheduler: Scheduler) -> list[str]:

@@ -39,7 +39,7 @@ def test_gangs_of_three_apis_are_simulated() -> None:
         "ml/render       2        2       2  -",
         f"ml/train        3        3       0  -       {LACKS}",
     ]
-    assert lines[-1] == "4 of 7 pods placed on 3 of 3 nodes; 2 of 3 gangs whole; 3 fit nowhere"
+    assert lines[0] == "4 of 7 pods placed on 3 of 3 nodes; 2 of 3 gangs whole; 3 fit nowhere"
 
 
 def test_simulated_gangs_in_the_document() -> None:

@@ -15,7 +15,7 @@ NODE = """
 apiVersion: v1
 kind: Node
 metadata: {name: n}
-status: {capacity: {cpu: "4", memory: 8Gi, pods: "10"}}
+status: {capacity: {cpu: "4", memory: 8Gi, pods: "10", example.com/fpga: "2"}}
 ---
 """
 SMALL = """
@@ -40,10 +40,21 @@ def simulated(text: str, *options: str) -> Result:
 
 
 def test_prints_tables() -> None:
-    """Pods with their nodes or reasons, then nodes with what is taken, then one line that sums it up."""
+    """A summary comes first: one line, amounts by resource, causes. Pods and nodes follow."""
     result = simulated(NODE + SMALL + LARGE)
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
+        "1 of 2 pods placed on 1 of 1 nodes; 1 fit nowhere",
+        "",
+        "RESOURCE          REQUESTED  ALLOCATABLE",
+        "pods                      1           10  10%",
+        "cpu                     0.5            4  12%",
+        "memory                  1Gi          8Gi  12%",
+        "example.com/fpga          0            2   0%",
+        "",
+        "NOT PLACED  CAUSE             EXAMPLE",
+        "         1  Insufficient cpu  shop/large",
+        "",
         "POD            PROFILE            NODE  WHY NOT",
         "default/small  default-scheduler  n",
         (
@@ -51,10 +62,8 @@ def test_prints_tables() -> None:
             "deallocate, preemption: 0/1 nodes are available: 1 Preemption is not helpful for scheduling."
         ),
         "",
-        "NODE  PODS    CPU       MEMORY",
-        "n     1/10  0.5/4  12%   1/8Gi  12%",
-        "",
-        "1 of 2 pods placed on 1 of 1 nodes; 1 fit nowhere",
+        "NODE  PODS    CPU       MEMORY       OTHER RESOURCES",
+        "n     1/10  0.5/4  12%   1/8Gi  12%  example.com/fpga 0/2",
     ]
 
 
@@ -79,10 +88,25 @@ EXPECTED: dict[str, Any] = {
             "allocatableCpuMilli": 4000,
             "memoryBytes": 1 << 30,
             "allocatableMemoryBytes": 8 << 30,
+            "otherResources": {"example.com/fpga": {"requested": 0, "allocatable": 2}},
         }
     ],
     "gangs": [],
-    "summary": {"placed": 1, "unschedulable": 0, "gated": 0, "noProfile": 0, "errors": 0, "running": 0},
+    "summary": {
+        "placed": 1,
+        "unschedulable": 0,
+        "gated": 0,
+        "noProfile": 0,
+        "errors": 0,
+        "running": 0,
+        "resources": {
+            "pods": {"requested": 1, "allocatable": 10},
+            "cpu": {"requested": 500, "allocatable": 4000},
+            "memory": {"requested": 1 << 30, "allocatable": 8 << 30},
+            "example.com/fpga": {"requested": 0, "allocatable": 2},
+        },
+        "causes": [],
+    },
     "notices": [],
 }
 
@@ -117,7 +141,7 @@ def test_notices_go_to_standard_error() -> None:
     """What is passed over does not get into the way of what is asked."""
     result = simulated(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
     assert "note: 1 ConfigMap is passed over" in result.stderr
-    assert result.stdout.splitlines()[-1] == "no pod waits for a node"
+    assert result.stdout.splitlines()[0] == "no pod waits for a node"
 
 
 def test_problems_name_the_file() -> None:
@@ -134,7 +158,7 @@ def test_reads_several_files(tmp_path: Path) -> None:
     for name, text in (("nodes.yaml", NODE), ("pods.yaml", SMALL)):
         (tmp_path / name).write_text(text, encoding="utf-8")
     result = CliRunner().invoke(bayplan, ["simulate", str(tmp_path / "nodes.yaml"), str(tmp_path / "pods.yaml")])
-    assert result.stdout.splitlines()[-1] == "1 of 1 pods placed on 1 of 1 nodes"
+    assert result.stdout.splitlines()[0] == "1 of 1 pods placed on 1 of 1 nodes"
 
 
 def test_the_same_files_give_the_same_answer() -> None:

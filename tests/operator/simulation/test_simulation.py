@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import Place, Placed, read_cluster_files
-from bayplan.simulation.simulation import NodeUsage, SimulationOptions, SimulationResult, Verdict, simulate
+from bayplan.simulation.node_usage import NodeUsage
+from bayplan.simulation.simulation import SimulationOptions, SimulationResult, Verdict, simulate
 
 from scheduler_core.framework import registry
 from scheduler_core.framework.cluster_events import EventRegistration

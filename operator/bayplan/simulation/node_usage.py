@@ -1,0 +1,106 @@
+"""Requested and allocatable amounts of every node at the end of a simulation, and their totals."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduler_core.model.pod_requests import CPU, MEMORY, is_extended_resource
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
+from scheduler_core.snapshot.node_columns import NodeColumns
+
+PODS = "pods"
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceUsage:
+    """Amounts of one resource; CPU in milli, everything else in whole units.
+
+    Attributes:
+        name: Name of the resource, such as ``nvidia.com/gpu``.
+        requested: Sum of the requests of the pods that are bound there.
+        allocatable: What the node or the cluster offers.
+    """
+
+    name: str
+    requested: int
+    allocatable: int
+
+    @property
+    def is_notable(self) -> bool:
+        """Whether people want to see it: an extended resource, or one that a pod requests."""
+        return self.requested > 0 or is_extended_resource(self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeUsage:
+    """Amounts of one node; CPU in milli, memory in bytes.
+
+    Attributes:
+        others: Every other resource that the node offers or that its pods request, by name.
+    """
+
+    name: str
+    pods: int
+    allowed_pods: int
+    cpu_milli: int
+    allocatable_cpu_milli: int
+    memory_bytes: int
+    allocatable_memory_bytes: int
+    others: tuple[ResourceUsage, ...] = ()
+
+
+def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
+    """Read the amounts of every node, by name.
+
+    Args:
+        columns: Nodes with their bound pods.
+    """
+    names = columns.resources.keys
+    others = np.setdiff1d(np.arange(len(names)), (CPU_COLUMN, MEMORY_COLUMN))
+
+    def others_of(row: int) -> tuple[ResourceUsage, ...]:
+        amounts = zip(
+            others.tolist(),
+            columns.requested[others, row].tolist(),
+            columns.allocatable[others, row].tolist(),
+            strict=True,
+        )
+        found = [ResourceUsage(names[column], *both) for column, *both in amounts if any(both)]
+        return tuple(sorted(found, key=lambda each: each.name))
+
+    usages = [
+        NodeUsage(
+            name=name,
+            pods=int(columns.pod_count[row]),
+            allowed_pods=int(columns.allowed_pods[row]),
+            cpu_milli=int(columns.requested[CPU_COLUMN, row]),
+            allocatable_cpu_milli=int(columns.allocatable[CPU_COLUMN, row]),
+            memory_bytes=int(columns.requested[MEMORY_COLUMN, row]),
+            allocatable_memory_bytes=int(columns.allocatable[MEMORY_COLUMN, row]),
+            others=others_of(row),
+        )
+        for row, name in enumerate(columns.names)
+        if name is not None
+    ]
+    return tuple(sorted(usages, key=lambda node: node.name))
+
+
+def total_usage(nodes: Iterable[NodeUsage]) -> tuple[ResourceUsage, ...]:
+    """Sum the amounts of all nodes: pods, CPU and memory first, then the other resources by name."""
+    requested, allocatable = Counter[str](), Counter[str]()
+    for node in nodes:
+        for usage in (
+            ResourceUsage(PODS, node.pods, node.allowed_pods),
+            ResourceUsage(CPU, node.cpu_milli, node.allocatable_cpu_milli),
+            ResourceUsage(MEMORY, node.memory_bytes, node.allocatable_memory_bytes),
+            *node.others,
+        ):
+            requested[usage.name] += usage.requested
+            allocatable[usage.name] += usage.allocatable
+    first = (PODS, CPU, MEMORY)
+    names = [*first, *sorted(requested.keys() - set(first))] if requested else []
+    return tuple(ResourceUsage(name, requested[name], allocatable[name]) for name in names)

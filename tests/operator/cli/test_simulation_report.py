@@ -1,0 +1,129 @@
+"""Tests of what ``bayplan simulate`` prints for clusters of every size."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from bayplan.cli import bayplan
+from bayplan.cli.simulation_report import SHORT_LIST, Lists, as_document, as_table
+from bayplan.simulation.admission import admit
+from bayplan.simulation.cluster_files import read_cluster_files
+from bayplan.simulation.gang_placements import GangPlacement
+from bayplan.simulation.node_usage import NodeUsage, ResourceUsage
+from bayplan.simulation.simulation import PodPlacement, SimulationResult, Verdict, simulate
+from click.testing import CliRunner
+
+from tests.support.gpu_cluster import GPU, gpu_cluster
+
+NODES, PODS = 1523, 8152
+GIBIBYTE = 1 << 30
+
+
+@pytest.fixture(scope="module")
+def real_size(tmp_path_factory: pytest.TempPathFactory) -> SimulationResult:
+    """The outcome of a cluster as large as a real one."""
+    path = tmp_path_factory.mktemp("cluster") / "cluster.json"
+    path.write_text(gpu_cluster(NODES, PODS), encoding="utf-8")
+    return simulate(admit(read_cluster_files([str(path)])))
+
+
+def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
+    """The default output fits a screen: counts, amounts by resource, causes, and how to list the rest."""
+    lines = as_table(real_size).splitlines()
+    placed = real_size.count(Verdict.PLACED)
+    assert len(lines) <= 24
+    assert lines[0].startswith(f"{placed} of {PODS} pods placed on {NODES} of {NODES} nodes; ")
+    assert [line.split()[0] for line in lines[3:7]] == ["pods", "cpu", "memory", GPU]
+    causes = [line.split(maxsplit=1)[1].split("  ")[0] for line in lines[9:-2]]
+    assert causes == [
+        "Insufficient cpu, Insufficient nvidia.com/gpu",
+        "node(s) didn't match Pod's node affinity/selector",
+        "waiting for scheduling gates: [example.com/quota]",
+        'no profile in the files serves schedulerName "nightly"; there are: default-scheduler',
+    ]
+    assert sum(int(line.split()[0]) for line in lines[9:-2]) == PODS - placed
+    assert lines[-1] == f"not listed: {PODS} pods (--pods), {NODES} nodes (--nodes)"
+
+
+def test_totals_are_the_sums_of_nodes_and_pods(real_size: SimulationResult) -> None:
+    """What the summary says of a resource is what the nodes hold, and what the placed pods request."""
+    document = as_document(real_size)
+    total = document["summary"]["resources"][GPU]
+    amounts = [node["otherResources"][GPU] for node in document["nodes"] if node["otherResources"]]
+    assert total == {key: sum(amount[key] for amount in amounts) for key in ("requested", "allocatable")}
+    assert total["requested"] == sum(
+        (0, 1, 1, 2)[int(pod.name[-4:]) % 4] for pod in real_size.pods if pod.verdict is Verdict.PLACED
+    )
+    assert sum(cause["pods"] for cause in document["summary"]["causes"]) == PODS - document["summary"]["placed"]
+
+
+def result_of(count: int) -> SimulationResult:
+    """A result with as many pods, gangs and nodes."""
+    pods = tuple(PodPlacement("ns", f"pod-{n}", "p", Verdict.PLACED, "n", "", 1) for n in range(count))
+    gangs = tuple(GangPlacement("ns", f"gang-{n}", "bayplan.dev", 1, 1, 1, "", "Scheduled", "") for n in range(count))
+    nodes = tuple(NodeUsage(f"node-{n}", 1, 10, 1000, 2000, GIBIBYTE, GIBIBYTE) for n in range(count))
+    return SimulationResult(pods, nodes, 0, (), gangs)
+
+
+@pytest.mark.parametrize(
+    ("count", "ending"),
+    [
+        pytest.param(SHORT_LIST, [], id="short"),
+        pytest.param(
+            SHORT_LIST + 1, ["not listed: 51 pods (--pods), 51 gangs (--gangs), 51 nodes (--nodes)"], id="long"
+        ),
+    ],
+)
+def test_short_lists_are_printed_by_default(count: int, ending: list[str]) -> None:
+    """Up to the limit every list is printed, above it none."""
+    lines = as_table(result_of(count)).splitlines()
+    assert [line for line in lines if line.startswith("not listed")] == ending
+    assert sum(line.startswith(("ns/pod-", "ns/gang-", "node-")) for line in lines) == (0 if ending else 3 * count)
+
+
+@pytest.mark.parametrize(
+    ("lists", "prefix", "rest"),
+    [
+        pytest.param(Lists(pods=True), "ns/pod-", "51 gangs (--gangs), 51 nodes (--nodes)", id="pods"),
+        pytest.param(Lists(gangs=True), "ns/gang-", "51 pods (--pods), 51 nodes (--nodes)", id="gangs"),
+        pytest.param(Lists(nodes=True), "node-", "51 pods (--pods), 51 gangs (--gangs)", id="nodes"),
+    ],
+)
+def test_long_lists_on_request(lists: Lists, prefix: str, rest: str) -> None:
+    """A requested list has a row for every object."""
+    lines = as_table(result_of(SHORT_LIST + 1), lists).splitlines()
+    assert sum(line.startswith(prefix) for line in lines) == SHORT_LIST + 1
+    assert lines[-1] == f"not listed: {rest}"
+
+
+@pytest.mark.parametrize("flag", ["--pods", "--gangs", "--nodes"])
+def test_flags_reach_the_report(flag: str) -> None:
+    """Each flag lists its own kind; 60 pods and 60 gangs on 60 nodes are long lists."""
+    document = json.loads(gpu_cluster(60, 60))
+    for pod in (item for item in document["items"] if item["kind"] == "Pod"):
+        pod["metadata"]["labels"] = {"bayplan.dev/pod-group": pod["metadata"]["name"]}
+    output = CliRunner().invoke(bayplan, ["simulate", "-", flag], input=json.dumps(document)).stdout
+    listed = {name for name in ("--pods", "--gangs", "--nodes") if f"({name})" not in output}
+    assert listed == {flag}
+
+
+def test_causes_beyond_the_limit_are_counted() -> None:
+    """A cluster where every pod has a cause of its own does not fill the screen either."""
+    pods = tuple(PodPlacement("ns", f"p-{n}", "p", Verdict.ERROR, "", f"failure {n:03d}", 1) for n in range(60))
+    lines = as_table(SimulationResult(pods, (), 0, ())).splitlines()
+    assert "40 more causes, of 40 pods, are in -o json" in lines
+    assert sum("failure" in line for line in lines) == 20
+
+
+def test_other_resources_of_a_node() -> None:
+    """Extended resources are shown even if nobody requests them, others only if somebody does."""
+    others = (
+        ResourceUsage("ephemeral-storage", 0, 100 * GIBIBYTE),
+        ResourceUsage("example.com/fpga", 0, 2),
+        ResourceUsage("hugepages-2Mi", GIBIBYTE, 2 * GIBIBYTE),
+    )
+    nodes = (NodeUsage("a", 1, 10, 1000, 2000, 0, GIBIBYTE, others), NodeUsage("b", 0, 10, 0, 2000, 0, GIBIBYTE))
+    lines = as_table(SimulationResult((), nodes, 1, ())).splitlines()
+    assert lines[-2].endswith("example.com/fpga 0/2, hugepages-2Mi 1Gi/2Gi")
+    assert not any("ephemeral-storage" in line for line in lines)
