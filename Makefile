@@ -132,8 +132,8 @@ docs: install ## Generate docs/reference/*.md from the models, the settings and 
 	@$(BIN)/python -m hack.docs
 
 .PHONY: image
-image: install ## Build the container image with docker, podman or buildah into dist/bayplan-image.tar (BASE_IMAGE=...)
-	@$(BIN)/python -m hack.image
+image: install ## Build the container image with docker, podman or buildah into dist/bayplan-image.tar (BASE_IMAGE=... EXTRAS=otel)
+	@$(BIN)/python -m hack.image $(if $(EXTRAS),--extras $(EXTRAS))
 
 .PHONY: e2e-kind
 e2e-kind: install ## Install the image and the chart in a kind cluster and try them there; needs docker or podman

@@ -95,7 +95,7 @@ class LeaderElectionSettings(ConfigModel):
 
 
 class TracingSettings(ConfigModel):
-    """Where spans of cycles are sent; needs the extra ``bayplan[otel]``."""
+    """Where spans of cycles are sent; needs the extra ``otel`` of the package bayplan."""
 
     endpoint: str = Field(
         pattern=r"^https?://", description="The collector's URL for OTLP over HTTP, such as http://host:4318/v1/traces."

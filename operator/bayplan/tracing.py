@@ -1,7 +1,7 @@
 """Cycles as OpenTelemetry spans.
 
 Owns names, attributes and the export. It must not know the scheduler: it is told of cycles that are over, so that
-nothing of it runs inside one. Needs the extra ``bayplan[otel]``, which is imported only where tracing is asked for.
+nothing of it runs inside one. Needs the package's extra ``otel``, which is imported only if tracing is configured.
 
 A scheduling cycle is a trace of its own, with a child span for each extension point; the binding cycle that follows is
 a child of it too, since it begins when the other has ended.
@@ -98,7 +98,12 @@ def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTra
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 - as above
     except ImportError as error:
         raise ConfigError(
-            [Problem("tracing", f"needs OpenTelemetry ({error}); install bayplan[otel], or leave tracing out")]
+            [
+                Problem(
+                    "tracing",
+                    f"needs OpenTelemetry ({error}); install bayplan with the extra otel, or leave tracing out",
+                )
+            ]
         ) from error
     return tracer_to(BatchSpanProcessor(OTLPSpanExporter(endpoint=endpoint)), sampling_ratio, clock)
 

@@ -91,6 +91,6 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Settings that ask for tracing where the extra is missing name it; those that do not need nothing."""
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     clock = VirtualClock()
-    with pytest.raises(ConfigError, match=r"install bayplan\[otel\], or leave tracing out"):
+    with pytest.raises(ConfigError, match="install bayplan with the extra otel, or leave tracing out"):
         tracer_of(TracingSettings(endpoint="http://127.0.0.1:4318/v1/traces"), clock)
     assert tracer_of(None, clock) is None
