@@ -26,6 +26,7 @@ from scheduler_core.cycle.extended_scheduling import schedule_with_extenders
 from scheduler_core.cycle.gang_reservations import RESERVED_AFTER_SECONDS
 from scheduler_core.cycle.group_feed import GroupFeed
 from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.held_members import HeldMembers
 from scheduler_core.cycle.measured import MeasuredFeed, MeasuredPreemptions, MeasuredRules
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_handle import PluginHandle
@@ -140,6 +141,7 @@ class Scheduler:
         self.storage_feed = StorageFeed(self.context)
         self.workload_feed = WorkloadFeed(self.context)
         self.group_feed = GroupFeed(self.context)
+        self._held_members = HeldMembers(self.context)
         self.decoded: DecodedTypes = self.registry.decoded_types()
         self.declared_feeds = {kind.path: DeclaredFeed(self.context, kind) for kind in self.decoded.kinds}
         self._binding: set[asyncio.Task[bool]] = set()
@@ -259,6 +261,7 @@ class Scheduler:
             await asyncio.gather(*late, return_exceptions=True)
         if self._extender_clients is not None:
             await self._extender_clients.close()
+        self._held_members.close()
         self.context.queue.close()
 
     async def _end_suspended_cycle(self) -> None:

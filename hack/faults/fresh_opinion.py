@@ -77,7 +77,8 @@ class FreshOpinion:
             name: fresh.build_planned(plan_of(name, revision)) for name, revision in supervisor.profiles.items()
         }
         fresh.activate(self._profiles.values())
-        fresh.group_feed.serve(GroupSource.BAYPLAN)
+        for source in GroupSource:
+            fresh.group_feed.serve(source)
         for group in groups.objects.values():
             fresh.group_feed.group_changed(group)
         for pod in server.pods():

@@ -47,10 +47,12 @@ class Decision:
     Attributes:
         least: How many members its group asked for; 0 if there was no group.
         counted: UIDs of the members that it could count, and whether that was told rather than held.
+        is_listed: Whether the first list of the group's API was complete.
     """
 
     least: int
     counted: dict[str, bool]
+    is_listed: bool
 
 
 @dataclass(slots=True)
@@ -97,7 +99,9 @@ class GangAccount:
         if key is None:
             return False
         group = self.groups.groups.get(key)
-        self._decided[key] = Decision(0 if group is None else group.min_member, dict(self._counted(key)))
+        self._decided[key] = Decision(
+            0 if group is None else group.min_member, dict(self._counted(key)), key.source in self.groups.listed
+        )
         self._problems[pod.metadata.uid] = problem
         return True
 
@@ -110,6 +114,8 @@ class GangAccount:
         if self._problems[uid]:
             self.ledger.complain(self._problems[uid])
         least, known = self._decided[key].least, self._decided[key].counted
+        if not self._decided[key].is_listed:
+            self.ledger.complain(f"{uid} is placed before the first list of PodGroups of {key.source.value}")
         if not least:
             self.ledger.complain(f"{uid} is placed, whose PodGroup the scheduler does not know")
             return

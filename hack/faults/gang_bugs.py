@@ -56,7 +56,24 @@ def _ended_are_placed(original: Original) -> Original:
     return saw
 
 
+def _no_group_gate(original: Original) -> Original:
+    del original
+    return lambda *_: SUCCESS
+
+
+def _group_is_enough(original: Original) -> Original:
+    def unlisted(self: Gangs, key: GroupKey) -> str:
+        gang = self.get(key)
+        return "" if gang is not None and gang.group is not None else str(original(self, key))
+
+    return unlisted
+
+
 GANG_BUGS: dict[str, Bug] = {
+    "members whose group is not known are decided": lambda: _patched(GangEntries, "gate", _no_group_gate),
+    "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
+    "members are not let in when their group is known": _skipped(GangEntries, "_try_gate"),
+    "members that wait keep waiting when their group goes": _skipped(GangEntries, "_hold_back"),
     "the barrier before the binds is left out": lambda: _patched(GangBinding, "ready", _no_barrier),
     "who fails before the barrier fails alone": _skipped(GangBinding, "failed"),
     "the binding of a gang never ends": _skipped(GangBinding, "ended"),

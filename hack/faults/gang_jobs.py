@@ -18,15 +18,25 @@ from hack.faults.plugins import DOOR, TURN, TURNS
 from hack.faults.profiles import PROFILES
 from hack.faults.virtual_loop import VirtualLoop
 from scheduler_core.model.meta import ObjectMeta
-from scheduler_core.model.pod import Container, Pod, PodSpec, Quantities, ResourceRequirements, SchedulingGate
+from scheduler_core.model.pod import (
+    Container,
+    Pod,
+    PodSpec,
+    Quantities,
+    ResourceRequirements,
+    SchedulingGate,
+    SchedulingGroup,
+)
 from scheduler_core.model.pod_group import POD_GROUP_LABELS, GroupKey, GroupSource
 
 GROUP_LABEL = POD_GROUP_LABELS[GroupSource.BAYPLAN]
 JOB = "job"
 KEYS = tuple(
-    GroupKey(GroupSource.BAYPLAN, namespace, name) for name in ("q1", "q2", "q3") for namespace in (NAMESPACE, "other")
+    GroupKey(source, namespace, name)
+    for name, source in (("q1", GroupSource.BAYPLAN), ("q2", GroupSource.BAYPLAN), ("q2", GroupSource.NATIVE))
+    for namespace in (NAMESPACE, "other")
 )
-"""Few names, in two namespaces, so that they meet."""
+"""Few names, in two namespaces and two APIs, so that they meet."""
 
 _SYNC_SECONDS = 0.4
 
@@ -82,7 +92,8 @@ def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob
 def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
     """A pending member."""
     rng = random.Random(f"{job.seed}/{job.created}")
-    labels = {GROUP_LABEL: job.key.name, JOB: job.name}
+    is_native = job.key.source is GroupSource.NATIVE
+    labels = {JOB: job.name} if is_native else {GROUP_LABEL: job.key.name, JOB: job.name}
     if job.has_turns and happens(rng, 0.35):
         labels[TURN] = one_of(rng, (*TURNS, "slow pre-bind")).replace(" ", "-")
     if job.stands_before_a_door and happens(rng, 0.5):
@@ -92,6 +103,7 @@ def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
         scheduler_name=job.profile,
         priority=job.priority,
         containers=(Container("main", resources=ResourceRequirements(requests)),),
+        scheduling_group=SchedulingGroup(job.key.name) if is_native else None,
         scheduling_gates=(SchedulingGate("example.com/later"),) if job.is_gated and happens(rng, 0.6) else (),
     )
     return Pod(ObjectMeta(name, job.key.namespace, uid=uid, generation=1, labels=labels), spec)

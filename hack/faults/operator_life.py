@@ -33,7 +33,6 @@ from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.context import Attempt
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
-from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Binding
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, plan_profile
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
@@ -128,7 +127,6 @@ class OperatorLife:
         self.told = ToldFeed(self.scheduler.context)
         self.scheduler.feed = self.told
         self.scheduler.group_feed = self.told_groups = ToldGroups(self.scheduler.context)
-        self.told_groups.serve(GroupSource.BAYPLAN)
         self.ledger.watch(self.told)
         self.ledger.gangs = GangAccount(
             self.ledger, self.told, self.told_groups, self.scheduler.context, around.on_placed

@@ -1,8 +1,8 @@
 """PodGroups of the simulated cluster, and how each life of the operator comes to know them.
 
-Owns the objects and their way to the scheduler's group feed. Must not know members. Why they do not pass through an
-informer: in the operator kopf watches custom resources, lists them anew in every process, and does not keep the first
-cycle waiting for it; so here each life is told after a while, in the order of each object's changes.
+The objects do not pass through an informer, because in the operator kopf watches custom resources, and the first cycle
+does not wait for the lists of APIs that not every cluster serves. Each life receives the changes of an object after a
+while, in their order, and each API's first list is complete at a moment of its own, before or after the first cycle.
 """
 
 from __future__ import annotations
@@ -15,10 +15,12 @@ from bayplan.gangs.handed_groups import HandedGroups
 from hack.faults.virtual_loop import LoopClock, VirtualLoop
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.group_feed import GroupFeed
-from scheduler_core.model.pod_group import GroupKey, PodGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 _LONGEST_LIST_SECONDS = 1.5
 _LONGEST_NEWS_SECONDS = 0.6
+_LATE_LIST_SECONDS = 8.0
+_SOURCES = (GroupSource.BAYPLAN, GroupSource.NATIVE)
 _TICK_SECONDS = 1e-6
 
 
@@ -69,6 +71,7 @@ class GroupWatch:
         self._loop = loop
         self._clock = clock
         self._groups = groups
+        self._taker = taker
         self._handed = HandedGroups(taker)
         self._rng = random.Random(f"{seed}/group watch")
         self._due: dict[GroupKey, float] = {}
@@ -77,7 +80,18 @@ class GroupWatch:
         """List, and go on from there."""
         for group in self._groups.objects.values():
             self._plan(group.key, group, _LONGEST_LIST_SECONDS)
+        for source in _SOURCES:
+            self._list(source)
         self._groups.listeners.append(self._changed)
+
+    def _list(self, source: GroupSource) -> None:
+        """Complete the list of a source once all of its objects are there; some are late, refused in the meantime."""
+        dues = [due for key, due in self._due.items() if key.source is source]
+        seconds = max([*dues, self._loop.virtual_now]) - self._loop.virtual_now + _TICK_SECONDS
+        if self._rng.random() < 0.3:
+            self._clock.call_later(seconds, lambda: self._taker.withhold(source, "it is refused"))
+            seconds += _LATE_LIST_SECONDS * self._rng.random()
+        self._clock.call_later(seconds + _TICK_SECONDS, lambda: self._taker.serve(source))
 
     def _changed(self, key: GroupKey, group: PodGroup | None) -> None:
         self._plan(key, group, _LONGEST_NEWS_SECONDS)
@@ -101,12 +115,19 @@ class ToldGroups(GroupFeed):
 
     Attributes:
         groups: By key.
+        listed: Sources whose first list is complete.
     """
 
     def __init__(self, context: CycleContext) -> None:
         super().__init__(context)
         self._note = context.suspension.report
         self.groups: dict[GroupKey, PodGroup] = {}
+        self.listed: set[GroupSource] = set()
+
+    def serve(self, source: GroupSource) -> None:
+        """The first list of a source is complete."""
+        self._note(self.listed.add, source)
+        super().serve(source)
 
     def group_changed(self, group: PodGroup) -> None:
         """A group has come or has changed."""

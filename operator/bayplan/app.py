@@ -215,6 +215,7 @@ class Operator:
         if self._election is not None:
             await self._stand_by(self._election)
         await self._informers.synced.wait()
+        await self._groups.settle()
         self._profiles.activate()
         self._collector.keep()
         self._spawn("scheduler", self._scheduler.run())

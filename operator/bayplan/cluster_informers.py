@@ -7,9 +7,7 @@ waits for a list. For kind by kind it holds that
     listing --first list complete--> synced
 
 and only when all are synced may the first cycle begin: a pod whose claim or whose namespace is not known yet would be
-decided wrongly. A kind that not every cluster serves is looked for first, and joins when it is served, be it late:
-
-    expected --begin--> listing                expected --absent--> not served --begin--> listing
+decided wrongly. A kind that not every cluster serves joins when it is served, and the first cycle does not wait for it.
 """
 
 from __future__ import annotations
@@ -123,7 +121,7 @@ class ClusterInformers:
         self._clock = clock
         self._outages = WatchOutages(clock)
         self._readiness: Readiness | None = None
-        self._expected: dict[str, Callable[[], str]] = {}
+        self._joined_later: set[str] = set()
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: ClusterFeed = scheduler.feed
@@ -144,15 +142,13 @@ class ClusterInformers:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What must be fulfilled before the first cycle, in the words of ``/readyz``."""
-        return tuple(_condition(resource) for resource in (*self.by_resource, *self._expected))
+        return tuple(_condition(resource) for resource in self.by_resource)
 
     def report_to(self, readiness: Readiness) -> None:
         """Fulfil the :attr:`conditions` of ``readiness``, and say there what keeps one from being fulfilled."""
         self._readiness = readiness
         for resource, informer in self:
             readiness.explain(_condition(resource), _obstacle(informer))
-        for resource, obstacle in self._expected.items():
-            readiness.explain(_condition(resource), obstacle)
 
     # -- kinds that others take ---------------------------------------------------------------------------------
 
@@ -160,27 +156,10 @@ class ClusterInformers:
         """Have one more kind watched, before anything runs; the sink's ``on_synced`` is told beside this account."""
         return self._joined(self._name(path), path, kind, sink)
 
-    def expect(self, resource: str, obstacle: Callable[[], str]) -> None:
-        """Hold the first cycle back until it is known whether a kind is served, before anything runs.
-
-        Args:
-            resource: How the kind is named.
-            obstacle: What keeps that from being known.
-        """
-        self._expected[resource] = obstacle
-
-    def absent(self, resource: str) -> None:
-        """An expected kind is not served now: nothing waits for it."""
-        if self._expected.pop(resource, None) is not None:
-            self._kind_synced(resource)
-
     def begin(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
-        """Watch a kind that was expected, and perhaps absent so far; whoever calls runs the informer."""
-        informer = self._joined(resource, path, kind, sink)
-        self._expected.pop(resource, None)
-        if self._readiness is not None:
-            self._readiness.explain(_condition(resource), _obstacle(informer))
-        return informer
+        """Make the informer of a kind that not every cluster serves; the caller runs it, at any time."""
+        self._joined_later.add(resource)
+        return self._joined(resource, path, kind, sink)
 
     def _joined(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
         def synced() -> None:
@@ -212,7 +191,7 @@ class ClusterInformers:
     def _kind_synced(self, resource: str) -> None:
         if self._readiness is not None:
             self._readiness.fulfil(_condition(resource))
-        if not self._expected and all(informer.synced for informer in self.by_resource.values()):
+        if all(informer.synced for name, informer in self if name not in self._joined_later):
             self.synced.set()
 
 

@@ -68,8 +68,8 @@ GATES: tuple[FeatureGate, ...] = (
         Stage.BETA,
         "0.1",
         "PodGroups of scheduler-plugins (scheduling.x-k8s.io) and of Kubernetes itself (scheduling.k8s.io) are gangs "
-        "too, where their API is served. When off, they are neither read nor written: a pod that names one is "
-        "scheduled as a pod of its own. Bayplan's own PodGroups are gangs either way.",
+        "too; a pod that names one that cannot be read is held back. When off, they are neither read nor written: a "
+        "pod that names one is scheduled as a pod of its own. Bayplan's own PodGroups are gangs either way.",
     ),
     FeatureGate(
         GANG_PREEMPTION,

@@ -10,7 +10,7 @@ root calls in order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
 from msgspec import Struct
@@ -109,19 +109,27 @@ class CustomResourceProfiles:
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
 
     async def read(self) -> None:
-        """List the objects and the kept revisions."""
-        await self._read(self._lists, self._controller.history.load)
-        await self._read(self._group_lists)
+        """List the objects and the kept revisions.
 
-    async def _read(self, lists: ResourceLists, more: Callable[[], Awaitable[None]] | None = None) -> None:
+        Returns without PodGroups if these cannot be listed: only pods that name one wait for them.
+        """
+        self._ports.groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
+        await self._read_profiles()
+        try:
+            await self._group_lists.take()
+        except ClusterWriteError as error:
+            self._group_lists.tell(error)
+            self._ports.groups.unlisted(f"the PodGroups of bayplan.dev cannot be listed: {error}")
+            self._group_lists.ask()
+
+    async def _read_profiles(self) -> None:
         backoff = Backoff(0.5, 10.0)
         while True:
             try:
-                await lists.take()
-                if more is not None:
-                    await more()
+                await self._lists.take()
+                await self._controller.history.load()
             except ClusterWriteError as error:
-                lists.tell(error)
+                self._lists.tell(error)
                 await self._clock.sleep(backoff.next_delay())
             else:
                 return

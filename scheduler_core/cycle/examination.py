@@ -23,6 +23,7 @@ from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.framework.extension_points import PostFilterPreview
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Status
+from scheduler_core.queueing.gang_entries import group_gate
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.post_filtering import PostFilterOutcome, preview_post_filters
@@ -150,7 +151,10 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
     found = Examination(pod, instance.name)
     queued = queued_to_ask(context, pod)
     rules = QueueingRules(instance.pre_enqueue, instance.registrations, instance.queue_sort.sort_key)
-    found.gate = rules.gate(queued)
+    of_group = group_gate(context.queue.gangs, queued.group)
+    if of_group.is_success or pod.pod.spec.scheduling_gates:
+        found.gate = rules.gate(queued)
+    found.gate = of_group if found.gate.is_success else found.gate
     if not found.gate.is_success:
         found.rejected_by = frozenset((found.gate.plugin,))
         return found
@@ -172,8 +176,8 @@ def examine(context: CycleContext, instance: FrameworkInstance, pod: PodInfo) ->
 
 def queued_to_ask(context: CycleContext, info: PodInfo) -> QueuedPod:
     """A pod as if it were in the queue, with the gang to which it belongs."""
-    queued, gang = QueuedPod(info, context.clock.now(), 0), context.queue.gangs.of_uid(info.uid)
-    queued.group = None if gang is None else gang.key
+    queued = QueuedPod(info, context.clock.now(), 0)
+    queued.group = context.queue.gangs.key_of(info.pod)
     return queued
 
 

@@ -25,6 +25,7 @@ log = logging.getLogger(__name__)
 POD_SCHEDULED = "PodScheduled"
 UNSCHEDULABLE = "Unschedulable"
 SCHEDULER_ERROR = "SchedulerError"
+SCHEDULING_GATED = "SchedulingGated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class Failure:
         is_error: Whether it is an error rather than a rejection.
         nominated_node: The node to be promised; "" takes a promise back, None leaves what the pod's status says.
         bound_to: The node to which someone else has bound the pod, "" where that is not so.
+        is_gated: Whether the pod is not tried at all; more nodes do not help it, so an autoscaler must not add any.
     """
 
     message: str
@@ -46,6 +48,14 @@ class Failure:
     is_error: bool = False
     nominated_node: str | None = ""
     bound_to: str = ""
+    is_gated: bool = False
+
+    @property
+    def reason(self) -> str:
+        """The reason of the PodScheduled condition."""
+        if self.is_gated:
+            return SCHEDULING_GATED
+        return SCHEDULER_ERROR if self.is_error else UNSCHEDULABLE
 
 
 def no_fit(diagnosis: Diagnosis, nominated_node: str | None) -> Failure:
@@ -132,8 +142,7 @@ def patch_status(context: CycleContext, pod: Pod, failure: Failure, *, is_node_t
     Returns:
         Whether the condition says something else than before.
     """
-    reason = SCHEDULER_ERROR if failure.is_error else UNSCHEDULABLE
-    condition = PodCondition(POD_SCHEDULED, "False", reason, failure.message, pod.metadata.generation)
+    condition = PodCondition(POD_SCHEDULED, "False", failure.reason, failure.message, pod.metadata.generation)
     known = next((entry for entry in pod.status.conditions if entry.type == POD_SCHEDULED), None)
     stands = known is not None and known.says_as(condition)
     nominated = failure.nominated_node

@@ -19,19 +19,31 @@ class GroupFeed:
         self._report = context.suspension.report
 
     def serve(self, source: GroupSource) -> None:
-        """The API of a source is there: pods that name a group of it are members, those that wait already as well."""
+        """All PodGroups of a source have been reported: pods that name another group of it wait for that one alone."""
         self._report(self._serve, source)
 
     def _serve(self, source: GroupSource) -> None:
         queue = self._context.queue
-        if queue.gangs.is_served(source):
-            return
-        queue.gangs.serve(source)
-        pods = [placed.info.pod for placed in self._context.cache.placed_pods()]
-        pods += [queued.info.pod for _, queued in queue.places()]
-        for pod in pods:
-            queue.gangs.saw(pod)
-        queue.regroup()
+        if queue.gangs.unread(source) is not None:
+            queue.gangs.serve(source)
+            queue.source_changed(source)
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        """The PodGroups of a source are not known: no pod that names one is decided until :meth:`serve` is called.
+
+        Every source is in this state before its first call.
+
+        Args:
+            source: The API.
+            reason: Why they are not known, and what to do.
+        """
+        self._report(self._withhold, source, reason)
+
+    def _withhold(self, source: GroupSource, reason: str) -> None:
+        queue = self._context.queue
+        if queue.gangs.unread(source) != reason:
+            queue.gangs.withhold(source, reason)
+            queue.source_changed(source)
 
     def group_changed(self, group: PodGroup) -> None:
         """A group has come or has changed."""

@@ -82,7 +82,7 @@ class GangViews:
         self._context = context
 
     def group_of(self, pod: Pod) -> GangView | None:
-        """The group that a pod belongs to; None for none, or where the API that it names is not served."""
+        """The group that a pod belongs to; None for none, or where the API that it names is ignored."""
         gangs = self._context.queue.gangs
         gang = gangs.of_uid(pod.metadata.uid)
         if gang is not None:

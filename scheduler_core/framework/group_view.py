@@ -52,7 +52,7 @@ class GroupViews(Protocol):
     """The groups."""
 
     def group_of(self, pod: Pod) -> GroupView | None:
-        """The group that a pod belongs to; None for none, or where the API that it names is not served."""
+        """The group that a pod belongs to; None for none, or where the API that it names is ignored."""
 
     def get(self, key: GroupKey) -> GroupView | None:
         """The group of this key; None if neither it nor any member exists."""

@@ -34,6 +34,13 @@ POD_GROUP_LABELS: Mapping[GroupSource, str] = {
 """Labels by which pods join a group of their own namespace; for the native API ``spec.schedulingGroup`` does that."""
 
 
+GROUP_FIELDS: Mapping[GroupSource, str] = {
+    **{source: f"label {label}" for source, label in POD_GROUP_LABELS.items()},
+    GroupSource.NATIVE: "spec.schedulingGroup",
+}
+"""The field of a pod that names the group, for messages."""
+
+
 class GroupKey(NamedTuple):
     """Which group."""
 
@@ -93,7 +100,7 @@ class PodGroup:
     is_strict: bool = False
 
 
-def group_key_of(pod: Pod, served: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
+def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
     """The group that a pod says it belongs to, None for none.
 
     A pod that names several belongs to the first of: its ``spec.schedulingGroup``, Bayplan's label, the label of
@@ -101,16 +108,16 @@ def group_key_of(pod: Pod, served: Container[GroupSource] = tuple(GroupSource)) 
 
     Args:
         pod: The pod.
-        served: The sources that are there; what a pod says by another one is said to nobody.
+        sources: The sources that count; labels and fields of the others are ignored.
     """
     namespace = pod.metadata.namespace
     native = pod.spec.scheduling_group
-    if native is not None and native.pod_group_name and GroupSource.NATIVE in served:
+    if native is not None and native.pod_group_name and GroupSource.NATIVE in sources:
         return GroupKey(GroupSource.NATIVE, namespace, native.pod_group_name)
     labels = pod.metadata.labels
     if labels:
         for source, label in POD_GROUP_LABELS.items():
             name = labels.get(label)
-            if name and source in served:
+            if name and source in sources:
                 return GroupKey(source, namespace, name)
     return None

@@ -64,7 +64,9 @@ class Gang:
         nearest: For which failure it was found out what the gang lacks least, that, and when; None if it was not.
         outcome: How its last attempt ended; None if it was not tried.
         reservation: Nodes that are kept for it, in words; "" for none.
+        was_known: Whether its PodGroup was known when the queue last reviewed the gang.
         was_whole: Whether its quorum was placed when it was last looked at.
+        is_reported: Whether it was logged that its PodGroup is missing.
         victims: Pods that are being evicted for it, (namespace, name).
     """
 
@@ -75,6 +77,7 @@ class Gang:
         "first_failure",
         "group",
         "group_uid",
+        "is_reported",
         "key",
         "last_attempt",
         "member_left",
@@ -87,6 +90,7 @@ class Gang:
         "succeeded",
         "victims",
         "waiting",
+        "was_known",
         "was_whole",
     )
 
@@ -100,7 +104,9 @@ class Gang:
         self.waiting: dict[str, QueuedPod] = {}
         self.binding = 0
         self.member_left: Callable[[], None] | None = None
+        self.was_known = False
         self.was_whole = False
+        self.is_reported = False
         self.begin(now)
 
     def begin(self, now: float) -> None:

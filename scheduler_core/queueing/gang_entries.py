@@ -2,6 +2,7 @@
 
 Owns when a member waits with its gang and when the gang's entry comes and goes::
 
+    member ──its PodGroup is not known──▶ gated ──known──▶ member
     member, gates open ──gather──▶ grouped ──quorum──▶ the entry is queued as a pod is ──pop──▶ its group cycle
            ▲                         │ ▲                                                        │ placed
            │ needed is 0             │ └──────────────── failed ◀───────────────────────────────┤
@@ -19,6 +20,8 @@ from collections.abc import Collection, Iterable
 
 from scheduler_core.framework.cluster_events import PROFILE_SWAPPED, Action, ClusterEvent, Resource
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status, unresolvable
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang import Gang
 from scheduler_core.queueing.gangs import Gangs
 from scheduler_core.queueing.moves import ATTEMPT_FAILED, Moves, RulesLookup
@@ -39,6 +42,16 @@ DOMAINS_CHANGED = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_LABEL).name
 _GROUPED, _IN_FLIGHT, _NOWHERE = Place.GROUPED, Place.IN_FLIGHT, Place.NOWHERE
 _ASIDE = (Place.UNSCHEDULABLE, Place.GATED)
 _RANKED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF)
+_CALLED_IN = (*_RANKED, Place.UNSCHEDULABLE)
+
+
+def group_gate(gangs: Gangs, key: GroupKey | None) -> Status:
+    """Return Success if a PodGroup is known, or if *key* is None; else why its members must not be decided.
+
+    All profiles have this gate, whether they place gangs in one cycle or by Permit.
+    """
+    text = "" if key is None else gangs.obstacle(key)
+    return unresolvable(text).of(GANG_SCHEDULING) if text else SUCCESS
 
 
 class GangEntries:
@@ -52,6 +65,7 @@ class GangEntries:
         self._sequence = sequence
         self._failing: dict[str, float] = {}
         moves.gather = self.gather
+        moves.group_gate = self.gate
 
     # -- members ------------------------------------------------------------------------------------------------
 
@@ -59,6 +73,40 @@ class GangEntries:
         """Note to which gang a pod belongs."""
         gang = self._gangs.of_uid(pod.uid)
         pod.group = None if gang is None else gang.key
+
+    def gate(self, pod: QueuedPod) -> Status:
+        """Return Success if the PodGroup that a pod names is known, or if the pod names none."""
+        status = group_gate(self._gangs, pod.group)
+        if not status.is_success and (pod.gated_by, pod.gate_reasons) != (status.plugin, status.reasons):
+            self._gangs.held(pod)
+        return status
+
+    def source_changed(self, source: GroupSource) -> None:
+        """Call when the PodGroups of a source become known, or are not known for another reason."""
+        for gang in [gang for gang in self._gangs if gang.key.source is source]:
+            self.review(gang)
+            self._try_gate(gang)
+
+    def _try_gate(self, gang: Gang) -> None:
+        """Let the members that are held back pass if the PodGroup is known, or note why it is not."""
+        for pod in self._queued(gang):
+            if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
+                self._moves.enter(pod, GROUP_CHANGED)
+                if pod.place is _GROUPED:
+                    self._gangs.held(pod)
+
+    def _hold_back(self, gang: Gang) -> None:
+        """Send the members that wait to the gate: the PodGroup is not known any more."""
+        self._withdraw(gang)
+        gang.waiting.clear()
+        for pod in self._queued(gang):
+            if pod.place in _CALLED_IN or pod.place is _GROUPED:
+                self._places.absolve(pod)
+                pod.rejected_by = pod.pending_on = frozenset()
+                self._moves.enter(pod, GROUP_CHANGED)
+
+    def _queued(self, gang: Gang) -> list[QueuedPod]:
+        return [pod for uid in gang.pods if (pod := self._places.find(uid)) is not None]
 
     def gather(self, pod: QueuedPod, label: str) -> bool:
         """Let a pod whose gates are open wait with its gang, if it is to be placed with it.
@@ -74,6 +122,8 @@ class GangEntries:
         if gang is None:
             return False
         if pod.place is not _GROUPED:
+            self._places.absolve(pod)
+            pod.rejected_by = pod.pending_on = frozenset()
             self._places.take(pod)
             self._places.hold(pod, _GROUPED)
         if pod.info.pod.metadata.deletion_timestamp is None:
@@ -97,6 +147,11 @@ class GangEntries:
         The gang backs off as the pod would have.
         """
         self.belongs(pod)
+        if pod.group is not None and self._gangs.obstacle(pod.group):
+            self._places.absolve(pod)
+            pod.rejected_by = pod.pending_on = frozenset()
+            self._moves.enter(pod, ATTEMPT_FAILED)
+            return True
         gang = self._gang_that_needs(pod)
         if gang is None:
             return False
@@ -122,22 +177,12 @@ class GangEntries:
         if gang is not None and gang.waiting.pop(pod.uid, None) is not None:
             self.review(gang)
 
-    def regroup(self) -> None:
-        """Another source of groups counts from now on: pods that wait alone may have a gang."""
-        alone = [pod for pod in self._places.pods(*_RANKED, Place.UNSCHEDULABLE) if pod.group is None]
-        for pod in alone:
-            self.belongs(pod)
-            if pod.group is not None:
-                self._places.absolve(pod)
-                pod.rejected_by = pod.pending_on = frozenset()
-                self._moves.enter(pod, QUORUM_EXISTS)
-
     def _gang_that_needs(self, pod: QueuedPod) -> Gang | None:
         gang = None if pod.group is None else self._gangs.get(pod.group)
         rules = self._rules(pod.profile)
         if gang is None or rules is None or not rules.places_gangs:
             return None
-        if gang.group is None or gang.needed:
+        if gang.needed:
             return gang
         # It goes on alone: whoever reviews the gang next calls it in, should the gang not be whole any more.
         gang.was_whole = True
@@ -178,7 +223,16 @@ class GangEntries:
         entry = gang.entry
         if entry is not None and entry.place is _IN_FLIGHT:
             return
-        is_whole = gang.group is not None and not gang.needed
+        was_known, gang.was_known = gang.was_known, not self._gangs.obstacle(gang.key)
+        if not gang.was_known:
+            gang.was_whole = False
+            if was_known:
+                self._hold_back(gang)
+            return
+        if not was_known:
+            gang.is_reported = False
+            self._try_gate(gang)
+        is_whole = not gang.needed
         if gang.was_whole and not is_whole:
             self._call_in(gang)
         gang.was_whole = is_whole
@@ -242,7 +296,7 @@ class GangEntries:
         """Members that wait alone, as they may when the gang is whole, wait with it when it is not whole any more."""
         for uid in gang.pods:
             pod = self._places.find(uid)
-            if pod is not None and (pod.place in _RANKED or pod.place is Place.UNSCHEDULABLE):
+            if pod is not None and pod.place in _CALLED_IN:
                 self._places.absolve(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
                 self._places.take(pod)

@@ -1,17 +1,19 @@
 """All gangs, and which pod belongs to which.
 
-Owns membership. Must not know what becomes of a gang: the queue is asked when it changes. A gang exists here as long as
-its PodGroup or any member does; members whose PodGroup is missing wait for it.
+A gang exists here as long as its PodGroup or any member does. Membership depends on the pod alone, never on which
+PodGroups are known: a pod that names a group is a member from its first event on, and :meth:`Gangs.obstacle` says why
+it must not be decided yet.
 
-A source that is not served does not exist: its labels then are labels as any other.
+    source: unread (not listed yet, not served, refused) <--> readable     ignored: its labels and fields do not count
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup, group_key_of
+from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang import Gang
 
@@ -24,14 +26,18 @@ class Gangs:
 
     Attributes:
         on_change: Told of every gang that status may show otherwise now.
+        on_held: Called with a pod that the queue holds back because its PodGroup is not known, again when the reason
+            changes, and when the pod waits for other members of its gang instead.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._gangs: dict[GroupKey, Gang] = {}
         self._key_of: dict[str, GroupKey] = {}
-        self._served: set[GroupSource] = set()
+        self._counted = set(GroupSource)
+        self._unread = {source: f"the PodGroups of {source.value} have not been listed yet" for source in GroupSource}
         self.on_change: list[Callable[[Gang], None]] = []
+        self.on_held: list[Callable[[QueuedPod], None]] = []
 
     # -- looking ------------------------------------------------------------------------------------------------
 
@@ -51,18 +57,47 @@ class Gangs:
         return None if key is None else self._gangs.get(key)
 
     def key_of(self, pod: Pod) -> GroupKey | None:
-        """The group that a pod names, by an API that is there; None for none."""
-        return group_key_of(pod, self._served)
+        """Return the group that a pod names by an API that is not ignored, None for none."""
+        return group_key_of(pod, self._counted)
 
-    def is_served(self, source: GroupSource) -> bool:
-        """Whether the API of a source is there."""
-        return source in self._served
+    def unread(self, source: GroupSource) -> str | None:
+        """Return why the PodGroups of a source are not known; None if they are."""
+        return self._unread.get(source)
+
+    def obstacle(self, key: GroupKey) -> str:
+        """Return why members of a group must not be decided, with the remedy; "" if the PodGroup is known.
+
+        The beginning of the text for a missing object is kube-scheduler's own.
+        """
+        unread = self._unread.get(key.source)
+        if unread is not None:
+            return f'pod group "{key.name}" cannot be read: {unread}'
+        gang = self._gangs.get(key)
+        if gang is not None and gang.group is not None:
+            return ""
+        return (
+            f'waiting for pods\'s pod group "{key.name}" to appear in scheduling queue: no valid PodGroup {key} of '
+            f"{key.source.value} exists; create or correct it, or create the pod without {GROUP_FIELDS[key.source]}"
+        )
 
     # -- changes ------------------------------------------------------------------------------------------------
 
     def serve(self, source: GroupSource) -> None:
-        """The API of a source is there: its labels count from now on, for pods that come or change."""
-        self._served.add(source)
+        """Take the PodGroups of a source as known: a group that was not reported does not exist."""
+        self._unread.pop(source, None)
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        """Take the PodGroups of a source as unknown, so that :meth:`obstacle` holds for all of its groups.
+
+        Args:
+            source: The API.
+            reason: Why they are not known, and what to do.
+        """
+        self._unread[source] = reason
+
+    def ignore(self, source: GroupSource) -> None:
+        """Let the labels and fields of a source mean nothing; call it before any pod is reported."""
+        self._counted.discard(source)
 
     def group_changed(self, group: PodGroup) -> Gang:
         """A PodGroup has come or has changed; the deletion of one of another UID comes first."""
@@ -89,8 +124,6 @@ class Gangs:
 
     def saw(self, pod: Pod) -> Gang | None:
         """A pod has come or has changed; its gang, None for none."""
-        if not self._served:
-            return None
         uid = pod.metadata.uid
         key = self.key_of(pod)
         known = self._key_of.get(uid)
@@ -133,6 +166,11 @@ class Gangs:
         """Tell that a gang may be shown otherwise now."""
         for told in self.on_change:
             told(gang)
+
+    def held(self, pod: QueuedPod) -> None:
+        """Call :attr:`on_held`."""
+        for each in self.on_held:
+            each(pod)
 
     def _gang(self, key: GroupKey) -> Gang:
         gang = self._gangs.get(key)

@@ -18,6 +18,7 @@ from typing import Any
 
 from scheduler_core.framework.cluster_events import UNSCHEDULED_POD_ADD, UNSCHEDULED_POD_UPDATE
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.ports import Clock, Timer
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.queueing.places import Places
@@ -48,6 +49,7 @@ class Moves:
         nominator: Promised nodes.
         ready: Set while something may be there to be tried.
         gather: Takes a pod that is to wait with its gang and tells whether it did; None where there are no gangs.
+        group_gate: Returns Success unless the PodGroup that a pod names is not known; None where there are no gangs.
     """
 
     def __init__(self, rules: RulesLookup, clock: Clock) -> None:
@@ -59,6 +61,7 @@ class Moves:
         self._timer: Timer | None = None
         self._due = 0.0
         self.gather: Callable[[QueuedPod, str], bool] | None = None
+        self.group_gate: Callable[[QueuedPod], Status] | None = None
 
     def requeue(self, pod: QueuedPod, verdict: Requeue, label: str) -> None:
         """Send a pod where ``verdict`` says; one whose backoff is over, or that has none, is active at once.
@@ -143,7 +146,7 @@ class Moves:
 
     def _passes_gates(self, pod: QueuedPod, rules: QueueingRules, label: str) -> bool:
         """Whether the gates are open; if not, the pod is among the gated now."""
-        status = rules.gate(pod)
+        status = self._gate(pod, rules)
         if status.is_success:
             if pod.gated_by:
                 pod.gated_by, pod.gate_reasons = "", ()
@@ -155,6 +158,14 @@ class Moves:
             self.places.blame(pod, (status.plugin,))
         self._put_aside(pod, Place.GATED, label)
         return False
+
+    def _gate(self, pod: QueuedPod, rules: QueueingRules) -> Status:
+        """Return Success, or what holds the pod back: its scheduling gates, its group, then the profile's plugins."""
+        of_group = SUCCESS if pod.group is None or self.group_gate is None else self.group_gate(pod)
+        if of_group.is_success or pod.info.pod.spec.scheduling_gates:
+            of_rules = rules.gate(pod)
+            return of_group if of_rules.is_success else of_rules
+        return of_group
 
     def _put_aside(self, pod: QueuedPod, place: Place, label: str) -> None:
         was_aside = pod.place in (Place.UNSCHEDULABLE, Place.GATED)

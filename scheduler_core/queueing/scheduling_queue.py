@@ -22,13 +22,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Collection, Iterable, Sequence
 
-from scheduler_core.framework.cluster_events import (
-    FORCE_ACTIVATE,
-    PROFILE_SWAPPED,
-    UNSCHEDULABLE_TIMEOUT,
-    ClusterEvent,
-)
+from scheduler_core.framework.cluster_events import FORCE_ACTIVATE, PROFILE_SWAPPED, UNSCHEDULABLE_TIMEOUT, ClusterEvent
 from scheduler_core.framework.queued_pod import Place, QueuedGang, QueuedPod
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.event_labels import label_of
 from scheduler_core.queueing.gang import Gang
@@ -53,8 +49,8 @@ __all__ = ["FLUSH_INTERVAL_SECONDS", "QueueCounts", "RulesLookup", "SchedulingQu
 FLUSH_INTERVAL_SECONDS = 30.0
 
 # Bound to names, because looking a member up in an enum is slow.
-_ACTIVE, _BACKOFF, _IN_FLIGHT, _PARKED = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT, Place.PARKED
-_GROUPED = Place.GROUPED
+_ACTIVE, _BACKOFF, _IN_FLIGHT = Place.ACTIVE, Place.BACKOFF, Place.IN_FLIGHT
+_PARKED, _GROUPED = Place.PARKED, Place.GROUPED
 _ASIDE = _UNSCHEDULABLE, _GATED = (Place.UNSCHEDULABLE, Place.GATED)
 _BACKING_OFF = (Place.BACKOFF, Place.ERROR_BACKOFF)
 
@@ -268,9 +264,9 @@ class SchedulingQueue(QueueReadings):
         """Nodes have other values of some labels: gangs that look for a domain by one of them may find one now."""
         self._gang_entries.domains_changed(labels)
 
-    def regroup(self) -> None:
-        """Another source of groups is served: pods that wait may have a gang now."""
-        self._gang_entries.regroup()
+    def source_changed(self, source: GroupSource) -> None:
+        """Call when the PodGroups of a source become known, or are not known for another reason."""
+        self._gang_entries.source_changed(source)
 
     def gang_placed(self, entry: QueuedGang, members: Sequence[QueuedPod]) -> None:
         """A gang's attempt has placed its quorum: each of ``members`` is in flight on its own from here on."""

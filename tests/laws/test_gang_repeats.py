@@ -66,8 +66,9 @@ def test_alike_members_are_placed_as_each_alone(
 
 
 async def alone(cluster: tuple[PlainNode, ...], templates: list[PlainPod], count: int) -> dict[str, str]:
-    """Where the same pods go one after the other, if nobody knows of their gang."""
+    """Where the same pods go one after the other, if their label is ignored."""
     made = rig(defaults=default_plugins())
+    made.queue.gangs.ignore(GroupSource.BAYPLAN)
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
     placed: dict[str, str] = {}
     for number in range(count):

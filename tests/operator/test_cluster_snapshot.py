@@ -127,7 +127,7 @@ async def test_groups_are_known(
     (gang,) = snapshot.scheduler.context.queue.gangs
     assert gang.group is not None
     assert (str(gang.key), gang.group.min_member, gang.group.priority) == ("ml/train", 2, priority)
-    assert snapshot.scheduler.context.queue.gangs.is_served(gang.key.source)
+    assert snapshot.scheduler.context.queue.gangs.obstacle(gang.key) == ""
     assert snapshot.notices == []
 
 
@@ -137,13 +137,13 @@ async def test_groups_are_known(
         pytest.param(
             "bayplan.dev/v1alpha1",
             refusal(403, "no"),
-            "PodGroups of bayplan.dev cannot be listed, so their members are decided one by one: ",
+            "pods that name a PodGroup of bayplan.dev are shown as held back: the PodGroups of bayplan.dev cannot be ",
             id="Bayplan's may not be listed",
         ),
         pytest.param(
             "scheduling.x-k8s.io/v1alpha1",
             refusal(403, "no"),
-            "PodGroups of scheduling.x-k8s.io cannot be listed, so their members are decided one by one: ",
+            "pods that name a PodGroup of scheduling.x-k8s.io are shown as held back: the PodGroups of ",
             id="others may not be listed",
         ),
         pytest.param(

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from bayplan.completed_configuration import offline_scheduler
+from bayplan.gangs.bayplan_groups import BayplanGroups
+from bayplan.kube.cluster_access import ConfiguredAccess
+from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube_configuration import RunConfiguration
-from bayplan.profile_sources import ConfiguredProfiles
+from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ResourcePorts
+from bayplan.settings import load_settings
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
 from bayplan.simulation.simulation import simulate
 
 from scheduler_core.config.scheduler_configuration import parse_configuration
 from scheduler_core.errors import ConfigError
+from scheduler_core.model.pod_group import GroupSource
+from tests.operator.kube.conftest import HastyClock
+from tests.support.fake_api import Answer, FakeApi, refusal
 
 EXTENDERS = [{"urlPrefix": "http://licences.example.com", "filterVerb": "filter"}]
 NOTICE = "Extenders are not asked here, as the running operator would: http://licences.example.com."
@@ -54,3 +61,23 @@ def test_a_simulation_with_extenders_says_so() -> None:
     placed: Placed[dict[str, Any]] = Placed({**body, "extenders": EXTENDERS}, Place("kube.yaml", 1))
     result = simulate(AdmittedCluster(configurations=(placed,)))
     assert f"profile default-scheduler: {NOTICE}" in result.notices
+
+
+async def test_pod_groups_that_are_refused_hold_no_profile_back() -> None:
+    """The profiles are read; PodGroups are unknown, with the reason, until a list of them arrives."""
+    own, scheduler, clock = "/apis/bayplan.dev/v1alpha1", offline_scheduler(), HastyClock()
+    empty = Answer(body={"items": [], "metadata": {"resourceVersion": "5"}})
+    async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
+        for path in (f"{own}/schedulerprofiles", f"{own}/pluginconfigs"):
+            api.on("GET", path, empty)
+        api.on("GET", "/apis/apps/v1/namespaces/system/controllerrevisions", empty)
+        api.on("GET", f"{own}/podgroups", empty, refusal(403, "not yours"), empty)
+        access = cast("ConfiguredAccess", None)  # Of kopf's own connection, which reading does not use.
+        ports = ResourcePorts(connection, access, BayplanGroups(scheduler.group_feed), clock)
+        source = CustomResourceProfiles(scheduler, ports, load_settings({"namespace": "system"}))
+        reasons = []
+        for _ in range(3):
+            await source.read()
+            reasons.append(scheduler.context.queue.gangs.unread(GroupSource.BAYPLAN))
+    refused = f"the PodGroups of bayplan.dev cannot be listed: GET {own}/podgroups: HTTP 403: not yours"
+    assert reasons == [None, refused, None]

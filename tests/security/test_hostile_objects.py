@@ -78,7 +78,7 @@ async def test_pod_groups(seed: int) -> None:
     """A hostile form of a PodGroup is in force as a whole, or refused with a path while the last good one holds."""
     made, hostility = controls(), Hostility(400 + seed)
     groups = BayplanGroups(made.scheduler.group_feed)
-    groups.serve()
+    groups.listed(PodGroup, [], "0")
     outcomes = {"taken": 0, "refused": 0}
     for number in range(1, 351):
         metadata = {"name": "gang", "namespace": "hostile", "uid": "u", "generation": number}

@@ -29,7 +29,7 @@ from scheduler_core.cycle.gang_examination import ExaminedPlace, GangExamination
 from scheduler_core.cycle.gang_preemption import GangPreview
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.queueing.gang import Gang
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
@@ -42,10 +42,8 @@ def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
     """The gang of a pod, which the scheduler may know or not; None for none."""
     gangs = context.queue.gangs
     gang = gangs.of_uid(pod.metadata.uid)
-    key = group_key_of(pod)
-    if gang is not None or key is None or not gangs.is_served(key.source):
-        return gang
-    return gangs.get(key)
+    key = gangs.key_of(pod)
+    return gang if gang is not None or key is None else gangs.get(key)
 
 
 def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSource | None = None) -> Gang | None:
@@ -80,12 +78,10 @@ def explain_gang(context: CycleContext, gang: Gang, options: ExplanationOptions 
     """
     told = options or ExplanationOptions()
     bare = _bare(context, gang)
-    if gang.group is None:
+    obstacle = context.queue.gangs.obstacle(gang.key)
+    if gang.group is None or obstacle:
         names = _counted(bare.members.existing, "pod")
-        headline = (
-            f"gang {gang.key} waits for its PodGroup: {names} name{'s' if bare.members.existing == 1 else ''} it, and "
-            f"there is no such object of {gang.key.source.value}; create it or correct the pods"
-        )
+        headline = f"gang {gang.key} of {names} waits for its PodGroup: {obstacle}"
         return replace(bare, verdict=GangVerdict.NO_GROUP, headline=headline)
     judged = judge(gang, Tally.of(gang), gang.group.min_member)
     bare = replace(bare, phase=judged.phase.value)

@@ -36,9 +36,13 @@ class BayplanGroups:
         self._good: dict[GroupKey, PodGroup] = {}
         self._priorities: dict[str, int] = {}
 
-    def serve(self) -> None:
-        """Let the labels of this API count."""
-        self._taker.serve(GroupSource.BAYPLAN)
+    def unlisted(self, reason: str) -> None:
+        """Hold members back until the next list: what is known may be out of date.
+
+        Args:
+            reason: Why there is no list, and what to do.
+        """
+        self._taker.withhold(GroupSource.BAYPLAN, reason)
 
     @property
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
@@ -69,10 +73,13 @@ class BayplanGroups:
             self._forget(_key(body))
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """All objects, as a list tells them."""
+        """Take all objects of a list; members of groups that are not among them wait for theirs alone from now on."""
         del kind
-        if not self._store.listed(bodies, resource_version):
-            return
+        if self._store.listed(bodies, resource_version):
+            self._take_listed()
+        self._taker.serve(GroupSource.BAYPLAN)
+
+    def _take_listed(self) -> None:
         known = {_key(body): body for body in self._store.bodies()}
         for key in self._judged.keys() - known.keys():
             self._forget(key)

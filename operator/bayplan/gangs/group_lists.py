@@ -12,19 +12,27 @@ from typing import Any
 from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.gangs.group_sources import PRIORITY_CLASSES
 from bayplan.gangs.handed_groups import GroupTaker
-from bayplan.gangs.served_groups import NATIVE_API, SCHEDULER_PLUGINS_API, GroupApi, served_version
+from bayplan.gangs.served_groups import (
+    NATIVE_API,
+    SCHEDULER_PLUGINS_API,
+    GroupApi,
+    find_versions,
+    why_absent,
+    why_refused,
+)
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.custom_resources import CustomResources
 from bayplan.kube.object_lists import list_objects
 from bayplan.resources.pod_group import PodGroup
 from scheduler_core.errors import ClusterWriteError, ConfigError, ForbiddenError, NotFoundError, Problem
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.model.priority_class import PriorityClass
 
 _PLURAL = PodGroup.definition.plural
 
 
 async def list_groups(connection: ApiConnection, taker: GroupTaker) -> list[str]:
-    """List PodGroups, and let those APIs count that are served.
+    """List PodGroups; pods that name one of an API that cannot be read are held back.
 
     Args:
         connection: To the API server.
@@ -44,12 +52,12 @@ async def _bayplan(connection: ApiConnection, taker: GroupTaker, notices: list[s
     try:
         bodies, version = await CustomResources(connection).list(_PLURAL)
     except NotFoundError:
+        taker.withhold(GroupSource.BAYPLAN, "Bayplan's CustomResourceDefinitions are not installed; apply them")
         return
     except ClusterWriteError as error:
-        notices.append(_without("PodGroups of bayplan.dev", error))
+        _withhold(taker, GroupSource.BAYPLAN, f"the PodGroups of bayplan.dev cannot be listed: {error}", notices)
         return
     groups = BayplanGroups(taker)
-    groups.serve()
     try:
         classes, _ = await list_objects(connection, PRIORITY_CLASSES, PriorityClass)
     except (ForbiddenError, NotFoundError) as error:
@@ -65,12 +73,17 @@ async def _bayplan(connection: ApiConnection, taker: GroupTaker, notices: list[s
 async def _served(connection: ApiConnection, api: GroupApi[Any], taker: GroupTaker, notices: list[str]) -> None:
     group = api.source.value
     try:
-        version = await served_version(connection, group, api.versions, _PLURAL)
-        if version is None:
-            return
-        shown, unreadable = await list_objects(connection, f"/apis/{group}/{version}/{_PLURAL}", api.kind)
+        found = await find_versions(connection, api)
     except ClusterWriteError as error:
-        notices.append(_without(f"PodGroups of {group}", error))
+        _withhold(taker, api.source, why_refused(api, error), notices)
+        return
+    if not found.read:
+        taker.withhold(api.source, why_absent(api, found))
+        return
+    try:
+        shown, unreadable = await list_objects(connection, f"/apis/{group}/{found.read}/{_PLURAL}", api.kind)
+    except ClusterWriteError as error:
+        _withhold(taker, api.source, f"the PodGroups of {group} cannot be listed: {error}", notices)
         return
     taker.serve(api.source)
     if unreadable:
@@ -82,8 +95,9 @@ async def _served(connection: ApiConnection, api: GroupApi[Any], taker: GroupTak
             notices.append(_invalid(f"{each.metadata.namespace}/{each.metadata.name} of {group}", error.problems))
 
 
-def _without(what: str, error: ClusterWriteError) -> str:
-    return f"{what} cannot be listed, so their members are decided one by one: {error}"
+def _withhold(taker: GroupTaker, source: GroupSource, reason: str, notices: list[str]) -> None:
+    taker.withhold(source, reason)
+    notices.append(f"pods that name a PodGroup of {source.value} are shown as held back: {reason}")
 
 
 def _invalid(what: str, problems: Iterable[Problem]) -> str:

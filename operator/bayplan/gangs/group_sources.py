@@ -1,12 +1,13 @@
 """Every source of PodGroups, and what the first cycle needs of them.
 
-Owns the list of sources and how they join the other informers. Must not know the fields of any. Why members that have
-ended are told again when a source begins to count: the core keeps none that it does not count for something, and one
-that succeeded fills a place of its gang.
+A source is known when its first list is complete. Until then the core holds back the pods that name one of its groups,
+and no others: the first cycle waits a moment for the sources, so that gangs take their turn, and not until they answer.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Coroutine, Mapping
 from typing import Any
 
@@ -15,13 +16,21 @@ from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.gangs.handed_groups import GroupObserver
 from bayplan.gangs.served_groups import NATIVE_API, SCHEDULER_PLUGINS_API, ServedGroups
 from bayplan.kube.connection import ApiConnection
-from scheduler_core.model.pod_group import GroupKey, GroupSource, group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.priority_class import PriorityClass
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 """The collection by which groups of Bayplan's own API get their priority."""
+
+SETTLE_SECONDS = 5.0
+"""How long the first cycle waits for sources; a healthy API server answers within milliseconds."""
+
+_WITHOUT_RESOURCES = (
+    "`bayplan run --config` reads no custom resources, PodGroups of bayplan.dev among them; use SchedulerProfiles, or "
+    "PodGroups of scheduling.k8s.io or scheduling.x-k8s.io"
+)
 
 
 class GroupSources:
@@ -35,8 +44,8 @@ class GroupSources:
         others: Whether PodGroups of scheduler-plugins and of Kubernetes itself count, where they are served.
 
     Attributes:
-        bayplan: Bayplan's own groups, which whoever watches custom resources tells of; they count once
-            :meth:`use_bayplan` has been called.
+        bayplan: Bayplan's own groups, which the watcher of custom resources reports; without :meth:`use_bayplan`
+            pods that name one are held back.
         served: The others, each as far as its API is served.
     """
 
@@ -49,9 +58,9 @@ class GroupSources:
         *,
         others: bool = True,
     ) -> None:
-        self._scheduler = scheduler
         self._informers = informers
         feed = scheduler.group_feed
+        feed.withhold(GroupSource.BAYPLAN, _WITHOUT_RESOURCES)
         self.bayplan = BayplanGroups(feed)
         self.served: tuple[ServedGroups[Any], ...] = ()
         if others:
@@ -59,13 +68,14 @@ class GroupSources:
                 ServedGroups(NATIVE_API, connection, informers, feed, clock),
                 ServedGroups(SCHEDULER_PLUGINS_API, connection, informers, feed, clock),
             )
-        for groups in self.served:
-            groups.on_served.append(self._tell_ended_members)
+        else:
+            for source in (NATIVE_API.source, SCHEDULER_PLUGINS_API.source):
+                scheduler.context.queue.gangs.ignore(source)
 
     def use_bayplan(self) -> None:
         """Let groups of Bayplan's own API count, before anything runs: the process uses custom resources."""
-        self.bayplan.serve()
         groups = self.bayplan
+        groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
         sink = FeedSink(groups.class_added, groups.class_updated, groups.class_deleted)
         self._informers.watch(PRIORITY_CLASSES, PriorityClass, sink)
 
@@ -77,6 +87,13 @@ class GroupSources:
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
         """What has to run for the other APIs until cancelled, by the resource's name."""
         return {groups.resource: groups.run() for groups in self.served}
+
+    async def settle(self) -> None:
+        """Wait until every other source is known or it is known why not, at most :data:`SETTLE_SECONDS`."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(SETTLE_SECONDS):
+                for groups in self.served:
+                    await groups.settled.wait()
 
     def status(self, key: GroupKey) -> Mapping[str, Any] | None:
         """The status of an object as it was last shown; None for an object that is not known."""
@@ -92,8 +109,3 @@ class GroupSources:
 
     def _of(self, source: GroupSource) -> ServedGroups[Any]:
         return next(groups for groups in self.served if groups.source is source)
-
-    def _tell_ended_members(self, source: GroupSource) -> None:
-        for pod in self._informers.pods.known.values():
-            if pod.is_terminal and group_key_of(pod, (source,)) is not None:
-                self._scheduler.feed.pod_updated(pod, pod)

@@ -26,7 +26,10 @@ class GroupTaker(Protocol):
     """Who schedules; see :class:`scheduler_core.cycle.group_feed.GroupFeed`."""
 
     def serve(self, source: GroupSource) -> None:
-        """The API of a source is there."""
+        """All PodGroups of a source have been reported."""
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        """The PodGroups of a source are not known; pods that name one are held back."""
 
     def group_changed(self, group: PodGroup) -> None:
         """A group has come or has changed."""

@@ -1,20 +1,22 @@
 """PodGroups of an API that not every cluster serves.
 
-Owns the search for the API and the objects once it is found. Must not know what the objects mean: a translation is
-given. Why it is looked for again and again: the API is often installed after the scheduler, by who deploys the first
-gang, and no event tells of it that every account may watch.
+The API is looked for again and again, because it is often installed after the scheduler, by the user who deploys the
+first gang, and no event reports it that every account may watch. Until its first list is complete the pods that name
+one of its groups are held back, with the reason in each of these states:
 
-    unknown --not served--> absent --served, looked every 30 s--> watching
-    unknown --served--> watching: labels count, objects are listed and watched
+    unknown --not served, in no version that is read, refused, server away--> looked for again
+       |                                                                          |
+       +--served--> listing --first list complete--> watching <------served-------+
 
-There is no way back: a CustomResourceDefinition that is taken away takes its objects along, each told as deleted, and
+There is no way back: a CustomResourceDefinition that is deleted takes its objects along, each reported as deleted, and
 pods that still name one wait for it as they do for any group that is missing.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 import msgspec
@@ -59,6 +61,7 @@ class ShownGroup(Protocol):
 
 
 T = TypeVar("T", bound=ShownGroup)
+D = TypeVar("D")
 
 
 class GroupApi(Struct, Generic[T], frozen=True):
@@ -69,18 +72,40 @@ class GroupApi(Struct, Generic[T], frozen=True):
         versions: Versions of it that are known, the newest first; the first that is served is read.
         kind: What its objects are decoded as.
         translate: Makes the core's model of one; raises ConfigError.
+        remedy: What to do where pods name its groups and it is not served.
     """
 
     source: GroupSource
     versions: tuple[str, ...]
     kind: type[T]
     translate: Callable[[T], PodGroup]
+    remedy: str
 
 
 SCHEDULER_PLUGINS_API = GroupApi(
-    GroupSource.SCHEDULER_PLUGINS, ("v1alpha1",), SchedulerPluginsGroup, from_scheduler_plugins
+    GroupSource.SCHEDULER_PLUGINS,
+    ("v1alpha1",),
+    SchedulerPluginsGroup,
+    from_scheduler_plugins,
+    "install the CustomResourceDefinition podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate "
+    "CompatiblePodGroups to ignore the label",
 )
-NATIVE_API = GroupApi(GroupSource.NATIVE, ("v1alpha2",), NativeGroup, from_native)
+NATIVE_API = GroupApi(
+    GroupSource.NATIVE,
+    ("v1alpha2",),
+    NativeGroup,
+    from_native,
+    "enable it in the API server (--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature "
+    "gate CompatiblePodGroups to ignore spec.schedulingGroup",
+)
+
+
+class _Version(Struct, frozen=True, gc=False):
+    version: str
+
+
+class _Group(Struct, frozen=True, gc=False):
+    versions: list[_Version] | None = None
 
 
 class _ServedResource(Struct, frozen=True, gc=False):
@@ -91,36 +116,86 @@ class _ServedResources(Struct, frozen=True, gc=False):
     resources: list[_ServedResource] | None = None
 
 
+_GROUP = msgspec.json.Decoder(_Group)
 _SERVED = msgspec.json.Decoder(_ServedResources)
 
 
-async def served_version(connection: ApiConnection, group: str, versions: Sequence[str], plural: str) -> str | None:
-    """Ask which version of a group serves a resource.
+class FoundVersions(Struct, frozen=True):
+    """The versions in which an API server serves PodGroups of one API.
+
+    Attributes:
+        read: The version to read; empty if none is served that is known.
+        others: Versions that are served and not known, looked for only if ``read`` is empty.
+    """
+
+    read: str = ""
+    others: tuple[str, ...] = ()
+
+
+async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundVersions:
+    """Ask in which versions the PodGroups of an API are served.
 
     Args:
         connection: To the API server.
-        group: The API group.
-        versions: In the order of preference.
-        plural: Of the resource.
+        api: The API; its versions are preferred in their order.
 
     Returns:
-        The first that does, None when none does.
+        What is served; nothing if the API server does not know the API.
 
     Raises:
-        ClusterWriteError: The API server could not be asked, or answered what cannot be read.
+        ClusterWriteError: The API server could not be asked, or its answer cannot be read.
     """
-    for version in versions:
-        path = f"/apis/{group}/{version}"
-        try:
-            answer = await connection.request(ApiRequest("GET", path, lane=Lane.READS))
-            found = _SERVED.decode(answer)
-        except NotFoundError:
-            continue
-        except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
-        if any(resource.name == plural for resource in found.resources or ()):
-            return version
-    return None
+    path = f"/apis/{api.source.value}"
+    for version in api.versions:
+        if await _serves_groups(connection, f"{path}/{version}"):
+            return FoundVersions(version)
+    group = await _discovered(connection, path, _GROUP)
+    versions = [each.version for each in (group.versions if group is not None else None) or ()]
+    others = [each for each in versions if each not in api.versions]
+    return FoundVersions(others=tuple([each for each in others if await _serves_groups(connection, f"{path}/{each}")]))
+
+
+async def _serves_groups(connection: ApiConnection, path: str) -> bool:
+    served = await _discovered(connection, path, _SERVED)
+    return served is not None and any(resource.name == _PLURAL for resource in served.resources or ())
+
+
+async def _discovered(connection: ApiConnection, path: str, decoder: msgspec.json.Decoder[D]) -> D | None:
+    try:
+        return decoder.decode(await connection.request(ApiRequest("GET", path, lane=Lane.READS)))
+    except NotFoundError:
+        return None
+    except msgspec.DecodeError as error:
+        raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
+
+
+def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
+    """Return why no PodGroup of an API can be read, and what to do, for the pods that name one.
+
+    Args:
+        api: The API.
+        found: What the API server serves.
+    """
+    group, read = api.source.value, " or ".join(api.versions)
+    if found.others:
+        return (
+            f"the API server serves PodGroups of {group} in {', '.join(found.others)}, and this version of Bayplan "
+            f"reads {read} only; upgrade Bayplan or serve {group}/{read}"
+        )
+    return f"the API server serves no PodGroups of {group}/{read}; {api.remedy}"
+
+
+def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:
+    """Return why it is not known whether an API is served, and what to do.
+
+    Args:
+        api: The API.
+        error: How the API server answered.
+    """
+    text = f"cannot learn whether {api.source.value} is served: {error}"
+    return (
+        f"{text}; allow this account to read discovery (ClusterRole system:discovery)" if _is_refused(error) else text
+    )
 
 
 class ServedGroups(Generic[T]):
@@ -129,14 +204,14 @@ class ServedGroups(Generic[T]):
     Args:
         api: The API.
         connection: To the API server.
-        informers: Watch the objects, and hold the first cycle back until it is known whether there can be any.
+        informers: Watch the objects.
         taker: Is told what is in force.
         clock: Time.
 
     Attributes:
         version: The version that is read; empty as long as none is served.
         resource: The name among the informers.
-        on_served: Told when the API has begun to count.
+        settled: Set when the objects are known, or it is known why they are not.
     """
 
     def __init__(
@@ -154,11 +229,11 @@ class ServedGroups(Generic[T]):
         self._clock = clock
         self._handed = HandedGroups(taker)
         self._shown: dict[GroupKey, T] = {}
-        self._trouble = ""
+        self._reason = ""
+        self._is_listed = False
         self.version = ""
         self.resource = f"{_PLURAL}.{api.source.value}"
-        self.on_served: list[Callable[[GroupSource], None]] = []
-        informers.expect(self.resource, lambda: self._trouble)
+        self.settled = asyncio.Event()
 
     @property
     def source(self) -> GroupSource:
@@ -182,44 +257,48 @@ class ServedGroups(Generic[T]):
     async def run(self) -> None:
         """Look for the API until it is served, then watch; until cancelled."""
         self.version = await self._found()
-        source = self._api.source
-        self._taker.serve(source)
-        for told in self.on_served:
-            told(source)
-        log.info("PodGroups of %s/%s count from now on", source.value, self.version)
-        path = f"/apis/{source.value}/{self.version}/{_PLURAL}"
-        sink = FeedSink(self._came, self._changed, self._went)
-        await self._informers.begin(self.resource, path, self._api.kind, sink).run()
+        path = f"/apis/{self.source.value}/{self.version}/{_PLURAL}"
+        sink = FeedSink(self._came, self._changed, self._went, self._listed)
+        informer = self._informers.begin(self.resource, path, self._api.kind, sink)
+        informer.on_trouble = self._not_listed
+        await informer.run()
 
     # -- looking ------------------------------------------------------------------------------------------------
 
     async def _found(self) -> str:
-        """The version that is served, when one is."""
+        """Return the version that is served, once one is."""
         backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
         while True:
+            delay = LOOK_SECONDS
             try:
-                found = await served_version(self._connection, self._api.source.value, self._api.versions, _PLURAL)
+                found = await find_versions(self._connection, self._api)
             except ClusterWriteError as error:
-                self._tell(error)
+                self._withhold(why_refused(self._api, error), logging.WARNING)
                 if not _is_refused(error):
-                    await self._clock.sleep(backoff.next_delay())
-                    continue
-                found = None
+                    delay = backoff.next_delay()
             else:
-                self._trouble = ""
+                if found.read:
+                    return found.read
                 backoff.reset()
-            if found is not None:
-                return found
-            self._informers.absent(self.resource)
-            await self._clock.sleep(LOOK_SECONDS)
+                self._withhold(why_absent(self._api, found), logging.INFO)
+            await self._clock.sleep(delay)
 
-    def _tell(self, error: ClusterWriteError) -> None:
-        text = f"cannot learn whether {self._api.source.value} is served: {error}"
-        if _is_refused(error):
-            text += "; its PodGroups are left out until this account may read discovery (ClusterRole system:discovery)"
-        if text != self._trouble:
-            log.warning("%s", text)
-        self._trouble = text
+    def _withhold(self, reason: str, level: int) -> None:
+        if reason != self._reason:
+            log.log(level, "Pods that name a PodGroup of %s are held back: %s", self.source.value, reason)
+        self._reason = reason
+        self._taker.withhold(self.source, reason)
+        self.settled.set()
+
+    def _not_listed(self, trouble: str) -> None:
+        if not self._is_listed:
+            self._withhold(f"the PodGroups of {self.source.value} cannot be listed: {trouble}", logging.WARNING)
+
+    def _listed(self) -> None:
+        self._is_listed = True
+        log.info("PodGroups of %s/%s are known", self.source.value, self.version)
+        self._taker.serve(self.source)
+        self.settled.set()
 
     # -- objects ------------------------------------------------------------------------------------------------
 

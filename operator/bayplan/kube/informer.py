@@ -137,6 +137,7 @@ class Informer(Generic[T]):
         sink_errors: Exceptions of the sink.
         last_event_time: ``clock.now()`` when the server was last heard, bookmarks included.
         last_error: The last reason for a restart and its remedy, empty after a success.
+        on_trouble: Called with each :attr:`last_error`.
         tap: Told of each object in its JSON, if there is one.
     """
 
@@ -163,6 +164,7 @@ class Informer(Generic[T]):
         self.sink_errors = 0
         self.last_event_time = 0.0
         self.last_error = ""
+        self.on_trouble: Callable[[str], None] = lambda _: None
         self.tap: Tap[T] | None = None
 
     def configure(self, options: InformerOptions, outages: WatchOutages | None = None) -> Informer[T]:
@@ -206,6 +208,7 @@ class Informer(Generic[T]):
     def _note_error(self, error: SchedulerCoreError) -> None:
         self._outages.broke(self._resource.path, error)
         self.last_error = watch_trouble(self._resource.path, error)
+        self.on_trouble(self.last_error)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
         if not self.resource_version and self._use_streamed_list:

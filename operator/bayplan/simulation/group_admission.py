@@ -1,6 +1,6 @@
 """What the API server would have done to hand-written PodGroups, and what the operator makes of them.
 
-Owns their namespaces, UIDs and priorities, and which APIs count. It must not know what the fields mean: whoever
+Owns their namespaces, UIDs and priorities. It must not know what the fields mean: whoever
 translates PodGroups in a cluster does it here too.
 
 A class that does not exist is refused for Kubernetes' own PodGroups, as its admission does; a Bayplan PodGroup that
@@ -9,7 +9,7 @@ names one stands by the highest of its members, as in a cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,8 +21,7 @@ from bayplan.simulation.cluster_files import Placed
 from bayplan.simulation.decoding import decoding_problem
 from bayplan.simulation.storage_admission import DEFAULT_NAMESPACE, uid_of
 from scheduler_core.errors import ConfigError, Problem
-from scheduler_core.model.pod import Pod
-from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup, group_key_of
+from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 PriorityOf = Callable[[str], int | None]
 """Value of a PriorityClass; None where there is none of that name."""
@@ -64,20 +63,6 @@ def admitted_groups(
             problem = decoding_problem(error, body)
             problems.append(Problem(f"{where}: {problem.path}", problem.message))
     return tuple(group for _, group in sorted(groups.items(), key=lambda pair: (pair[0].namespace, pair[0].name)))
-
-
-def served_sources(groups: Iterable[PodGroup], pods: Iterable[Pod]) -> tuple[GroupSource, ...]:
-    """The APIs that the cluster of files serves.
-
-    Bayplan's own is served always; that of scheduler-plugins where the files hold any of its PodGroups, since its
-    label is a label like any other elsewhere; Kubernetes' own also where a pod names a group, as no other API server
-    would have taken the pod.
-    """
-    served = {GroupSource.BAYPLAN, *(group.key.source for group in groups)}
-    named = (group_key_of(pod) for pod in pods)
-    if any(key is not None and key.source is GroupSource.NATIVE for key in named):
-        served.add(GroupSource.NATIVE)
-    return tuple(source for source in GroupSource if source in served)
 
 
 def _completed(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from enum import Enum
 from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, why_not
-from bayplan.simulation.group_admission import served_sources
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.node_usage import NodeUsage, node_usages
@@ -28,6 +27,7 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.registry import Registry
 from scheduler_core.in_tree import in_tree_registry
 from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 _QUIET_TURNS = 50
@@ -140,10 +140,11 @@ def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluste
         ConfigError: A profile is not valid.
     """
     activate_profiles(scheduler, cluster)
-    for source in served_sources(cluster.groups, cluster.pods):
-        scheduler.group_feed.serve(source)
     for group in cluster.groups:
         scheduler.group_feed.group_changed(group)
+    for source in GroupSource:
+        # A group that no file holds is missing, whichever API it is of.
+        scheduler.group_feed.serve(source)
     world.watch(scheduler.feed)
     for surrounding in cluster.surroundings:
         scheduler.workload_feed.added(surrounding)

@@ -23,6 +23,11 @@ from tests.support.scripted_extender import ScriptedExtender, extended_rig, exte
 
 ZONE = GroupTopology("zone")
 
+MISSING = (
+    'waiting for pods\'s pod group "train" to appear in scheduling queue: no valid PodGroup default/train of '
+    "bayplan.dev exists; create or correct it, or create the pod without label bayplan.dev/pod-group"
+)
+
 
 @pytest.fixture
 def cluster() -> Rig:
@@ -116,8 +121,7 @@ STATES = [
     pytest.param(
         lacks_its_group,
         GangVerdict.NO_GROUP,
-        "gang default/train waits for its PodGroup: 2 pods name it, and there is no such object of bayplan.dev; create "
-        "it or correct the pods",
+        "gang default/train of 2 pods waits for its PodGroup: " + MISSING,
         id="no PodGroup",
     ),
     pytest.param(
@@ -262,7 +266,6 @@ def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
     [
         pytest.param(does_not_fit, Verdict.UNSCHEDULABLE, id="does not fit"),
         pytest.param(lacks_members, Verdict.GATED, id="members are missing"),
-        pytest.param(lacks_its_group, Verdict.GATED, id="no PodGroup"),
     ],
 )
 def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
@@ -274,6 +277,17 @@ def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None]
     assert told.headline == f"pod default/train-0 waits for its gang; {told.gang.headline}"
     assert told.notices[0] == "what is said of nodes and scores is of this pod alone, as if it had no gang"
     assert told.scores
+
+
+@pytest.mark.parametrize("is_known", [True, False], ids=["seen", "not seen by the scheduler"])
+def test_a_member_whose_group_is_missing(cluster: Rig, *, is_known: bool) -> None:
+    """It is gated, with the remedy, and no node is looked at."""
+    lacks_its_group(cluster)
+    asked = members(3)[0 if is_known else 2]
+    told = explain_pod(cluster.context, asked)
+    assert (told.verdict, told.node, told.scores) == (Verdict.GATED, None, ())
+    assert told.message == MISSING
+    assert told.headline == f"pod {asked.key} is gated by GangScheduling: {MISSING}"
 
 
 def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:

@@ -13,18 +13,24 @@ class RecordingTaker:
     """In the core's place.
 
     Attributes:
-        served: Sources that count.
+        served: Sources whose groups are known.
+        withheld: Why those of others are not.
         told: Every call in order: the group that changed, or the key of one that is gone.
         groups: What is in force.
     """
 
     def __init__(self) -> None:
         self.served: list[GroupSource] = []
+        self.withheld: dict[GroupSource, str] = {}
         self.told: list[PodGroup | GroupKey] = []
         self.groups: dict[GroupKey, PodGroup] = {}
 
     def serve(self, source: GroupSource) -> None:
         self.served.append(source)
+        self.withheld.pop(source, None)
+
+    def withhold(self, source: GroupSource, reason: str) -> None:
+        self.withheld[source] = reason
 
     def group_changed(self, group: PodGroup) -> None:
         self.told.append(group)

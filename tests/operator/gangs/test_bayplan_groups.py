@@ -62,13 +62,23 @@ def priority_class(value: int, name: str = "high") -> PriorityClass:
 
 def test_a_group_comes_changes_and_goes(world: World) -> None:
     """The core is told of each, and whoever writes statuses as well."""
-    world.groups.serve()
     world.seen(body(1))
     world.seen(body(2, 3))
     world.gone(body(3, 3))
-    assert world.taker.served == [GroupSource.BAYPLAN]
     assert [told if isinstance(told, GroupKey) else told.min_member for told in world.taker.told] == [2, 3, KEY]
     assert world.observer.told == ["known ml/train u 1 {}", "known ml/train u 2 {}", "gone ml/train"]
+
+
+def test_groups_are_known_by_a_list(world: World) -> None:
+    """What a watch shows before it does not make them known, and a new leader's doubt lasts until the next list."""
+    world.seen(body(1))
+    assert world.taker.served == []
+    world.groups.listed(PodGroup, [body(1)], "1")
+    assert world.taker.served == [GroupSource.BAYPLAN]
+    world.groups.unlisted("it may be out of date")
+    assert world.taker.withheld == {GroupSource.BAYPLAN: "it may be out of date"}
+    world.groups.listed(PodGroup, [body(1)], "1")
+    assert world.taker.withheld == {}
 
 
 def test_groups_of_two_namespaces_are_two(world: World) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.scheduler import Scheduler
 from tests.operator.gangs.group_recording import RecordingObserver
 from tests.operator.kube.conftest import HastyClock
+from tests.support.builders import pod
 from tests.support.fake_api import Answer, FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
@@ -98,17 +100,25 @@ class World:
                 await asyncio.sleep(0)
 
     async def ready(self) -> None:
-        """Wait until nothing holds the first cycle back."""
+        """Wait until nothing holds the first cycle back, and it is known of each source what it has."""
         await self.until(lambda: not self.readiness.missing)
         assert self.informers.synced.is_set()
+        async with asyncio.timeout(20):
+            await self.sources.settle()
+        assert all(groups.settled.is_set() for groups in self.sources.served)
 
     def in_force(self, key: GroupKey) -> PodGroup | None:
         """What the core goes by."""
         gang = self.scheduler.context.queue.gangs.get(key)
         return None if gang is None else gang.group
 
-    def is_served(self, source: GroupSource) -> bool:
-        return self.scheduler.context.queue.gangs.is_served(source)
+    def unread(self, source: GroupSource) -> str | None:
+        """Why the core does not know the groups of a source; None if it does."""
+        return self.scheduler.context.queue.gangs.unread(source)
+
+    def has_looked_since(self, looks: int) -> bool:
+        """Whether it was looked for again."""
+        return self.looks() > looks
 
     def looks(self) -> int:
         """How often scheduler-plugins' API was looked for."""
@@ -127,12 +137,93 @@ async def world() -> AsyncIterator[World]:
 
 
 async def test_an_api_that_is_not_served_holds_nothing_back(world: World) -> None:
-    """The start goes on without it, its labels mean nothing, and Bayplan's own API counts."""
+    """The start goes on without it; pods that name one of its groups are held back with the remedy."""
     async with world.running():
         await world.ready()
-    served = [source for source in GroupSource if world.is_served(source)]
-    assert served == [GroupSource.BAYPLAN]
+        assert world.unread(GroupSource.SCHEDULER_PLUGINS) == (
+            "the API server serves no PodGroups of scheduling.x-k8s.io/v1alpha1; install the CustomResourceDefinition "
+            "podgroups.scheduling.x-k8s.io, or turn off Bayplan's feature gate CompatiblePodGroups to ignore the label"
+        )
+        assert world.unread(GroupSource.NATIVE) == (
+            "the API server serves no PodGroups of scheduling.k8s.io/v1alpha2; enable it in the API server "
+            "(--runtime-config, and feature gate GenericWorkload), or turn off Bayplan's feature gate "
+            "CompatiblePodGroups to ignore spec.schedulingGroup"
+        )
     assert not {"podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io"} & world.informers.by_resource.keys()
+
+
+async def test_a_version_that_is_not_read(world: World) -> None:
+    """An API server that serves the groups in another version only, as Kubernetes 1.37 does, is named with both."""
+    group = "/apis/scheduling.k8s.io"
+    world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1beta1"}]}))
+    world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
+    world.api.on("GET", f"{group}/v1beta1", serves("workloads", "podgroups"))
+    async with world.running():
+        await world.ready()
+        assert world.unread(GroupSource.NATIVE) == (
+            "the API server serves PodGroups of scheduling.k8s.io in v1beta1, and this version of Bayplan reads "
+            "v1alpha2 only; upgrade Bayplan or serve scheduling.k8s.io/v1alpha2"
+        )
+
+
+async def test_a_list_that_is_refused(world: World) -> None:
+    """Nothing else waits for it; the reason names the right that is missing, and ends when the right is there."""
+    collection = f"{PLUGINS}/podgroups"
+    world.api.on("GET", PLUGINS, serves("podgroups"))
+    world.api.on("GET", collection, refusal(403, "no"))
+    async with world.running():
+        await world.ready()
+        assert world.unread(GroupSource.SCHEDULER_PLUGINS) == (
+            f"the PodGroups of scheduling.x-k8s.io cannot be listed: WATCH {collection}: HTTP 403: no; grant this "
+            'process\'s account the verbs list and watch on resource "podgroups" of API group "scheduling.x-k8s.io" in '
+            "a ClusterRole"
+        )
+        world.api.on("GET", collection, Stream(*listed(group()), Hang()))
+        await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
+        assert world.in_force(PLUGINS_KEY) is not None
+
+
+async def test_a_relist_withholds_nothing(world: World) -> None:
+    """After the version has expired the groups that were known stay in force while they are listed again."""
+    again = asyncio.Event()
+    world.api.on("GET", PLUGINS, serves("podgroups"))
+    collection = f"{PLUGINS}/podgroups"
+    other = group(11, metadata={"name": "other", "uid": "v"})
+    world.api.on(
+        "GET",
+        collection,
+        Stream(*listed(group())),
+        refusal(410, "gone"),
+        Stream(again, *listed(group(), other), Hang()),
+    )
+    informer = f"podgroups.{PLUGINS_KEY.source.value}"
+    async with world.running():
+        await world.ready()
+        await world.until(lambda: world.informers.by_resource[informer].relists == 1)
+        assert world.unread(GroupSource.SCHEDULER_PLUGINS) is None
+        assert world.in_force(PLUGINS_KEY) is not None
+        again.set()
+        await world.until(lambda: world.in_force(PLUGINS_KEY._replace(name="other")) is not None)
+
+
+async def test_a_process_without_custom_resources(world: World) -> None:
+    """``run --config`` reads no PodGroups of Bayplan's own API, so pods that name one are not decided as if alone."""
+    clock = world.clock
+    alone = Scheduler(clock, RecordingWriter())
+    connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
+    GroupSources(alone, ClusterInformers(connection, alone, clock), connection, clock)
+    unread = alone.context.queue.gangs.unread(GroupSource.BAYPLAN)
+    assert unread is not None
+    assert "`bayplan run --config` reads no custom resources" in unread
+
+
+async def test_apis_that_are_turned_off(world: World) -> None:
+    """With the feature gate off the label and the field mean nothing: the pod is decided by itself."""
+    alone = Scheduler(world.clock, RecordingWriter())
+    connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
+    GroupSources(alone, ClusterInformers(connection, alone, world.clock), connection, world.clock, others=False)
+    gangs = alone.context.queue.gangs
+    assert gangs.key_of(pod("p", labels={"scheduling.x-k8s.io/pod-group": "g"}, group="g")) is None
 
 
 @pytest.mark.parametrize(
@@ -145,17 +236,19 @@ async def test_an_api_that_is_not_served_holds_nothing_back(world: World) -> Non
 async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
     world: World, version: str, key: GroupKey, spec: Manifest, min_member: int
 ) -> None:
-    """Its list is waited for and named as that of any kind, and what is deleted is gone."""
+    """They are known when their list is complete and not before; what is deleted is gone."""
     complete, deleted = asyncio.Event(), asyncio.Event()
-    stream = Stream(complete, *listed(group(spec=spec)), deleted, line("DELETED", group(10, spec)), Hang())
+    first, *rest = listed(group(spec=spec))
+    stream = Stream(first, complete, *rest, deleted, line("DELETED", group(10, spec)), Hang())
     world.api.on("GET", version, serves("podgroups", "podgroups/status"))
     world.api.on("GET", f"{version}/podgroups", stream)
     async with world.running():
-        waits_for = [f"podgroups.{key.source.value} are being listed"]
-        await world.until(lambda: world.readiness.missing == waits_for)
-        assert not world.informers.synced.is_set()
+        await world.until(world.informers.synced.is_set)
+        await world.until(lambda: world.in_force(key) is not None)
+        assert world.unread(key.source) == f"the PodGroups of {key.source.value} have not been listed yet"
         complete.set()
         await world.ready()
+        assert world.unread(key.source) is None
         found = world.in_force(key)
         assert found is not None
         assert found.min_member == min_member
@@ -170,7 +263,7 @@ async def test_a_version_without_groups_is_not_taken(world: World) -> None:
     world.api.on("GET", NATIVE, serves("workloads"))
     async with world.running():
         await world.ready()
-        assert not world.is_served(GroupSource.NATIVE)
+        assert "serves no PodGroups of scheduling.k8s.io/v1alpha2" in str(world.unread(GroupSource.NATIVE))
 
 
 async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> None:
@@ -194,39 +287,32 @@ async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> N
         assert not world.readiness.missing
 
 
-async def test_a_server_that_is_away_is_waited_for(world: World) -> None:
-    """Whether there are groups is not known, so nothing is scheduled as if there were none; ``/readyz`` says why."""
-    world.api.on("GET", PLUGINS, refusal(500, "etcd is away"), serves("podgroups"))
-    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
-    async with world.running():
-        await world.until(lambda: "etcd is away" in " ".join(world.readiness.missing))
-        (missing,) = [text for text in world.readiness.missing if "x-k8s" in text]
-        assert missing == (
-            "podgroups.scheduling.x-k8s.io are being listed: cannot learn whether scheduling.x-k8s.io is served: "
-            f"GET {PLUGINS}: HTTP 500: etcd is away"
-        )
-        await world.until(lambda: world.clock.pending == len(world.sources.served))
-        world.clock.advance(10)
-        await world.ready()
-        assert world.in_force(PLUGINS_KEY) is not None
-
-
-async def test_an_account_without_discovery_goes_on_without_the_api(
-    world: World, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("status", "remedy", "seconds"),
+    [
+        pytest.param(500, "", 10, id="away"),
+        pytest.param(403, "; allow this account to read discovery (ClusterRole system:discovery)", 30, id="no right"),
+    ],
+)
+async def test_a_server_that_does_not_say_what_it_serves(
+    world: World, caplog: pytest.LogCaptureFixture, status: int, remedy: str, seconds: float
 ) -> None:
-    """The log says once which right is missing."""
-    world.api.on("GET", PLUGINS, refusal(403, "no"))
+    """Nothing but the pods that name its groups waits; the log says once why, and it is asked again."""
+    world.api.on("GET", PLUGINS, refusal(status, "no"), refusal(status, "no"), serves("podgroups"))
+    world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
+    reason = f"cannot learn whether scheduling.x-k8s.io is served: GET {PLUGINS}: HTTP {status}: no{remedy}"
     with caplog.at_level(logging.WARNING):
         async with world.running():
             await world.ready()
-            await world.until(lambda: world.clock.pending == len(world.sources.served))
-            looks = world.looks()
-            world.clock.advance(30)
-            await world.until(lambda: world.looks() > looks and world.clock.pending == len(world.sources.served))
+            for _ in range(2):
+                assert world.unread(GroupSource.SCHEDULER_PLUGINS) == reason
+                looks = world.looks()
+                await world.until(lambda: world.clock.pending == len(world.sources.served))
+                world.clock.advance(seconds)
+                await world.until(partial(world.has_looked_since, looks))
+            await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
     told = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.served_groups"]
-    assert [text.rpartition("until ")[2] for text in told] == [
-        "this account may read discovery (ClusterRole system:discovery)"
-    ]
+    assert told == [f"Pods that name a PodGroup of scheduling.x-k8s.io are held back: {reason}"]
 
 
 async def test_a_bad_edit_of_another_api_changes_nothing(world: World) -> None:

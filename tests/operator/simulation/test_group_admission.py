@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit
 from bayplan.simulation.cluster_files import read_cluster_files
-from bayplan.simulation.group_admission import served_sources
+from bayplan.simulation.simulation import Verdict, simulate
 
 from scheduler_core.errors import ConfigError
 from scheduler_core.model.pod_group import GroupSource
@@ -31,6 +31,9 @@ LABELLED = (
     "{apiVersion: v1, kind: Pod, metadata: {name: p, labels: {scheduling.x-k8s.io/pod-group: g}}, spec: {containers: "
     "[{name: m}]}}"
 )
+
+OWN = LABELLED.replace("scheduling.x-k8s.io/pod-group", "bayplan.dev/pod-group")
+NODE = "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: 4, memory: 8Gi, pods: 9}}}"
 
 
 def admitted(path: Path, *documents: str) -> AdmittedCluster:
@@ -100,15 +103,35 @@ def test_a_class_that_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("documents", "served"),
+    ("document", "group", "remedy"),
     [
-        pytest.param((), {GroupSource.BAYPLAN}, id="Bayplan's always"),
-        pytest.param((PLUGINS,), {GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS}, id="one that has a group"),
-        pytest.param((LABELLED,), {GroupSource.BAYPLAN}, id="a label alone is a label"),
-        pytest.param((NAMED,), {GroupSource.BAYPLAN, GroupSource.NATIVE}, id="a field that only a gate lets through"),
+        pytest.param(
+            OWN,
+            BAYPLAN,
+            "of bayplan.dev exists; create or correct it, or create the pod without label bay",
+            id="Bayplan's",
+        ),
+        pytest.param(
+            LABELLED,
+            PLUGINS,
+            "of scheduling.x-k8s.io exists; create or correct it, or create the pod without label sch",
+            id="scheduler-plugins'",
+        ),
+        pytest.param(
+            NAMED,
+            NATIVE.replace("priorityClassName: high, ", ""),
+            "of scheduling.k8s.io exists; create or correct it, or create the pod without spec.sch",
+            id="Kubernetes' own",
+        ),
     ],
 )
-def test_which_apis_count(tmp_path: Path, documents: tuple[str, ...], served: set[GroupSource]) -> None:
-    """As a cluster with those objects would have them."""
-    cluster = admitted(tmp_path, *documents)
-    assert set(served_sources(cluster.groups, cluster.pods)) == served
+def test_a_pod_whose_group_no_file_holds(tmp_path: Path, document: str, group: str, remedy: str) -> None:
+    """It is reported as waiting for the group, with the remedy, though there is room; then for the quorum."""
+    (placed,) = simulate(admitted(tmp_path, NODE, document)).pods
+    assert (placed.verdict, placed.node) == (Verdict.GATED, "")
+    assert placed.reason.startswith(
+        'waiting for pods\'s pod group "g" to appear in scheduling queue: no valid PodGroup default/g'
+    )
+    assert remedy in placed.reason
+    (placed,) = simulate(admitted(tmp_path, NODE, document, group)).pods
+    assert placed.reason == "waits for gang default/g: 1 of 2 members exist; 1 more is needed."

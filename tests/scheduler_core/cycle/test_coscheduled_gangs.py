@@ -214,7 +214,7 @@ async def test_a_later_member_joins_alone() -> None:
 
 
 def test_what_plugins_are_told_of_a_group() -> None:
-    """Members by what became of them; those of other namespaces, of other APIs and of APIs not served are none."""
+    """Members by what became of them; those of other namespaces and of other APIs are of other groups."""
     made = _rig()
     made.add(node("n", allocatable={"cpu": 9, "pods": 10}))
     _group(made, "train", 2)
@@ -238,5 +238,5 @@ def test_what_plugins_are_told_of_a_group() -> None:
     assert [info.pod.metadata.name for info in view.assigned()] == ["train-1"]
     assert [info.pod.metadata.name for info in view.waiting()] == ["train-0"]
     seen = [groups.group_of(other) for other in others]
-    assert [None if each is None else str(each.key) for each in seen] == ["elsewhere/train", None, None]
-    assert groups.get(GroupKey(GroupSource.NATIVE, "default", "train")) is None
+    assert [None if each is None else str(each.key) for each in seen] == ["elsewhere/train", "default/train", None]
+    assert groups.get(GroupKey(GroupSource.SCHEDULER_PLUGINS, "default", "train")) is None

@@ -297,14 +297,20 @@ async def test_a_group_is_as_old_as_its_object(cluster: Rig) -> None:
 
 
 def test_a_pod_that_names_several_groups(cluster: Rig) -> None:
-    """Only APIs that are there count, in their order."""
+    """It belongs to the first in the order of the APIs, without those that are ignored, read or not."""
     labels = {"scheduling.x-k8s.io/pod-group": "other"}
-    cluster.add(member("train-0", labels=labels, group="native"))
-    assert gang_of(cluster).pods
-    alone = rig()
-    alone.scheduler.group_feed.serve(GroupSource.SCHEDULER_PLUGINS)
-    alone.add(member("train-0", labels=labels, group="native"))
-    assert [gang.key.name for gang in alone.queue.gangs] == ["other"]
+    several = member("train-0", labels=labels, group="native")
+    cluster.add(several)
+    assert [gang.key.name for gang in cluster.queue.gangs] == ["native"]
+    without = rig()
+    without.queue.gangs.ignore(GroupSource.NATIVE)
+    without.add(several)
+    assert [gang.key.name for gang in without.queue.gangs] == ["train"]
+    without = rig()
+    without.queue.gangs.ignore(GroupSource.NATIVE)
+    without.queue.gangs.ignore(GroupSource.BAYPLAN)
+    without.add(several)
+    assert [gang.key.name for gang in without.queue.gangs] == ["other"]
 
 
 @pytest.mark.parametrize(

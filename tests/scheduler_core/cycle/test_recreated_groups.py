@@ -21,7 +21,7 @@ TIMEOUT = 100.0
 ONE = group(min_member=2, schedule_timeout_seconds=TIMEOUT, is_strict=True)
 TWO = replace(ONE, uid="another-uid")
 
-MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "succeeded", "waiting", "was_whole"}
+MEMBERSHIP = {"binding", "key", "member_left", "placed", "pods", "succeeded", "waiting"} | {"was_known", "was_whole"}
 """What belongs to the members of a gang, whichever PodGroup they have."""
 
 SEEN = pytest.mark.parametrize("is_deletion_seen", [True, False], ids=["deletion-seen", "deletion-not-seen"])
