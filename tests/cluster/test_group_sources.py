@@ -87,6 +87,7 @@ class World:
         await self._stack.enter_async_context(connection)
         async with asyncio.timeout(20):
             await self.informers.synced.wait()
+            await self.sources.settle()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -102,8 +103,8 @@ class World:
         gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
         return None if gang is None else gang.group
 
-    def is_served(self, source: GroupSource) -> bool:
-        return self.scheduler.context.queue.gangs.is_served(source)
+    def is_known(self, source: GroupSource) -> bool:
+        return self.scheduler.context.queue.gangs.unread(source) is None
 
     def members(self, source: GroupSource, name: str) -> int:
         gang = self.scheduler.context.queue.gangs.get(GroupKey(source, "default", name))
@@ -181,7 +182,7 @@ async def test_scheduler_plugins_definition_is_installed_after_the_start(plane_w
     """Nothing waits for it; once it is there its groups and labels count, without a restart."""
     source = GroupSource.SCHEDULER_PLUGINS
     async with World(plane_without_plugins) as world:
-        assert not world.is_served(source)
+        assert not world.is_known(source)
         await world.apply(pod("late-a", {"scheduling.x-k8s.io/pod-group": "late"}))
         await world.kubectl("apply", f"--filename={SCHEDULER_PLUGINS}")
         await world.kubectl("wait", "--for=condition=Established", f"--filename={SCHEDULER_PLUGINS}", "--timeout=20s")
@@ -200,7 +201,7 @@ async def test_kubernetes_own_groups(plane: ControlPlane) -> None:
     """With the gates on they are served, and every field that the core knows arrives."""
     source, api = GroupSource.NATIVE, "scheduling.k8s.io/v1alpha2"
     async with World(plane) as world:
-        assert world.is_served(source)
+        assert world.is_known(source)
         gang = {
             "schedulingPolicy": {"gang": {"minCount": 3}},
             "schedulingConstraints": {"topology": [{"key": "example.com/rack"}]},
