@@ -93,6 +93,10 @@ bench-startup: install ## Measure starts in a full cluster, and takeovers (QUICK
 	@$(BIN)/python -m benchmarks.startup $(if $(QUICK),--nodes 500 --pods 2000 --repetitions 1) --results $(RESULTS) \
 		-o $(OUTPUT)
 
+.PHONY: bench-churn
+bench-churn: install ## Measure memory and time per pod over a miniature year in which every name is new (QUICK=1)
+	@$(BIN)/python -m benchmarks.churn $(if $(QUICK),--nodes 50 --pods 200 --months 6) -o $(OUTPUT)
+
 .PHONY: bench-gangs
 bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)

@@ -47,6 +47,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance, Profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
 from scheduler_core.runtime.time_budget import watch_over
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.node_order import NodeOrder
 
@@ -72,6 +73,7 @@ class SchedulerOptions(Struct, frozen=True):
         gang_reservation_seconds: How long a Strict gang fails before capacity is reserved for it.
         remembers_results: Whether answers of plugins are served again where nothing that they read has changed.
         gangs_preempt: Whether a gang may evict pods of lower priority.
+        bounds: Most entries of the snapshot's tables.
     """
 
     seed: int = 0
@@ -85,6 +87,7 @@ class SchedulerOptions(Struct, frozen=True):
     gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
     remembers_results: bool = True
     gangs_preempt: bool = True
+    bounds: SnapshotBounds = DEFAULT_BOUNDS
 
 
 class Scheduler:
@@ -117,7 +120,7 @@ class Scheduler:
         self._watchdog: Watchdog | None = None
         self._extender_clients: ExtenderClients | None = None
         self._cycling: asyncio.Task[None] | None = None
-        cache = ClusterCache()
+        cache = ClusterCache(self.options.bounds)
         queue = SchedulingQueue(self._rules.get, clock, self.options.max_unschedulable_seconds)
         measures = Measures()
         self.context = CycleContext(
@@ -209,9 +212,13 @@ class Scheduler:
 
         What was counted goes too: whoever is given the name next has not done it.
         """
-        self.context.profiles.withdraw(name)
-        self.context.records.pop(name, None)
-        self.context.measures.drop_profile(name)
+        context = self.context
+        context.profiles.withdraw(name)
+        # Attempts that were under way when another name was withdrawn have been counted since.
+        for gone in {name, *context.records, *context.measures.profiles} - {live.name for live in context.profiles}:
+            context.records.pop(gone, None)
+            context.metrics.pop(gone, None)
+            context.measures.drop_profile(gone)
 
     def _profile_changed(self, name: str) -> None:
         instance = self.context.profiles.get(name)

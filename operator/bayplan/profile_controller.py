@@ -134,6 +134,8 @@ class ProfileController:
         for activation in step.activations:
             body = self._body(activation.meta.name)
             self.history.note(activation.meta, activation.config, origin_of(body, activation.config))
+        for uid in _uids(self._desired) - _uids(desired):
+            self.history.forget(uid)
         self._desired, self._findings = desired, step.findings
         self._explain_revisions()
         self.reconciles[RECONCILED, "success"] += 1
@@ -295,3 +297,7 @@ class ProfileController:
             last_lost_bind=record.last_lost_bind,
             extenders=() if live is None else extender_states(live),
         )
+
+
+def _uids(desired: DesiredState) -> set[str]:
+    return {profile.meta.uid for profile in desired.profiles}

@@ -82,6 +82,13 @@ class RevisionHistory:
         if cause and any(one.hash == revision and one.origin.cause != cause for one in self._of(profile_uid)):
             self._causes[profile_uid] = (revision, cause)
 
+    def forget(self, profile_uid: str) -> None:
+        """Drop the revisions of a profile that is gone; the API server deletes them with their owner."""
+        self._waiting.pop(profile_uid, None)
+        self._causes.pop(profile_uid, None)
+        for one in self._of(profile_uid):
+            del self._kept[one.name]
+
     async def save(self) -> None:
         """Write what waits, and delete what is too old or has come back; what fails waits on.
 
@@ -121,7 +128,7 @@ class RevisionHistory:
         for one in sorted(self._of(profile_uid), key=lambda one: -one.number):
             if one.hash in newer or len(newer) == KEPT_REVISIONS:
                 await self._store.delete(one.name)
-                del self._kept[one.name]
+                self._kept.pop(one.name, None)
             else:
                 newer.add(one.hash)
 
@@ -133,7 +140,7 @@ class RevisionHistory:
                     await self._store.annotate(one.name, {CHANGE_CAUSE: cause})
                 except NotFoundError:
                     # Somebody has deleted it; it is kept anew when it goes live again.
-                    del self._kept[one.name]
+                    self._kept.pop(one.name, None)
                 else:
                     self._kept[one.name] = replace(one, origin=replace(one.origin, cause=cause))
         if self._causes.get(profile_uid) == (revision, cause):

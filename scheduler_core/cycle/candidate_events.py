@@ -152,8 +152,7 @@ def _grown(node: Node, shortages: Sequence[Shortage], columns: NodeColumns, row:
         if name == PODS:
             amount = int(columns.pod_count[row]) + shortage.needed
         else:
-            column = columns.resources.find(name)
-            amount = shortage.needed + (0 if column is None else int(columns.requested[column, row]))
+            amount = shortage.needed + columns.requested_amount(name, row)
         allocatable[name] = _quantity(name, amount)
         words.append(f"{amount_text(name, amount)} {name}")
     changed = replace(node, status=replace(node.status, allocatable=allocatable))

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-import numpy as np
-from numpy.typing import NDArray
-
 from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.model.node import Node
 from scheduler_core.snapshot.node_columns import NodeColumns
@@ -48,12 +45,9 @@ class NodeView:
 
     def allocatable(self, resource: str) -> int:
         """How much of a resource pods may take (cpu in milli, the rest in whole units); 0 if the node has none."""
-        return self._amount(self._columns.allocatable, resource)
+        column = self._columns.resources.find(resource)
+        return 0 if column is None else self._columns.allocatable.item(column, self.row)
 
     def requested(self, resource: str) -> int:
         """How much of a resource the pods here have taken."""
-        return self._amount(self._columns.requested, resource)
-
-    def _amount(self, matrix: NDArray[np.int64], resource: str) -> int:
-        column = self._columns.resources.find(resource)
-        return 0 if column is None else int(matrix[column, self.row])
+        return self._columns.requested_amount(resource, self.row)

@@ -11,7 +11,7 @@ finds the table early; Score works without it (the reference fails such pods).
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,15 +32,17 @@ from scheduler_core.framework.status import SUCCESS, Status, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.taints import NO_EXECUTE, NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration, tolerated
-from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
+from scheduler_core.snapshot.interning import LoggedInterner
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_LIMIT = 1024
 _UNTOLERATED = 1
 _REJECTION = unresolvable("node(s) had untolerated taint(s)")
 
-TaintLists = Interner[tuple[Taint, ...]]
+_Number = TypeVar("_Number", bound=np.generic)
+
+TaintLists = LoggedInterner[tuple[Taint, ...]]
 
 
 class TolerationTable:
@@ -51,9 +53,10 @@ class TolerationTable:
         counts: int64 by taint list: PreferNoSchedule taints that are not tolerated.
         rejects: Whether any of ``codes`` is not 0.
         counts_any: Whether any of ``counts`` is not 0.
+        position: Up to where in the log of new taint lists the table is current.
     """
 
-    __slots__ = ("_tolerations", "codes", "counts", "counts_any", "rejects")
+    __slots__ = ("_tolerations", "codes", "counts", "counts_any", "position", "rejects")
 
     def __init__(self, tolerations: Sequence[Toleration]) -> None:
         self._tolerations = tolerations
@@ -61,16 +64,19 @@ class TolerationTable:
         self.counts: NDArray[np.int64] = np.zeros(0, dtype=np.int64)
         self.rejects = False
         self.counts_any = False
+        self.position = 0
 
-    def extend(self, taint_lists: TaintLists) -> None:
-        """Take in the taint lists that have come since."""
-        added = taint_lists.keys[len(self.codes) :]
-        codes = [int(has_untolerated_taint(taints, self._tolerations)) for taints in added]
-        counts = [_soft_untolerated(taints, self._tolerations) for taints in added]
-        self.codes = np.concatenate((self.codes, np.array(codes, dtype=np.int16)))
-        self.counts = np.concatenate((self.counts, np.array(counts, dtype=np.int64)))
-        self.rejects = self.rejects or any(codes)
-        self.counts_any = self.counts_any or any(counts)
+    def refresh(self, taint_lists: TaintLists) -> None:
+        """Judge the taint lists that got a number since the last call."""
+        numbers = taint_lists.assigned.since(self.position)
+        self.position = taint_lists.assigned.position
+        self.codes, self.counts = _resized(self.codes, len(taint_lists)), _resized(self.counts, len(taint_lists))
+        for number in range(len(taint_lists)) if numbers is None else set(numbers):
+            taints = taint_lists.keys[number] or ()
+            self.codes[number] = has_untolerated_taint(taints, self._tolerations)
+            self.counts[number] = _soft_untolerated(taints, self._tolerations)
+        self.rejects = bool(self.codes.any())
+        self.counts_any = bool(self.counts.any())
 
 
 class TolerationTables:
@@ -78,7 +84,7 @@ class TolerationTables:
 
     __slots__ = ("_tables", "_taint_lists", "limit")
 
-    def __init__(self, limit: int = _LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_BOUNDS.toleration_tables) -> None:
         self.limit = limit
         self._taint_lists: TaintLists | None = None
         self._tables: dict[tuple[Toleration, ...], TolerationTable] = {}
@@ -93,8 +99,8 @@ class TolerationTables:
             if len(self._tables) >= self.limit:
                 del self._tables[next(iter(self._tables))]
             table = self._tables[tolerations] = TolerationTable(tolerations)
-        if len(table.codes) < len(taint_lists):
-            table.extend(taint_lists)
+        if table.position != taint_lists.assigned.position:
+            table.refresh(taint_lists)
         return table
 
 
@@ -113,17 +119,17 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
-        self._tables = TolerationTables()
+        self._tables = TolerationTables(handle.nodes.bounds.toleration_tables)
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """The tolerations."""
         return pod.pod.spec.tolerations
 
     def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """As long as no other list of taints turns up."""
-        taint_lists, known = nodes.taint_sets, len(nodes.taint_sets)
+        """While no taint list gets a number."""
+        assigned, position = nodes.taint_sets.assigned, nodes.taint_sets.assigned.position
         del pod
-        return lambda: len(taint_lists) == known
+        return lambda: assigned.position == position
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming or a change of its taints, and new tolerations of the pod."""
@@ -157,6 +163,12 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
         if not table.counts_any:
             return np.zeros(len(taint_lists), dtype=np.int64)
         return table.counts.take(taint_lists)
+
+
+def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
+    grown = np.zeros(length, dtype=table.dtype)
+    grown[: len(table)] = table
+    return grown
 
 
 def has_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:

@@ -79,6 +79,9 @@ class Places:
         """A pod leaves the queue."""
         self.take(pod)
         del self._pods[pod.uid]
+        if pod.profile in self._counts and not any(self._counts[pod.profile]):
+            # Pods may name any profile.
+            del self._counts[pod.profile]
 
     def rank(self, pod: QueuedPod, place: Place, key: Any) -> None:
         """Put a pod that is nowhere into a queue that is ordered by ``key``, lowest first."""
@@ -134,6 +137,11 @@ class Places:
         """Nobody is to blame any more, since the pod is tried again or gone."""
         for plugin in pod.rejected_by:
             self._blamed[plugin, pod.profile] -= 1
+
+    def forget_profile(self, profile: str) -> None:
+        """Drop the zeros of plugins of a profile that is not live any more."""
+        for key in [key for key, count in self._blamed.items() if key[1] == profile and not count]:
+            del self._blamed[key]
 
     @property
     def unschedulable_by(self) -> dict[tuple[str, str], int]:

@@ -348,9 +348,8 @@ class SchedulingQueue(QueueReadings):
     def profile_changed(self, profile: str) -> None:
         """A profile came, was replaced or went: its pods are tried again by its new rules, or parked."""
         rules = self._rules(profile)
-        if rules is None:
-            self._live.pop(profile, None)
-        else:
+        self._live.pop(profile, None)
+        if rules is not None:
             self._live[profile] = rules
         self._gang_entries.profile_changed(profile)
         aside = [pod for pod in self._places.pods(*_ASIDE) if pod.profile == profile]
@@ -359,6 +358,7 @@ class SchedulingQueue(QueueReadings):
             queued = [pod for pod in self._places.pods(_ACTIVE, *_BACKING_OFF) if pod.profile == profile]
             for pod in (*aside, *queued):
                 self._moves.park(pod)
+            self._places.forget_profile(profile)
         else:
             for pod in aside:
                 self._places.take(pod)

@@ -7,7 +7,7 @@ for one that may never come back.
 
 from __future__ import annotations
 
-_LIMIT = 65_536
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 
 
 class ChangeLog:
@@ -15,7 +15,7 @@ class ChangeLog:
 
     __slots__ = ("_rows", "_start", "limit")
 
-    def __init__(self, limit: int = _LIMIT) -> None:
+    def __init__(self, limit: int = DEFAULT_BOUNDS.changes) -> None:
         self.limit = limit
         self._rows: list[int] = []
         self._start = 0

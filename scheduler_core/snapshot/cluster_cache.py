@@ -29,6 +29,7 @@ from scheduler_core.errors import CacheError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import grants_alike
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 
@@ -52,12 +53,15 @@ class PlacedPod(Struct):
 class ClusterCache:
     """Nodes and placed pods.
 
+    Args:
+        bounds: Most entries of the columns' tables.
+
     Attributes:
         columns: What cycles read.
     """
 
-    def __init__(self) -> None:
-        self.columns = NodeColumns()
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
+        self.columns = NodeColumns(bounds)
         self._placed: dict[str, PlacedPod] = {}
         self._unconfirmed: dict[str, PlacedPod] = {}
         self._homeless: dict[str, dict[str, PodInfo]] = {}

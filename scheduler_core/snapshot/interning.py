@@ -1,7 +1,7 @@
 """Interners: names to small integers, so that columns hold integers only.
 
-Owns the two kinds there are: one that only grows (resource names, taint sets: few in any cluster) and one that counts
-its users and gives numbers back (label values: as many as there are nodes, ever new where nodes come and go).
+An :class:`Interner` only grows, so that it serves short lives. The others count the users of a number and reuse it,
+because names of label values, taints and resources change as long as the cluster lives.
 """
 
 from __future__ import annotations
@@ -10,12 +10,16 @@ from collections.abc import Hashable
 from typing import Generic, TypeVar
 
 from scheduler_core.model.pod_requests import CPU, EPHEMERAL_STORAGE, MEMORY
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
+from scheduler_core.snapshot.change_log import ChangeLog
 
 K = TypeVar("K", bound=Hashable)
 
+FIXED_RESOURCES = (CPU, MEMORY, EPHEMERAL_STORAGE)
 CPU_COLUMN = 0
 MEMORY_COLUMN = 1
 EPHEMERAL_STORAGE_COLUMN = 2
+UNOFFERED_COLUMN = 3
 
 
 class Interner(Generic[K]):
@@ -88,29 +92,107 @@ class CountingInterner(Generic[K]):
         return self._ids.get(key)
 
 
-MAX_RESOURCES = 1024
-OTHER_RESOURCES = "bayplan.dev/other-resources"
-"""Stands for all names that came when there were :data:`MAX_RESOURCES`; no node offers any of it."""
+class LoggedInterner(CountingInterner[K]):
+    """Counting interner that records which numbers get a new key, for tables by number.
 
-
-class ResourceNames(Interner[str]):
-    """Resource names to columns, of which there are at most :data:`MAX_RESOURCES` and one more.
-
-    Each column costs memory for every node, and pods may ask for anything: what they name beyond the limit shares one
-    column, in which nothing is to be had. Cpu, memory and ephemeral storage have their fixed columns.
+    Attributes:
+        assigned: The numbers in the order in which they got a key.
     """
 
-    __slots__ = ("_limit",)
+    __slots__ = ("assigned",)
 
-    def __init__(self, limit: int = MAX_RESOURCES) -> None:
+    def __init__(self, limit: int = DEFAULT_BOUNDS.taint_lists) -> None:
         super().__init__()
-        self._limit = limit
-        for name in (CPU, MEMORY, EPHEMERAL_STORAGE):
-            self.intern(name)
+        self.assigned = ChangeLog(limit)
 
-    def intern(self, key: str) -> int:
-        """The column of a resource, a new one if it has none; the shared one if no new one can be made."""
-        number = self._ids.get(key)
-        if number is not None:
-            return number
-        return super().intern(key if len(self) < self._limit else OTHER_RESOURCES)
+    def acquire(self, key: K) -> int:
+        """Return the number of ``key`` and count one more user."""
+        is_new = key not in self._ids
+        number = super().acquire(key)
+        if is_new:
+            self.assigned.append(number)
+        return number
+
+
+class ResourceNames:
+    """Columns of the resources that nodes offer.
+
+    Cpu, memory and ephemeral storage have fixed columns. Any other resource has a column while a node offers it: pods
+    may name any resource, and a column costs memory for every node. :data:`UNOFFERED_COLUMN` stands for every resource
+    without a column; no node has any of it. The column of a resource that no node offers any more is reused.
+
+    Args:
+        limit: Most columns besides the fixed ones. Resources beyond the limit wait for a free column.
+
+    Attributes:
+        keys: Resource of each column; "" for a free one and for :data:`UNOFFERED_COLUMN`.
+        version: Raised when a resource gets or loses its column.
+    """
+
+    __slots__ = ("_free", "_ids", "_limit", "_offers", "keys", "version")
+
+    def __init__(self, limit: int = DEFAULT_BOUNDS.resources) -> None:
+        self.keys: list[str] = [*FIXED_RESOURCES, ""]
+        self.version = 0
+        self._limit = limit
+        self._ids = {name: number for number, name in enumerate(FIXED_RESOURCES)}
+        self._free: list[int] = []
+        self._offers: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        """Number of columns, free ones included."""
+        return len(self.keys)
+
+    def find(self, name: str) -> int | None:
+        """Return the column of a resource, or None if it has none."""
+        return self._ids.get(name)
+
+    def offer(self, name: str) -> bool:
+        """Count one more node that offers a resource that has no fixed column.
+
+        Returns:
+            Whether the resource got a column now.
+        """
+        nodes = self._offers[name] = self._offers.get(name, 0) + 1
+        return nodes == 1 and self._assign(name)
+
+    def withdraw(self, name: str) -> int | None:
+        """Count one node less that offers a resource.
+
+        Returns:
+            The column that is free now; None if there is none.
+        """
+        self._offers[name] -= 1
+        if self._offers[name]:
+            return None
+        del self._offers[name]
+        column = self._ids.pop(name, None)
+        if column is not None:
+            self.keys[column] = ""
+            self._free.append(column)
+            self.version += 1
+        return column
+
+    def adopt(self) -> str | None:
+        """Give a free column to a resource that waits for one.
+
+        Returns:
+            The resource; None if no resource waits or no column is free.
+        """
+        if len(self._offers) + len(FIXED_RESOURCES) == len(self._ids):
+            return None
+        name = next(name for name in self._offers if name not in self._ids)
+        return name if self._assign(name) else None
+
+    def _assign(self, name: str) -> bool:
+        if self._free:
+            column = self._free.pop()
+            self.keys[column] = name
+        elif len(self.keys) <= UNOFFERED_COLUMN + self._limit:
+            column = len(self.keys)
+            self.keys.append(name)
+        else:
+            return False
+        self._ids[name] = column
+        self.version += 1
+        return True

@@ -6,12 +6,14 @@ one (``app=web``), and then a pod's own labels lead to it.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Collection, Hashable, Iterator, Mapping
 from typing import Generic, TypeVar
 
 from scheduler_core.model.selectors import IN, LabelMatcher
 
 T = TypeVar("T", bound=Hashable)
+
+_FEW_NAMESPACES = 4
 
 
 class LabelBuckets(Generic[T]):
@@ -22,6 +24,10 @@ class LabelBuckets(Generic[T]):
     def __init__(self) -> None:
         self._by_pair: dict[tuple[str, str], dict[T, None]] = {}
         self._any: dict[T, None] = {}
+
+    def __bool__(self) -> bool:
+        """Whether anything is filed."""
+        return bool(self._any or self._by_pair)
 
     def add(self, selector: LabelMatcher, thing: T) -> None:
         """File a thing."""
@@ -51,6 +57,56 @@ class LabelBuckets(Generic[T]):
                 bucket = self._by_pair.get(pair)
                 if bucket:
                     yield from bucket
+
+
+class NamespaceBuckets(Generic[T]):
+    """Things that have a selector, by the few namespaces that they concern and then by label pair.
+
+    A pod costs what its own namespace holds: a thing of a few other namespaces is not looked at.
+    """
+
+    __slots__ = ("_by_namespace", "_wide")
+
+    def __init__(self) -> None:
+        self._by_namespace: dict[str, LabelBuckets[T]] = {}
+        self._wide: LabelBuckets[T] = LabelBuckets()
+
+    def __len__(self) -> int:
+        """Number of namespaces that have things of their own."""
+        return len(self._by_namespace)
+
+    def add(self, namespaces: Collection[str] | None, selector: LabelMatcher, thing: T) -> None:
+        """File a thing.
+
+        Args:
+            namespaces: The namespaces that it concerns; None for any.
+            selector: Its selector.
+            thing: The thing.
+        """
+        if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
+            self._wide.add(selector, thing)
+            return
+        for namespace in () if selector.nothing else namespaces:
+            self._by_namespace.setdefault(namespace, LabelBuckets()).add(selector, thing)
+
+    def remove(self, namespaces: Collection[str] | None, selector: LabelMatcher, thing: T) -> None:
+        """Remove a thing that was filed by the same namespaces and selector."""
+        if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
+            self._wide.remove(selector, thing)
+            return
+        for namespace in () if selector.nothing else namespaces:
+            buckets = self._by_namespace[namespace]
+            buckets.remove(selector, thing)
+            if not buckets:
+                del self._by_namespace[namespace]
+
+    def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
+        """Return things of a namespace whose selector may match ``labels``."""
+        if self._wide:
+            yield from self._wide.candidates(labels)
+        buckets = self._by_namespace.get(namespace)
+        if buckets is not None:
+            yield from buckets.candidates(labels)
 
 
 def insisted_pair(selector: LabelMatcher) -> tuple[str, str] | None:

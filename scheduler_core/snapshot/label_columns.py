@@ -14,11 +14,10 @@ from collections.abc import Callable, Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
 from scheduler_core.snapshot.interning import CountingInterner
 
 NO_VALUE = -1
-
-MAX_COLUMNS = 1024
 
 
 class LabelColumn:
@@ -88,7 +87,9 @@ class LabelColumns:
 
     __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size")
 
-    def __init__(self, labels: Callable[[int], Mapping[str, str] | None], limit: int = MAX_COLUMNS) -> None:
+    def __init__(
+        self, labels: Callable[[int], Mapping[str, str] | None], limit: int = DEFAULT_BOUNDS.label_columns
+    ) -> None:
         self._labels = labels
         self._limit = limit
         self._made = 0

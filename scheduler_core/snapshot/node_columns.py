@@ -1,11 +1,8 @@
 """Nodes as columns, and the pods that run on them summed into those columns.
 
-Owns every per-node number that a cycle reads. Rows are stable for a node's life; a free list reuses them, capacity
-doubles. What plugins see are read-only views cut to the rows in use, made anew only when rows are added. A freed row
-stays in the views with ``alive`` False until it is reused.
-
-Layout: ``allocatable`` and ``requested`` are [resource, row], so that one resource over all nodes is one contiguous
-run of int64.
+Rows are stable for a node's life; a free list reuses them, capacity doubles. Plugins see read-only views of the rows in
+use. A freed row stays in the views with ``alive`` False until it is reused. ``allocatable`` and ``requested`` are
+[resource, row], so that one resource over all nodes is one contiguous run of int64.
 """
 
 from __future__ import annotations
@@ -22,20 +19,23 @@ from scheduler_core.errors import CacheError, PodTooDemandingError
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_demands import MAX_DEMANDS, demand_count
-from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST, PODS, in_units
+from scheduler_core.model.pod_requests import LARGEST_CAPACITY, PODS, in_units
 from scheduler_core.model.pod_volumes import NO_VOLUMES
 from scheduler_core.model.quantity import nano, whole_units
 from scheduler_core.model.taints import Taint
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.disruption_index import DisruptionBudgets
+from scheduler_core.snapshot.exact_sums import ExactSums
 from scheduler_core.snapshot.host_ports import HostPortIndex
 from scheduler_core.snapshot.image_index import ImageIndex
-from scheduler_core.snapshot.interning import OTHER_RESOURCES, Interner, ResourceNames
+from scheduler_core.snapshot.interning import FIXED_RESOURCES, LoggedInterner, ResourceNames
 from scheduler_core.snapshot.label_columns import LabelColumn, LabelColumns
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_index import PodIndex
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from scheduler_core.snapshot.priority_counts import PriorityCounts
+from scheduler_core.snapshot.scalar_resources import ScalarResources
 from scheduler_core.snapshot.storage_index import StorageIndex
 from scheduler_core.snapshot.workload_index import WorkloadIndex
 
@@ -55,23 +55,23 @@ class NodeColumns:
     """The columns.
 
     Attributes:
+        bounds: Most entries of the tables here and of those that plugins keep.
         size: Rows in use or freed; the length of every column that is shown.
         count: Nodes that exist.
-        names: Node name of each row, None where freed.
-        nodes: Node object of each row, None where freed.
+        names, nodes: Name and object of each row's node, None where freed.
         pods: Pods of each row by UID.
-        resources: Numbers of resource names, the first axis of the two resource matrices.
-        taint_sets: Numbers of distinct taint lists.
-        images: Which rows hold which images.
-        host_ports: Which rows have which host ports taken.
+        resources: Columns of the resources that nodes offer, the first axis of the two resource matrices.
+        taint_sets: Numbers of the distinct taint lists of nodes.
+        images: Rows by image.
+        host_ports: Rows by host port in use.
         namespaces: Labels of namespaces.
         storage: Volumes, claims and what else storage is described by.
         disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
-        priorities: How many pods of each priority run on each row.
-        pod_index: How many pods of each row queries select, and which affinity terms they carry.
+        priorities: Pods of each priority by row.
+        pod_index: Pods by row that queries select, and affinity terms that they carry.
         changes: Rows in the order of any change to them.
-        version: Raised by every change of a Node object, a node's coming and its going.
+        version: Raised when a Node object comes, changes or goes.
         alive: bool[row].
         allocatable: int64[resource, row], cpu in milli, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
         requested: int64[resource, row], summed over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
@@ -84,29 +84,29 @@ class NodeColumns:
         name_hashes: uint64[row], from the name alone, so that choices made by them do not depend on the order of nodes.
     """
 
-    def __init__(self) -> None:
-        self.size = 0
-        self.count = 0
-        self.version = 0
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
+        self.bounds = bounds
+        self.size = self.count = self.version = 0
         self.names: list[str | None] = []
         self.nodes: list[Node | None] = []
         self.pods: list[dict[str, PodInfo]] = []
-        self.resources: Interner[str] = ResourceNames()
-        self.taint_sets: Interner[tuple[Taint, ...]] = Interner()
-        self.taint_sets.intern(())
+        self.resources = ResourceNames(bounds.resources)
+        self.taint_sets: LoggedInterner[tuple[Taint, ...]] = LoggedInterner(bounds.taint_lists)
+        self.taint_sets.acquire(())
         self.images = ImageIndex()
         self.host_ports = HostPortIndex()
         self.namespaces = NamespaceLabels()
         self.storage = StorageIndex(self.row_of)
         self.disruption_budgets = DisruptionBudgets()
-        self.workloads = WorkloadIndex()
+        self.workloads = WorkloadIndex(bounds.default_selectors)
         self.priorities = PriorityCounts()
-        self.pod_index = PodIndex(self.namespaces)
-        self.changes = ChangeLog()
-        self._beyond: dict[tuple[int, int], int] = {}
+        self.pod_index = PodIndex(self.namespaces, bounds)
+        self.changes = ChangeLog(bounds.changes)
+        self._exact = ExactSums()
         self._rows: dict[str, int] = {}
         self._free: list[int] = []
-        self._labels = LabelColumns(self._labels_of)
+        self._scalars = ScalarResources(self.resources)
+        self._labels = LabelColumns(self._labels_of, bounds.label_columns)
         self._capacity = 0
         self._allocate(_FIRST_CAPACITY, len(self.resources))
 
@@ -133,17 +133,21 @@ class NodeColumns:
 
     def exact_requested(self, column: int, row: int) -> int:
         """Return the sum of the requests on a row, which :attr:`requested` clamps to ``LARGEST_REQUEST``."""
-        exact = self._beyond.get((column, row))
+        exact = self._exact.get(column, row)
         return self._requested.item(column, row) if exact is None else exact
 
     def exact_requests(self, rows: NDArray[np.intp]) -> list[list[int]]:
         """Return :meth:`exact_requested` of ``rows``, by resource column and position."""
         sums: list[list[int]] = self.requested[:, rows].tolist()
-        positions = {row: position for position, row in enumerate(rows.tolist())} if self._beyond else {}
-        for (column, row), exact in self._beyond.items():
-            if column >= 0 and row in positions:
-                sums[column][positions[row]] = exact
+        self._exact.put_into(sums, rows.tolist())
         return sums
+
+    def requested_amount(self, resource: str, row: int) -> int:
+        """Return what the pods on a row take of a resource, whether a node offers it or not."""
+        column = self.resources.find(resource)
+        if column is not None:
+            return self.exact_requested(column, row)
+        return sum(info.requests.accounted.get(resource, 0) for info in self.pods[row].values())
 
     def _labels_of(self, row: int) -> Mapping[str, str] | None:
         node = self.nodes[row]
@@ -221,6 +225,8 @@ class NodeColumns:
         self.images.remove_node(row, node.status.images)
         self._labels.assign(row, {})
         self.names[row] = self.nodes[row] = None
+        self._offer(row, ())
+        self.taint_sets.release(int(self._taint_set_ids[row]))
         self._alive[row] = False
         self._allocatable[:, row] = 0
         self._allowed_pods[row] = 0
@@ -233,15 +239,18 @@ class NodeColumns:
 
     def _fill(self, row: int, node: Node, parts: _NodeParts) -> None:
         amounts, allowed_pods = parts
-        columns = [self._resource(name) for name in amounts]
+        self._offer(row, tuple([name for name in amounts if name not in FIXED_RESOURCES]))
         self._allocatable[:, row] = 0
-        shared = self.resources.find(OTHER_RESOURCES)
-        for column, amount in zip(columns, amounts.values(), strict=True):
-            if column != shared:
+        for name, amount in amounts.items():
+            column = self.resources.find(name)
+            if column is not None:
                 self._allocatable[column, row] = amount
         self._allowed_pods[row] = allowed_pods
         self._unschedulable[row] = node.spec.unschedulable
-        self._taint_set_ids[row] = self.taint_sets.intern(node.spec.taints)
+        taint_set = self.taint_sets.acquire(node.spec.taints)
+        if self.nodes[row] is not None:
+            self.taint_sets.release(int(self._taint_set_ids[row]))
+        self._taint_set_ids[row] = taint_set
         self.images.add_node(row, node.status.images)
         self._labels.assign(row, node.metadata.labels)
         self.nodes[row] = node
@@ -254,7 +263,7 @@ class NodeColumns:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def compile_pod(self, pod: Pod) -> PodInfo:
-        """Compile a pod; every resource that it names has its column from then on.
+        """Compile a pod.
 
         Of one that is on a node already but makes too many demands, its amounts count and its demands do not.
 
@@ -269,16 +278,15 @@ class NodeColumns:
                 raise PodTooDemandingError(f"{message}; remove terms, requirements or resources")
             spec = replace(pod.spec, affinity=None, topology_spread_constraints=(), node_selector={})
             pod = replace(pod, spec=spec)
-        info = PodInfo(pod, self.resources)
-        if len(self.resources) > len(self._requested):
-            self._allocate(self._capacity, len(self.resources))
-        return info
+        return PodInfo(pod, self.resources)
 
     def add_pod(self, info: PodInfo, row: int) -> None:
         """Account a pod on a row."""
         self._account(info, row, 1)
         self.pods[row][info.uid] = info
         info.row = row
+        if info.scalars:
+            self._scalars.add_pod(info)
         if info.host_ports:
             self.host_ports.add(row, info.host_ports)
         if info.volumes is not NO_VOLUMES:
@@ -293,6 +301,8 @@ class NodeColumns:
         del self.pods[row][info.uid]
         self._account(info, row, -1)
         info.row = NO_ROW
+        if info.scalars:
+            self._scalars.remove_pod(info)
         if info.host_ports:
             self.host_ports.remove(row, info.host_ports)
         if info.volumes is not NO_VOLUMES:
@@ -309,34 +319,38 @@ class NodeColumns:
         self.changes.append(info.row)
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:
-        requested, nonzero = self._requested, self._nonzero_requested
+        requested, nonzero, clamp = self._requested, self._nonzero_requested, self._exact.clamp
         for column, amount in info.accounted:
-            requested[column, row] = self._sum(column, row, requested.item(column, row) + sign * amount, sign * amount)
+            more = sign * amount
+            requested[column, row] = clamp(column, row, requested.item(column, row) + more, more)
         cpu, memory = sign * info.requests.nonzero_cpu_milli, sign * info.requests.nonzero_memory
-        nonzero[0, row] = self._sum(_NONZERO_CPU, row, nonzero.item(0, row) + cpu, cpu)
-        nonzero[1, row] = self._sum(_NONZERO_MEMORY, row, nonzero.item(1, row) + memory, memory)
+        nonzero[0, row] = clamp(_NONZERO_CPU, row, nonzero.item(0, row) + cpu, cpu)
+        nonzero[1, row] = clamp(_NONZERO_MEMORY, row, nonzero.item(1, row) + memory, memory)
         self._pod_count[row] += sign
-
-    def _sum(self, column: int, row: int, total: int, amount: int) -> int:
-        """Clamp a sum to ``LARGEST_REQUEST``; store the exact sum separately, so that removals restore it.
-
-        The reference lets int64 overflow, so that an overcommitted node can seem to have room.
-        """
-        if not self._beyond and total <= LARGEST_REQUEST:
-            return total
-        exact = self._beyond.pop((column, row), total - amount) + amount
-        if exact <= LARGEST_REQUEST:
-            return exact
-        self._beyond[column, row] = exact
-        return LARGEST_REQUEST
 
     # -- storage ------------------------------------------------------------------------------------------------
 
-    def _resource(self, name: str) -> int:
-        column = self.resources.intern(name)
-        if column >= len(self._allocatable):
+    def _offer(self, row: int, names: tuple[str, ...]) -> None:
+        """Set the resources without a fixed column that the node of a row offers."""
+        change = self._scalars.offer(row, names)
+        for column in change.closed:
+            self._allocatable[column] = self._requested[column] = 0
+        self._exact.drop(change.closed)
+        if len(self.resources) > len(self._requested):
             self._allocate(self._capacity, len(self.resources))
-        return column
+        for name in change.opened:
+            self._open(name)
+
+    def _open(self, name: str) -> None:
+        column = self.resources.keys.index(name)
+        for row, amount in self._scalars.taken(name):
+            total = self._requested.item(column, row) + amount
+            self._requested[column, row] = self._exact.clamp(column, row, total, amount)
+        for row in self._scalars.rows_with(name):
+            node = self.nodes[row]
+            if node is not None:
+                self._allocatable[column, row] = _parts(node)[0].get(name, 0)
+                self._touch_node(row)
 
     def _allocate(self, capacity: int, resources: int) -> None:
         old_capacity, self._capacity = self._capacity, capacity

@@ -28,7 +28,6 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 Mask = NDArray[np.bool_]
 """bool per row asked about."""
 
-_LIMIT = 512
 # Up to here comparing with each value costs less than looking every row up in a table.
 _FEW_VALUES = 3
 
@@ -38,14 +37,12 @@ class NodeMatching:
 
     Attributes:
         nodes: The columns.
-        limit: How many tables are kept.
     """
 
-    __slots__ = ("_tables", "limit", "nodes")
+    __slots__ = ("_tables", "nodes")
 
-    def __init__(self, nodes: NodeColumns, limit: int = _LIMIT) -> None:
+    def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
-        self.limit = limit
         self._tables: dict[LabelRequirement, tuple[int, Mask]] = {}
 
     def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
@@ -130,7 +127,7 @@ class NodeMatching:
         if kept is not None and kept[0] == column.version:
             return kept[1]
         table = _value_table(column, requirement)
-        if kept is None and len(self._tables) >= self.limit:
+        if kept is None and len(self._tables) >= self.nodes.bounds.selector_tables:
             del self._tables[next(iter(self._tables))]
         self._tables[requirement] = (column.version, table)
         return table

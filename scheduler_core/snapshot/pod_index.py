@@ -18,11 +18,11 @@ from numpy.typing import NDArray
 
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.pod import Pod
-from scheduler_core.snapshot.label_buckets import LabelBuckets, insisted_pair
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
+from scheduler_core.snapshot.label_buckets import NamespaceBuckets, insisted_pair
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_QUERY_BYTES = 64 << 20
 _FEWEST_QUERIES = 64
 
 Counts = NDArray[np.int32]
@@ -48,15 +48,17 @@ class QueryCounts:
         total: int32[capacity], all of them.
         ending: int32[capacity], those of them that are being deleted.
         version: Raised by every change.
+        idle_checks: Pods that the query was compared with since its last use.
     """
 
-    __slots__ = ("ending", "query", "total", "version")
+    __slots__ = ("ending", "idle_checks", "query", "total", "version")
 
     def __init__(self, query: PodQuery, capacity: int) -> None:
         self.query = query
         self.total: Counts = np.zeros(capacity, dtype=np.int32)
         self.ending: Counts = np.zeros(capacity, dtype=np.int32)
         self.version = 0
+        self.idle_checks = 0
 
     def count(self, info: PodInfo, row: int, sign: int) -> None:
         """Count a pod in or out."""
@@ -84,23 +86,26 @@ class PodIndex:
 
     Args:
         namespaces: Labels of namespaces, which queries may ask for.
-        query_bytes: How much memory the counts of queries may take; a few dozen are kept in any case.
+        bounds: Most queries, and the memory for their counts; a few dozen fit in any case.
 
     Attributes:
         namespaces: Labels of namespaces.
         terms_version: Raised when a term is carried for the first time, and when nobody carries it any more.
     """
 
-    def __init__(self, namespaces: NamespaceLabels, query_bytes: int = _QUERY_BYTES) -> None:
+    def __init__(self, namespaces: NamespaceLabels, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
         self.namespaces = namespaces
         self.terms_version = 0
-        self._query_bytes = query_bytes
+        self._bounds = bounds
+        self._pod_count = 0
         self._capacity = 0
         self._rows: list[dict[str, PodInfo]] = []
         self._queries: dict[PodQuery, QueryCounts] = {}
-        self._query_buckets: LabelBuckets[PodQuery] = LabelBuckets()
+        self._query_buckets: NamespaceBuckets[PodQuery] = NamespaceBuckets()
         self._terms: dict[tuple[TermKind, AffinityTerm], TermCounts] = {}
-        self._term_buckets: dict[TermKind, LabelBuckets[AffinityTerm]] = {kind: LabelBuckets() for kind in TermKind}
+        self._term_buckets: dict[TermKind, NamespaceBuckets[AffinityTerm]] = {
+            kind: NamespaceBuckets() for kind in TermKind
+        }
         self._namespaces_version = namespaces.version
         self._query_limit = _FEWEST_QUERIES
 
@@ -108,7 +113,7 @@ class PodIndex:
         """Follow the columns' capacity; ``rows`` are the pods of each row, kept by the columns."""
         self._capacity, self._rows = capacity, rows
         bytes_per_query = 2 * np.dtype(np.int32).itemsize * capacity
-        self._query_limit = max(_FEWEST_QUERIES, self._query_bytes // bytes_per_query)
+        self._query_limit = min(self._bounds.queries, max(_FEWEST_QUERIES, self._bounds.query_bytes // bytes_per_query))
         for counts in self._queries.values():
             counts.total = _grown(counts.total, capacity)
             counts.ending = _grown(counts.ending, capacity)
@@ -135,8 +140,8 @@ class PodIndex:
             return
         if self._namespaces_version != self.namespaces.version:
             self._forget_by_namespace_label()
-        candidates = self._query_buckets.candidates
-        for query in {*candidates(info.pod.metadata.labels), *candidates(pod.metadata.labels)}:
+        namespace, candidates = pod.metadata.namespace, self._query_buckets.candidates
+        for query in {*candidates(namespace, info.pod.metadata.labels), *candidates(namespace, pod.metadata.labels)}:
             sign = self._selects(query, pod) - self._selects(query, info.pod)
             if sign:
                 self._queries[query].count(info, row, sign)
@@ -150,11 +155,12 @@ class PodIndex:
             while len(self._queries) >= self._query_limit:
                 self._forget(next(iter(self._queries)))
             counts = self._counted(query)
-            self._query_buckets.add(query.selector, query)
+            self._query_buckets.add(_namespaces_of(query), query.selector, query)
         else:
             del self._queries[query]
         # The oldest in use stands first: a dict keeps the order of insertion.
         self._queries[query] = counts
+        counts.idle_checks = 0
         return counts
 
     def terms_about(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
@@ -162,18 +168,14 @@ class PodIndex:
         meta = info.pod.metadata
         namespace_labels = self.namespaces.get(meta.namespace)
         known = namespace_labels if namespace_labels is not None else {}
-        for term in self._term_buckets[kind].candidates(meta.labels):
+        for term in self._term_buckets[kind].candidates(meta.namespace, meta.labels):
             if term.query.matches(meta.namespace, meta.labels, known):
                 yield self._terms[kind, term]
 
     def _count(self, info: PodInfo, row: int, sign: int) -> None:
-        meta = info.pod.metadata
+        self._pod_count += sign
         if self._queries:
-            if self._namespaces_version != self.namespaces.version:
-                self._forget_by_namespace_label()
-            for query in self._query_buckets.candidates(meta.labels):
-                if self._selects(query, info.pod):
-                    self._queries[query].count(info, row, sign)
+            self._count_queries(info, row, sign)
         terms = info.terms
         if not terms.is_empty:
             self._carry(TermKind.REQUIRED, terms.required, row, sign)
@@ -181,19 +183,34 @@ class PodIndex:
             self._carry(TermKind.PREFERRED, terms.preferred, row, sign)
             self._carry(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
 
+    def _count_queries(self, info: PodInfo, row: int, sign: int) -> None:
+        if self._namespaces_version != self.namespaces.version:
+            self._forget_by_namespace_label()
+        meta, most = info.pod.metadata, max(self._bounds.idle_checks, self._pod_count)
+        idle: list[PodQuery] = []
+        for query in self._query_buckets.candidates(meta.namespace, meta.labels):
+            counts = self._queries[query]
+            counts.idle_checks += 1
+            if counts.idle_checks > most:
+                idle.append(query)
+            elif self._selects(query, info.pod):
+                counts.count(info, row, sign)
+        for query in idle:
+            self._forget(query)
+
     def _carry(self, kind: TermKind, terms: Iterable[AffinityTerm], row: int, sign: int) -> None:
         for term in terms:
             counts = self._terms.get((kind, term))
             if counts is None:
                 counts = self._terms[kind, term] = TermCounts(kind, term, self._capacity)
-                self._term_buckets[kind].add(term.query.selector, term)
+                self._term_buckets[kind].add(_namespaces_of(term.query), term.query.selector, term)
                 self.terms_version += 1
             counts.holders[row] += sign
             counts.sum += sign
             counts.version += 1
             if counts.sum == 0:
                 del self._terms[kind, term]
-                self._term_buckets[kind].remove(term.query.selector, term)
+                self._term_buckets[kind].remove(_namespaces_of(term.query), term.query.selector, term)
                 self.terms_version += 1
 
     def _counted(self, query: PodQuery) -> QueryCounts:
@@ -214,13 +231,18 @@ class PodIndex:
 
     def _forget(self, query: PodQuery) -> None:
         del self._queries[query]
-        self._query_buckets.remove(query.selector, query)
+        self._query_buckets.remove(_namespaces_of(query), query.selector, query)
 
     def _forget_by_namespace_label(self) -> None:
         """Namespaces have changed: what asked for their labels is counted anew when it is asked again."""
         self._namespaces_version = self.namespaces.version
         for query in [query for query in self._queries if _asks_for_namespace_labels(query)]:
             self._forget(query)
+
+
+def _namespaces_of(query: PodQuery) -> frozenset[str] | None:
+    """The namespaces that a query names; None if it may concern others."""
+    return query.namespaces if query.namespace_selector.nothing else None
 
 
 def _asks_for_namespace_labels(query: PodQuery) -> bool:

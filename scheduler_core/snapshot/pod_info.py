@@ -12,7 +12,7 @@ from scheduler_core.model.affinity_terms import AffinityTerms, affinity_terms
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_requests import PodRequests, pod_requests
 from scheduler_core.model.pod_volumes import PodVolumes, pod_volumes
-from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.interning import FIXED_RESOURCES, UNOFFERED_COLUMN, ResourceNames
 
 NO_ROW = -1
 
@@ -30,8 +30,9 @@ class PodInfo:
         key: ``namespace/name``.
         priority: ``spec.priority``, 0 where it is not set.
         requests: Sums over its containers, by resource name.
-        fit: (resource column, amount) of what must be free; amounts above 0 only.
-        accounted: (resource column, amount) of what it takes of a node.
+        fit_names: Resources of which some must be free: those with fixed columns in the order of these, then the others
+            by name.
+        scalars: Resources without a fixed column of which it takes some from its node.
         host_ports: Host ports of its containers and sidecars.
         terms: Its terms of inter-pod affinity and anti-affinity.
         volumes: Its claims, and its inline volumes that are counted or conflict.
@@ -41,8 +42,11 @@ class PodInfo:
     """
 
     __slots__ = (
-        "accounted",
-        "fit",
+        "_accounted",
+        "_fit",
+        "_resources",
+        "_version",
+        "fit_names",
         "host_ports",
         "key",
         "node_name",
@@ -50,22 +54,25 @@ class PodInfo:
         "priority",
         "requests",
         "row",
+        "scalars",
         "signature",
         "terms",
         "uid",
         "volumes",
     )
 
-    def __init__(self, pod: Pod, resources: Interner[str]) -> None:
+    def __init__(self, pod: Pod, resources: ResourceNames) -> None:
         self.pod = pod
         self.uid = pod.metadata.uid
         self.key = pod.key
         self.priority = pod.spec.priority or 0
         self.requests: PodRequests = pod_requests(pod)
-        self.fit = _columns(self.requests.fit, resources)
-        self.accounted = self.fit
-        if self.requests.accounted is not self.requests.fit:
-            self.accounted = _columns(self.requests.accounted, resources)
+        self.fit_names = _ordered(self.requests.fit)
+        self.scalars = tuple(
+            [name for name, amount in self.requests.accounted.items() if amount and name not in FIXED_RESOURCES]
+        )
+        self._resources = resources
+        self._number()
         self.host_ports: tuple[HostPort, ...] = host_ports(pod)
         self.terms: AffinityTerms = affinity_terms(pod)
         self.volumes: PodVolumes = pod_volumes(pod)
@@ -76,10 +83,38 @@ class PodInfo:
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"
 
+    @property
+    def fit(self) -> tuple[tuple[int, int], ...]:
+        """(resource column, amount) of what must be free, amounts above 0 only, in the order of :attr:`fit_names`.
 
-def _columns(amounts: Mapping[str, int], resources: Interner[str]) -> tuple[tuple[int, int], ...]:
-    intern = resources.intern
-    return tuple([(intern(name), amount) for name, amount in amounts.items() if amount])
+        A resource that no node offers stands with the column of which no node has any.
+        """
+        if self._version != self._resources.version:
+            self._number()
+        return self._fit
+
+    @property
+    def accounted(self) -> tuple[tuple[int, int], ...]:
+        """(resource column, amount) of what it takes from its node, without resources that no node offers."""
+        if self._version != self._resources.version:
+            self._number()
+        return self._accounted
+
+    def _number(self) -> None:
+        """Find the columns of its resources, which change as nodes begin and cease to offer them."""
+        requests, find = self.requests, self._resources.find
+        self._version = self._resources.version
+        fit = [(find(name), requests.fit[name]) for name in self.fit_names]
+        self._fit = tuple([(UNOFFERED_COLUMN if column is None else column, amount) for column, amount in fit])
+        accounted = [(find(name), amount) for name, amount in requests.accounted.items() if amount]
+        self._accounted = tuple([(column, amount) for column, amount in accounted if column is not None])
+
+
+def _ordered(amounts: Mapping[str, int]) -> tuple[str, ...]:
+    names = [name for name in FIXED_RESOURCES if amounts.get(name)]
+    if len(names) < len(amounts):
+        names += sorted([name for name, amount in amounts.items() if amount and name not in FIXED_RESOURCES])
+    return tuple(names)
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:

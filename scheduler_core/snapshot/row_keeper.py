@@ -19,7 +19,7 @@ _WORTH_RENEWING = 256
 class RowKeeper(ABC):
     """Arrays over all rows; call :meth:`refresh` before they are read."""
 
-    __slots__ = ("_position", "_size", "nodes")
+    __slots__ = ("_position", "_resources", "_size", "nodes")
 
     def __init__(self, nodes: NodeColumns) -> None:
         """Keep nothing yet.
@@ -30,13 +30,18 @@ class RowKeeper(ABC):
         self.nodes = nodes
         self._position = 0
         self._size = -1
+        self._resources = -1
 
     def refresh(self) -> None:
         """Take in what has changed since the last time."""
         nodes = self.nodes
-        position = nodes.changes.position
+        position, resources = nodes.changes.position, nodes.resources.version
         behind = position - self._position
-        if nodes.size != self._size or behind > max(_FEW, self._size // _WORTH_RENEWING):
+        if (
+            nodes.size != self._size
+            or resources != self._resources
+            or behind > max(_FEW, self._size // _WORTH_RENEWING)
+        ):
             self._rebuild()
         elif behind:
             changed = nodes.changes.since(self._position)
@@ -44,7 +49,7 @@ class RowKeeper(ABC):
                 self._rebuild()
             else:
                 self._renew(set(changed))
-        self._position, self._size = position, nodes.size
+        self._position, self._size, self._resources = position, nodes.size, resources
 
     @abstractmethod
     def _rebuild(self) -> None:

@@ -71,6 +71,7 @@ class VolumeUse:
         self._dependencies: dict[str, tuple[_Object, ...]] = {}
         self._holders: dict[CsiVolume, _Holders] = {}
         self._counts: dict[str, NDArray[np.int64]] = {}
+        self._places: dict[str, int] = {}
         self._attached: dict[str, tuple[CsiVolume, int]] = {}
         self._attachment_keys: dict[_Object, dict[str, None]] = {}
         self._attachment_places: dict[str, tuple[_Object, ...]] = {}
@@ -256,7 +257,11 @@ class VolumeUse:
         _count(holders.attachments if by_attachment else holders.pods, row, change)
         is_there = row in holders.pods or row in holders.attachments
         if is_there != was_there:
-            self._counts_with(volume[0], row)[row] += 1 if is_there else -1
+            driver, more = volume[0], 1 if is_there else -1
+            self._counts_with(driver, row)[row] += more
+            self._places[driver] = self._places.get(driver, 0) + more
+            if not self._places[driver]:
+                del self._places[driver], self._counts[driver]
         if not (holders.pods or holders.attachments):
             del self._holders[volume]
 

@@ -22,9 +22,9 @@ from scheduler_core.model.selectors import (
     equality_matcher,
 )
 from scheduler_core.model.workloads import ReplicaSet, ReplicationController, Service, StatefulSet, Workload
-from scheduler_core.snapshot.label_buckets import LabelBuckets
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS
+from scheduler_core.snapshot.label_buckets import NamespaceBuckets
 
-_LIMIT = 4096
 _REPLICATION_CONTROLLER = ("v1", "ReplicationController")
 
 _Key = tuple[type[Workload], str, str]
@@ -38,16 +38,20 @@ _Question = tuple[str, frozenset[tuple[str, str]], OwnerReference | None]
 class WorkloadIndex:
     """Selectors of the workloads.
 
+    Args:
+        limit: Most default selectors that are cached.
+
     Attributes:
         version: Raised whenever a selector comes, changes or goes.
     """
 
-    __slots__ = ("_known", "_selectors", "_service_buckets", "version")
+    __slots__ = ("_known", "_limit", "_selectors", "_service_buckets", "version")
 
-    def __init__(self) -> None:
+    def __init__(self, limit: int = DEFAULT_BOUNDS.default_selectors) -> None:
         self.version = 0
+        self._limit = limit
         self._selectors: dict[_Key, dict[str, str] | LabelSelector | None] = {}
-        self._service_buckets: dict[str, LabelBuckets[str]] = {}
+        self._service_buckets: NamespaceBuckets[str] = NamespaceBuckets()
         self._known: dict[_Question, LabelMatcher] = {}
 
     def assign(self, workload: Workload) -> None:
@@ -76,7 +80,7 @@ class WorkloadIndex:
         question = (meta.namespace, frozenset(meta.labels.items()), owner)
         known = self._known.get(question)
         if known is None:
-            if len(self._known) >= _LIMIT:
+            if len(self._known) >= self._limit:
                 self._known.clear()
             known = self._known[question] = self._compiled(pod, owner)
         return known
@@ -99,12 +103,10 @@ class WorkloadIndex:
     def _service_pairs(self, pod: Pod) -> dict[str, str]:
         labels = pod.metadata.labels
         pairs: dict[str, str] = {}
-        buckets = self._service_buckets.get(pod.metadata.namespace)
-        if buckets is not None:
-            for name in buckets.candidates(labels):
-                selector = self._selectors[Service, pod.metadata.namespace, name]
-                if isinstance(selector, dict) and selector.items() <= labels.items():
-                    pairs.update(selector)
+        for name in self._service_buckets.candidates(pod.metadata.namespace, labels):
+            selector = self._selectors[Service, pod.metadata.namespace, name]
+            if isinstance(selector, dict) and selector.items() <= labels.items():
+                pairs.update(selector)
         return pairs
 
     def _file_service(self, key: _Key, *, add: bool) -> None:
@@ -112,8 +114,8 @@ class WorkloadIndex:
         selector = self._selectors.get(key)
         if kind is not Service or not isinstance(selector, dict) or not selector:
             return
-        buckets = self._service_buckets.setdefault(namespace, LabelBuckets())
-        (buckets.add if add else buckets.remove)(equality_matcher(selector), name)
+        buckets = self._service_buckets
+        (buckets.add if add else buckets.remove)((namespace,), equality_matcher(selector), name)
 
     def _touch(self) -> None:
         self.version += 1

@@ -4,20 +4,22 @@ from collections.abc import Iterable
 
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 
-def columns(nodes: Iterable[Node], pods: Iterable[Pod] = ()) -> NodeColumns:
+def columns(nodes: Iterable[Node], pods: Iterable[Pod] = (), bounds: SnapshotBounds = DEFAULT_BOUNDS) -> NodeColumns:
     """Fill columns.
 
     Args:
         nodes: They get rows 0, 1, 2 and so on, in this order.
         pods: Pods with a node; those on a node that is not in ``nodes`` are left out.
+        bounds: Most entries of the tables.
 
     Returns:
         The columns; compile the pod to be placed with their ``compile_pod``.
     """
-    filled = NodeColumns()
+    filled = NodeColumns(bounds)
     for node in nodes:
         filled.add_node(node)
     for pod in pods:

@@ -33,6 +33,9 @@ _ENDED = frozenset({"Succeeded", "Failed"})
 PODS = RawResource("/api/v1/pods", managed_fields=False)
 NODES = RawResource("/api/v1/nodes", managed_fields=True)
 
+MOST_UNUSED = 64
+"""Extenders that are no longer used and whose counts are still exported."""
+
 
 class ClusterObjects:
     """Fulfils :class:`bayplan.extending.http_extender.ExtenderObjects` with the operator's informers.
@@ -106,7 +109,7 @@ class ExtenderClients:
         bounds: What they may make us open and call; None where nothing bounds them.
 
     Attributes:
-        tallies: Counts by ``urlPrefix``; they stay when an extender is no longer used.
+        tallies: Counts by ``urlPrefix``. Those of extenders that are no longer used stay, up to :data:`MOST_UNUSED`.
         on_change: Told when the state of an extender has changed.
         write_fence: Asked before an extender is let bind a pod; raises when this process does not lead.
     """
@@ -142,6 +145,7 @@ class ExtenderClients:
             ConfigError: Its URL or its certificates cannot be used; paths from the extender's root.
         """
         transport = Transport(extender, self._bounds)
+        self._drop_unused_tallies()
         wishes = _wishes(scheduler_name, extender)
         circuit = Circuit(self._clock, self._circuits, lambda: self._changed(scheduler_name, extender, circuit))
         parts = ExtenderParts(
@@ -160,6 +164,12 @@ class ExtenderClients:
             self._objects.raw_nodes.want(nodes)
         self._open.append((extender, client))
         return client
+
+    def _drop_unused_tallies(self) -> None:
+        used = {extender.url_prefix for extender, _ in self._open}
+        unused = [url for url in self.tallies if url not in used]
+        for url in unused[:-MOST_UNUSED]:
+            del self.tallies[url]
 
     @property
     def circuits_open(self) -> Mapping[str, bool]:

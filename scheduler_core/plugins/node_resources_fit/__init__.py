@@ -36,7 +36,7 @@ from scheduler_core.plugins.node_resources_fit.free_columns import FreeColumns
 from scheduler_core.plugins.node_resources_fit.hints import EVENTS
 from scheduler_core.plugins.node_resources_fit.scoring import FitScorer
 from scheduler_core.plugins.resource_allocation import Demand
-from scheduler_core.snapshot.interning import Interner
+from scheduler_core.snapshot.interning import FIXED_RESOURCES
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -70,15 +70,18 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """What must be free and what is scored; None for a pod whose codes hold for one attempt only."""
-        fit = self._fit_demand(pod, self.handle.nodes.resources)
+        fit = self._fit_demand(pod)
         if len(fit.amounts) > MAX_RESOURCES_IN_BITS:
             return None
-        return tuple(fit.amounts), tuple(self._scorer.demand(pod).amounts)
+        amounts = tuple([amount for _, amount in fit.amounts])
+        return tuple(fit.names), amounts, tuple(self._scorer.demand(pod).amounts)
 
     def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """What must be free, and what is scored, say it all."""
-        del pod, nodes
-        return always
+        """What must be free, and what is scored, say it all while the pod's resources keep their columns."""
+        if not pod.fit_names or pod.fit_names[-1] in FIXED_RESOURCES:
+            return always
+        resources, version = nodes.resources, nodes.resources.version
+        return lambda: resources.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Pods that go or shrink, nodes that come or grow."""
@@ -86,7 +89,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Note what must be free. Never skipped: a pod that asks for nothing still counts as a pod."""
-        state.write(_FIT_KEY, self._fit_demand(pod, nodes.resources))
+        del nodes
+        state.write(_FIT_KEY, self._fit_demand(pod))
         return _ALL_NODES
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -110,13 +114,13 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         """All resources that are short, and whether an empty node would do."""
         demand = state.get(_FIT_KEY)
         if demand is None:
-            demand = self._fit_demand(pod, self.handle.nodes.resources)
+            demand = self._fit_demand(pod)
         return demand.explain(code)
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
         """Every resource that is short on a row, and a place for the pod."""
         del state
-        return self._fit_demand(pod, nodes.resources).shortages(nodes, row)
+        return self._fit_demand(pod).shortages(nodes, row)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
         """Note what the pod adds to a node; never skipped, since every pod adds something."""
@@ -135,9 +139,9 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         found = None if demand is None else self._scorer.score_row(demand, nodes, row)
         return super().score_row(state, pod, nodes, row) if found is None else found
 
-    def _fit_demand(self, pod: PodInfo, resources: Interner[str]) -> FitDemand:
-        amounts = sorted(pod.fit)
-        names = [resources.keys[column] for column, _ in amounts]
+    def _fit_demand(self, pod: PodInfo) -> FitDemand:
+        amounts: Sequence[tuple[int, int]] = pod.fit
+        names: Sequence[str] = pod.fit_names
         if self._ignored or self._ignored_groups:
             kept = [pair for pair in zip(amounts, names, strict=True) if not self._is_ignored(pair[1])]
             amounts, names = [amount for amount, _ in kept], [name for _, name in kept]

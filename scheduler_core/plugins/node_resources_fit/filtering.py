@@ -35,7 +35,8 @@ class FitDemand:
     """What one pod needs to find free on a node.
 
     Attributes:
-        amounts: (resource column, amount above 0), ascending by column: cpu, memory, ephemeral storage, then others.
+        amounts: (resource column, amount above 0): cpu, memory, ephemeral storage, then the others by name. A code thus
+            means the same when a resource gets another column.
         names: The resources' names in the same order.
     """
 

@@ -73,7 +73,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         checked: PodTopologySpreadArgs = PodTopologySpreadArgs() if args is None else args
         self._defaults = constraints_of(checked)
         self._is_system_defaulted = is_system_defaulted(checked)
-        self._inclusion = NodeInclusion()
+        self._inclusion = NodeInclusion(handle.nodes.bounds)
 
     def signature(self, pod: PodInfo) -> Hashable | None:
         """The constraints, what they count the pod as, and what decides which nodes they count."""

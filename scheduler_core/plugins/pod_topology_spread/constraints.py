@@ -21,6 +21,7 @@ from scheduler_core.model.pod import Pod, TopologySpreadConstraint
 from scheduler_core.model.selectors import LabelMatcher, both, compile_label_selector, equality_matcher
 from scheduler_core.model.selectors import required_node_affinity as required_affinity_of
 from scheduler_core.plugins.taint_toleration import TolerationTables
+from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.label_columns import NO_VALUE
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.node_matching import NodeMatching
@@ -95,8 +96,8 @@ class NodeInclusion:
 
     __slots__ = ("_matching", "_tolerations")
 
-    def __init__(self) -> None:
-        self._tolerations = TolerationTables()
+    def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
+        self._tolerations = TolerationTables(bounds.toleration_tables)
         self._matching: NodeMatching | None = None
 
     def counted_ids(

@@ -22,7 +22,6 @@ from scheduler_core.snapshot.storage_index import KnownVolume
 
 NONE = -1
 
-_KEPT_AFFINITIES = 16_384
 _FEW_ROWS = 16
 _BATCH = 2048
 
@@ -49,7 +48,7 @@ class VolumeReach:
 
         Rows and not a mask, because a local volume has one row, and a class may have thousands of local volumes.
         """
-        if self._version != self.nodes.version or len(self._rows) >= _KEPT_AFFINITIES:
+        if self._version != self.nodes.version or len(self._rows) >= self.nodes.bounds.volume_affinities:
             self._rows.clear()
             self._version = self.nodes.version
         found = self._rows.get(affinity)

@@ -4,20 +4,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import Normalization, Reads
 from scheduler_core.framework.status import Code
 from scheduler_core.model.node import Node
-from scheduler_core.model.taints import Taint, Toleration
+from scheduler_core.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
 from scheduler_core.plugins.taint_toleration import (
     TaintToleration,
     TolerationTables,
     after_node_change,
     after_toleration_change,
 )
-from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from scheduler_core.snapshot.bounds import SnapshotBounds
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 from tests.support.handles import FakeHandle
@@ -143,6 +145,26 @@ def test_tables_are_bounded() -> None:
     again = tables.table((), lists)
     assert again is not first
     assert again.codes.tolist() == first.codes.tolist() == [0, 1]
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from(["", "x", "y", "z"])), max_size=60))
+def test_tables_follow_taints_that_change(steps: list[tuple[str, str]]) -> None:
+    """Values differ, as timestamps do; a table has no more entries than there were lists at once."""
+    nodes = NodeColumns(SnapshotBounds(taint_lists=3))
+    tables = TolerationTables()
+    for number, (name, key) in enumerate(steps):
+        taints = (Taint(key, NO_SCHEDULE, str(number)), Taint("soft", PREFER_NO_SCHEDULE)) if key else ()
+        changed = node(name)
+        changed = replace(changed, spec=replace(changed.spec, taints=taints))
+        (nodes.add_node if nodes.row_of(name) < 0 else nodes.update_node)(changed)
+        if number % 4 == 3:
+            table = tables.table((Toleration(key="x", operator="Exists"),), nodes.taint_sets)
+            lists = [each.spec.taints for each in nodes.nodes if each is not None]
+            expected = [(bool(known) and known[0].key != "x", bool(known)) for known in lists]
+            codes, counts = table.codes[nodes.taint_set_ids].tolist(), table.counts[nodes.taint_set_ids].tolist()
+            assert list(zip(codes, counts, strict=True)) == expected
+            assert table.rejects or not any(codes)
+    assert len(nodes.taint_sets) <= 5
 
 
 def test_declarations() -> None:

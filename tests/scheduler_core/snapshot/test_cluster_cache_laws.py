@@ -1,5 +1,6 @@
 """The law of the cache: what nodes have taken is the sum over their pods, whatever happened in whatever order."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from scheduler_core.snapshot.cluster_cache import ClusterCache, Placement
+from scheduler_core.snapshot.interning import CPU_COLUMN
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import node, pod
 
@@ -98,7 +100,8 @@ class CacheMachine(RuleBasedStateMachine):
     @invariant()
     def amounts_are_the_sum_over_pods(self) -> None:
         columns = self.cache.columns
-        expected = np.zeros_like(columns.requested)
+        expected = np.zeros((4, columns.size), dtype=np.int64)
+        scalars: Counter[tuple[str, int]] = Counter()
         counts = np.zeros_like(columns.pod_count)
         for each in self.pods.values():
             row = columns.row_of(each.node_name)
@@ -106,12 +109,13 @@ class CacheMachine(RuleBasedStateMachine):
                 continue
             counts[row] += 1
             for name, amount in each.amounts.items():
-                column = columns.resources.find(name)
-                if column is None:
-                    assert amount == 0
-                    continue
-                expected[column, row] += amount * (1000 if name == "cpu" else 1)
+                if name == "cpu":
+                    expected[CPU_COLUMN, row] += amount * 1000
+                else:
+                    scalars[name, row] += amount
+        # Resources that no node offers have no columns.
         assert (columns.requested == expected).all()
+        assert all(columns.requested_amount(*place) == amount for place, amount in scalars.items())
         assert (columns.pod_count == counts).all()
         assert (columns.nonzero_requested[0] == expected[0]).all()
         assert (columns.nonzero_requested[1] == counts * 200 * 1024 * 1024).all()

@@ -7,9 +7,10 @@ from scheduler_core.snapshot.interning import (
     CPU_COLUMN,
     EPHEMERAL_STORAGE_COLUMN,
     MEMORY_COLUMN,
-    OTHER_RESOURCES,
+    UNOFFERED_COLUMN,
     CountingInterner,
     Interner,
+    LoggedInterner,
     ResourceNames,
 )
 
@@ -31,7 +32,6 @@ def test_well_known_resources_have_their_columns() -> None:
     assert interner.find("cpu") == CPU_COLUMN
     assert interner.find("memory") == MEMORY_COLUMN
     assert interner.find("ephemeral-storage") == EPHEMERAL_STORAGE_COLUMN
-    assert interner.intern("example.com/gpu") == 3
 
 
 def test_a_number_is_given_back_by_its_last_holder() -> None:
@@ -67,12 +67,60 @@ def test_holders_are_counted(steps: list[tuple[bool, str]]) -> None:
     assert len(interner) == most
 
 
-def test_resources_beyond_the_limit_share_a_column() -> None:
-    """However many resources pods name, they take so many columns and one more; known ones keep theirs."""
-    names = ResourceNames(limit=5)
-    known = [names.intern(name) for name in ("example.com/a", "example.com/b")]
-    others = {names.intern(f"example.com/more-{number}") for number in range(1000)}
-    assert known == [3, 4]
-    assert others == {5}
-    assert names.keys[5] == OTHER_RESOURCES
-    assert names.intern("example.com/a") == 3
+def test_only_offered_resources_have_columns() -> None:
+    """A name that no node offers costs nothing."""
+    names = ResourceNames()
+    assert names.find("example.com/gpu") is None
+    assert names.offer("example.com/gpu")
+    assert names.find("example.com/gpu") == len(names) - 1 == UNOFFERED_COLUMN + 1
+
+
+def test_a_column_is_reused_after_its_last_offer() -> None:
+    """Two nodes offer a resource: its column stays until both are gone."""
+    names = ResourceNames()
+    assert names.offer("example.com/a")
+    assert not names.offer("example.com/a")
+    column = names.find("example.com/a")
+    assert names.withdraw("example.com/a") is None
+    assert names.withdraw("example.com/a") == column
+    version = names.version
+    assert names.offer("example.com/b")
+    assert names.find("example.com/b") == column
+    assert names.version > version
+
+
+def test_resources_beyond_the_limit_wait_for_a_column() -> None:
+    """The first that waits gets the column that is free next."""
+    names = ResourceNames(limit=3)
+    assert [names.offer(f"example.com/{letter}") for letter in "abcde"] == [True, True, True, False, False]
+    assert names.adopt() is None
+    column = names.withdraw("example.com/b")
+    assert names.adopt() == "example.com/d"
+    assert names.find("example.com/d") == column
+    assert names.adopt() is None
+    assert len(names) == UNOFFERED_COLUMN + 1 + 3
+
+
+@given(st.lists(st.tuples(st.booleans(), st.sampled_from("abcdef")), max_size=200))
+def test_new_keys_are_logged(steps: list[tuple[bool, str]]) -> None:
+    """A table that follows the log of three entries, or is rebuilt when it is behind, has the keys of all numbers."""
+    interner: LoggedInterner[str] = LoggedInterner(limit=3)
+    table: dict[int, str] = {}
+    held: list[str] = []
+    position = interner.assigned.position
+    for number, (acquires, key) in enumerate(steps):
+        if acquires:
+            interner.acquire(key)
+            held.append(key)
+        elif key in held:
+            held.remove(key)
+            found = interner.find(key)
+            assert found is not None
+            interner.release(found)
+        if number % 5 == 0:
+            changed = interner.assigned.since(position)
+            for each in range(len(interner)) if changed is None else changed:
+                table[each] = interner.keys[each] or table.get(each, "")
+            position = interner.assigned.position
+            assert all(table[each] == known for each, known in enumerate(interner.keys) if known is not None)
+    assert len(interner) <= 6

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.errors import CacheError, QuantityError
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
-from scheduler_core.snapshot.interning import CPU_COLUMN, MAX_RESOURCES, MEMORY_COLUMN
+from scheduler_core.snapshot.interning import CPU_COLUMN, MEMORY_COLUMN
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 from tests.support.builders import container, node, pod, taint
@@ -33,7 +33,7 @@ def test_a_node_in_columns() -> None:
     gpu = nodes.resources.find("example.com/gpu")
     assert gpu is not None
     assert nodes.resources.find("unknown") is None
-    assert nodes.allocatable[:, 0].tolist() == [1500, 2 * MIB, 0, 3]
+    assert nodes.allocatable[:, 0].tolist() == [1500, 2 * MIB, 0, 0, 3]
     assert nodes.allowed_pods[0] == 7
     assert nodes.unschedulable[0]
     assert nodes.taint_sets.keys[nodes.taint_set_ids[0]] == (taint("x:NoSchedule"),)
@@ -65,7 +65,7 @@ def test_a_freed_row_is_blank_and_used_again() -> None:
     assert nodes.count == 1
     assert nodes.add_node(node("c", allocatable={"memory": "1Mi"})) == 0
     assert nodes.size == 2
-    assert nodes.allocatable[:, 0].tolist() == [0, MIB, 0]
+    assert nodes.allocatable[:, 0].tolist() == [0, MIB, 0, 0]
 
 
 def test_an_update_replaces_what_the_node_said() -> None:
@@ -73,7 +73,7 @@ def test_an_update_replaces_what_the_node_said() -> None:
     nodes = columns([node("a", allocatable={"cpu": "4", "example.com/gpu": "3"}, images={"old": 1})])
     nodes.add_pod(nodes.compile_pod(pod(requests={"cpu": "1"})), 0)
     nodes.update_node(node("a", allocatable={"cpu": "2"}, images={"new": 1}, taints=["x:NoSchedule"]))
-    assert nodes.allocatable[:, 0].tolist() == [2000, 0, 0, 0]
+    assert nodes.allocatable[:, 0].tolist() == [2000, 0, 0, 0, 0]
     assert nodes.requested[CPU_COLUMN, 0] == 1000
     assert nodes.images.get("old") is None
     assert nodes.images.get("new") is not None
@@ -120,7 +120,7 @@ def test_pods_are_summed_and_taken_off() -> None:
     assert list(nodes.pods[0]) == [first.uid, second.uid]
     nodes.remove_pod(first)
     assert (first.row, second.row) == (NO_ROW, 0)
-    assert nodes.requested[:, 0].tolist() == [0, 0, 0]
+    assert nodes.requested[:, 0].tolist() == [0, 0, 0, 0]
     assert nodes.pod_count[0] == 1
 
 
@@ -137,7 +137,7 @@ def test_columns_grow_with_nodes_and_resources() -> None:
     """Without losing an amount."""
     nodes = NodeColumns()
     for row in range(150):
-        nodes.add_node(node(f"n{row}", allocatable={"cpu": str(row)}))
+        nodes.add_node(node(f"n{row}", allocatable={"cpu": str(row), f"example.com/r{row % 10}": "1"}))
         nodes.add_pod(nodes.compile_pod(pod(f"p{row}", requests={f"example.com/r{row % 10}": str(row)})), row)
     assert nodes.size == 150
     assert nodes.allocatable[CPU_COLUMN].tolist() == [row * 1000 for row in range(150)]
@@ -146,7 +146,7 @@ def test_columns_grow_with_nodes_and_resources() -> None:
         assert column is not None
         expected = [row if row % 10 == kind else 0 for row in range(150)]
         assert nodes.requested[column].tolist() == expected
-    assert nodes.allocatable.shape == nodes.requested.shape == (13, 150)
+    assert nodes.allocatable.shape == nodes.requested.shape == (14, 150)
 
 
 @pytest.mark.parametrize(
@@ -259,12 +259,47 @@ def test_amounts_below_0_count_as_0() -> None:
     assert columns.allocatable[CPU_COLUMN, row] == columns.allowed_pods[row] == 0
 
 
-def test_resources_that_nobody_can_have() -> None:
-    """Pods that name thousands of resources take no column for each, and nodes offer what they offered."""
+def test_resources_that_no_node_offers() -> None:
+    """Pods that name thousands of resources take no column, and a node offers what it has."""
     columns = NodeColumns()
     columns.add_node(node("plain"))
     for number in range(10):
         columns.compile_pod(pod(requests={f"example.com/r{number}-{one}": "1" for one in range(400)}))
     row = columns.add_node(node("late", allocatable={"cpu": "1", "example.com/late": "7"}))
-    assert len(columns.allocatable) == MAX_RESOURCES + 1
-    assert columns.allocatable[:, row].tolist() == [1000] + [0] * MAX_RESOURCES
+    assert columns.allocatable[:, row].tolist() == [1000, 0, 0, 0, 7]
+
+
+def test_a_pod_that_takes_more_than_exists() -> None:
+    """It was bound by name before its node offers the resource, and counts from then on."""
+    columns = NodeColumns()
+    row = columns.add_node(node("a"))
+    info = columns.compile_pod(pod(requests={"example.com/gpu": "3"}))
+    columns.add_pod(info, row)
+    assert columns.requested_amount("example.com/gpu", row) == 3
+    assert not columns.requested[:, row].any()
+    columns.update_node(node("a", allocatable={"example.com/gpu": "8"}))
+    column = columns.resources.find("example.com/gpu")
+    assert column is not None
+    assert (columns.allocatable[column, row], columns.requested[column, row]) == (8, 3)
+    columns.update_node(node("a"))
+    columns.remove_pod(info)
+    columns.update_node(node("a", allocatable={"example.com/gpu": "8"}))
+    assert not columns.requested[:, row].any()
+
+
+def test_sums_beyond_64_bits_go_with_their_column() -> None:
+    """What a resource was overcommitted by is not held against the next one in its column."""
+    columns = NodeColumns()
+    row = columns.add_node(node("a", allocatable={"example.com/a": "1"}))
+    infos = [columns.compile_pod(pod(f"p{number}", requests={"example.com/a": "8E"})) for number in range(3)]
+    for info in infos:
+        columns.add_pod(info, row)
+    columns.update_node(node("a", allocatable={"example.com/b": "1"}))
+    other = columns.compile_pod(pod("other", requests={"example.com/b": "1"}))
+    columns.add_pod(other, row)
+    assert columns.requested_amount("example.com/b", row) == 1
+    columns.update_node(node("a", allocatable={"example.com/a": "1"}))
+    assert columns.requested_amount("example.com/a", row) == 3 * LARGEST_REQUEST
+    for info in infos:
+        columns.remove_pod(info)
+    assert columns.requested_amount("example.com/a", row) == 0

@@ -16,6 +16,7 @@ from scheduler_core.model.selectors import (
     compile_node_term,
     compile_requirement,
 )
+from scheduler_core.snapshot.bounds import SnapshotBounds
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.node_matching import NodeMatching
 from tests.support.builders import node
@@ -125,7 +126,7 @@ def test_tables_that_are_kept_follow_the_labels(requirement: LabelRequirement) -
 
 def test_tables_are_bounded() -> None:
     """More conditions than are kept are answered as well."""
-    matching = NodeMatching(columns(NODES), limit=2)
+    matching = NodeMatching(columns(NODES, bounds=SnapshotBounds(selector_tables=2)))
     for bound in (3, 4, 5, 3):
         requirement = compiled("cpus", "Gt", str(bound))
         assert matching.label(requirement, ALL_ROWS).tolist() == [bound < 4, True, False, False]

@@ -9,11 +9,13 @@ from scheduler_core.model.affinity import (
     LabelSelector,
     PodAffinity,
     PodAffinityTerm,
+    Requirement,
     WeightedPodAffinityTerm,
 )
 from scheduler_core.model.affinity_terms import PodQuery
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, equality_matcher
+from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, compile_label_selector, equality_matcher
+from scheduler_core.snapshot.bounds import SnapshotBounds
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_index import PodIndex, TermKind
@@ -108,7 +110,7 @@ def test_the_version_moves_with_counts_only() -> None:
 
 def test_queries_are_bounded() -> None:
     """The one that was not asked for longest is given up, and counted anew when it is asked again."""
-    index = PodIndex(NamespaceLabels(), query_bytes=0)
+    index = PodIndex(NamespaceLabels(), SnapshotBounds(query_bytes=0))
     index.resize(1, [{}])
     first, second = index.query(WEB), index.query(PodQuery(MATCH_EVERYTHING))
     for number in range(FEWEST_QUERIES - 2):
@@ -117,6 +119,43 @@ def test_queries_are_bounded() -> None:
     index.query(PodQuery(equality_matcher({"n": "one more"})))
     assert index.query(WEB) is first
     assert index.query(PodQuery(MATCH_EVERYTHING)) is not second
+
+
+def test_the_most_queries() -> None:
+    """On few nodes, too, where their counts take next to no memory."""
+    index = PodIndex(NamespaceLabels(), SnapshotBounds(queries=3))
+    index.resize(1, [{}])
+    queries = [PodQuery(equality_matcher({"n": str(number)})) for number in range(4)]
+    counts = [index.query(query) for query in queries]
+    assert all(index.query(query) is known for query, known in zip(queries[1:], counts[1:], strict=True))
+    assert index.query(queries[0]) is not counts[0]
+
+
+def test_a_query_that_nothing_uses_any_more_is_dropped() -> None:
+    """Pods are compared with it so often as a new count would cost, and not for ever."""
+    nodes = NodeColumns(SnapshotBounds(idle_checks=3))
+    row = nodes.add_node(node("a"))
+    exists = LabelSelector({}, (Requirement("app", "Exists"),))
+    query = PodQuery(compile_label_selector(exists), frozenset(("default",)))
+    known = nodes.pod_index.query(query)
+    infos = [nodes.compile_pod(web(f"p{number}", "a")) for number in range(4)]
+    for info in infos[:3]:
+        nodes.add_pod(info, row)
+    assert nodes.pod_index.query(query) is known
+    for info in infos[:3]:
+        nodes.remove_pod(info)
+    nodes.add_pod(infos[3], row)
+    assert nodes.pod_index.query(query) is not known
+    assert counts(nodes, query) == [1]
+
+
+def test_pods_are_compared_with_queries_of_their_namespace() -> None:
+    """However many namespaces there were."""
+    nodes = columns(NODES)
+    anywhere = compile_label_selector(LabelSelector({}, (Requirement("app", "Exists"),)))
+    asked = [nodes.pod_index.query(PodQuery(anywhere, frozenset((f"ns{number}",)))) for number in range(100)]
+    nodes.add_pod(nodes.compile_pod(web("p", "a", "ns7")), 0)
+    assert [number for number, each in enumerate(asked) if each.idle_checks] == [7]
 
 
 def term(app: str, key: str = "zone") -> PodAffinityTerm:

@@ -11,6 +11,7 @@ from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, 
 from scheduler_core.model.affinity import WeightedPodAffinityTerm as Weighted
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.selectors import compile_label_selector
+from scheduler_core.snapshot.bounds import SnapshotBounds
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_index import TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -103,12 +104,20 @@ def _counted(nodes: NodeColumns, query: PodQuery) -> tuple[list[int], list[int]]
     return total, ending
 
 
-@given(pods=_pods(), queries=st.lists(_QUERIES, min_size=3, max_size=3), steps=_STEPS)
-def test_queries(pods: list[PodInfo], queries: list[PodQuery], steps: list[tuple[str, int, str]]) -> None:
-    """Asked before, between or after."""
-    nodes = NodeColumns()
+@given(
+    pods=_pods(),
+    queries=st.lists(_QUERIES, min_size=3, max_size=3),
+    steps=_STEPS,
+    bounds=st.builds(SnapshotBounds, queries=st.sampled_from([1, 3]), idle_checks=st.sampled_from([0, 3, 256])),
+)
+def test_queries(
+    pods: list[PodInfo], queries: list[PodQuery], steps: list[tuple[str, int, str]], bounds: SnapshotBounds
+) -> None:
+    """Asked before, between or after, whatever is dropped meanwhile."""
+    nodes = NodeColumns(bounds)
     for step in steps:
         _apply(nodes, pods, queries, step)
+    assert len(nodes.pod_index._queries) <= bounds.queries
     for query in queries:
         found = nodes.pod_index.query(query)
         expected = _counted(nodes, query)

@@ -1,0 +1,88 @@
+"""Memory and time per pod over a miniature year of churn.
+
+    python -m benchmarks.churn --nodes 500 --pods 2000 --months 12
+
+Every month replaces half of the nodes and all pods, namespaces, services, volumes, groups and profile revisions
+by others with new names. A flat curve shows that nothing is kept of names that are gone.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import resource
+import time
+from pathlib import Path
+
+import msgspec
+from bayplan.kube.system_clock import SystemClock
+
+from benchmarks.churn_life import ChurnLife
+
+
+class Month(msgspec.Struct, frozen=True):
+    """One month.
+
+    Attributes:
+        month: Its number, from 1.
+        pods: Pods that were tried.
+        rss_mib: Resident memory at its end, MiB.
+        pod_us: CPU time per pod, µs, with all that happens around it.
+        taint_lists: Numbers of taint lists.
+        resources: Resource columns.
+    """
+
+    month: int
+    pods: int
+    rss_mib: float
+    pod_us: float
+    taint_lists: int
+    resources: int
+
+
+async def measure(nodes: int, pods: int, months: int) -> list[Month]:
+    """Live some months."""
+    life = ChurnLife(SystemClock(), nodes, pods)
+    found = []
+    for month in range(1, months + 1):
+        begun = time.process_time()
+        tried = await life.month()
+        seconds = time.process_time() - begun
+        gc.collect()
+        columns = life.scheduler.context.cache.columns
+        taint_lists, resources = len(columns.taint_sets), len(columns.resources)
+        found.append(Month(month, tried, _resident_mib(), 1e6 * seconds / tried, taint_lists, resources))
+    life.close()
+    return found
+
+
+def table(months: list[Month]) -> str:
+    """The months as lines of text."""
+    lines = [f"{'month':>5} {'pods':>6} {'RSS MiB':>8} {'us/pod':>7} {'taint lists':>11} {'resources':>9}"]
+    lines += [
+        f"{each.month:5} {each.pods:6} {each.rss_mib:8.1f} {each.pod_us:7.0f} {each.taint_lists:11} {each.resources:9}"
+        for each in months
+    ]
+    return "\n".join(lines)
+
+
+def _resident_mib() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+def main() -> None:
+    """Measure one year."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=500)
+    parser.add_argument("--pods", type=int, default=2000)
+    parser.add_argument("--months", type=int, default=12)
+    parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
+    args = parser.parse_args()
+    months = asyncio.run(measure(args.nodes, args.pods, args.months))
+    print(msgspec.json.encode(months).decode() if args.output == "json" else table(months))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,80 @@
+"""Which nodes offer, and which pods on nodes take, the resources that have no fixed column.
+
+A resource has a column while a node offers it, whatever pods ask for. When a node begins to offer a resource, the pods
+that were bound before and take it are counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from msgspec import Struct
+
+from scheduler_core.snapshot.interning import ResourceNames
+from scheduler_core.snapshot.pod_info import PodInfo
+
+
+class ColumnChange(Struct, frozen=True):
+    """Columns that a change of a node's resources frees and opens.
+
+    Attributes:
+        closed: Columns that are free, or that have another resource now.
+        opened: Resources that got a column.
+    """
+
+    closed: tuple[int, ...] = ()
+    opened: tuple[str, ...] = ()
+
+
+_NO_CHANGE = ColumnChange()
+
+
+class ScalarResources:
+    """Offers of nodes and use by pods.
+
+    Args:
+        names: Columns of the resources.
+    """
+
+    __slots__ = ("_names", "_offered", "_users")
+
+    def __init__(self, names: ResourceNames) -> None:
+        self._names = names
+        self._offered: dict[int, tuple[str, ...]] = {}
+        self._users: dict[str, dict[str, PodInfo]] = {}
+
+    def offer(self, row: int, names: tuple[str, ...]) -> ColumnChange:
+        """Set what the node of a row offers; nothing for a node that is gone."""
+        before = self._offered.get(row, ())
+        if names == before:
+            return _NO_CHANGE
+        if names:
+            self._offered[row] = names
+        else:
+            del self._offered[row]
+        freed = [self._names.withdraw(name) for name in before if name not in names]
+        opened = [name for name in names if name not in before and self._names.offer(name)]
+        while (adopted := self._names.adopt()) is not None:
+            opened.append(adopted)
+        return ColumnChange(tuple([column for column in freed if column is not None]), tuple(opened))
+
+    def rows_with(self, name: str) -> Iterable[int]:
+        """Return the rows of the nodes that offer a resource."""
+        return [row for row, names in self._offered.items() if name in names]
+
+    def add_pod(self, info: PodInfo) -> None:
+        """Count a pod that came to a node."""
+        for name in info.scalars:
+            self._users.setdefault(name, {})[info.uid] = info
+
+    def remove_pod(self, info: PodInfo) -> None:
+        """Count a pod out that left its node."""
+        for name in info.scalars:
+            users = self._users[name]
+            del users[info.uid]
+            if not users:
+                del self._users[name]
+
+    def taken(self, name: str) -> Iterable[tuple[int, int]]:
+        """Return row and amount of each pod on a node that takes a resource."""
+        return [(info.row, info.requests.accounted[name]) for info in self._users.get(name, {}).values()]

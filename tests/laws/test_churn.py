@@ -1,0 +1,67 @@
+"""The law of churn: a year in which every name is new leaves nothing behind, and pods cost what they cost before."""
+
+from __future__ import annotations
+
+import asyncio
+import cProfile
+import pstats
+from collections import Counter
+
+import pytest
+
+from benchmarks.churn_life import ChurnLife
+from scheduler_core.scheduler import SchedulerOptions
+from scheduler_core.snapshot.bounds import SnapshotBounds
+from tests.support.census import census
+from tests.support.virtual_clock import VirtualClock
+
+THREE = SnapshotBounds(
+    changes=3,
+    resources=3,
+    label_columns=3,
+    taint_lists=3,
+    queries=3,
+    idle_checks=3,
+    default_selectors=3,
+    toleration_tables=3,
+    selector_tables=3,
+    volume_affinities=3,
+)
+MONTHS = 12
+FULL = 5
+"""Month by which all tables are as full as they get."""
+
+
+async def _year(options: SchedulerOptions) -> tuple[list[Counter[str]], list[float]]:
+    """Objects that the scheduler holds after each month, and calls for a pod that is tried."""
+    clock = VirtualClock()
+    life = ChurnLife(clock, nodes=6, pods=20, options=options, revisions=False)
+    held, calls = [], []
+    for _ in range(MONTHS):
+        profiler = cProfile.Profile()
+        with profiler:
+            tried = await life.month()
+        clock.advance(3600.0)
+        total: int = pstats.Stats(profiler).total_calls  # type: ignore[attr-defined] # typeshed does not name it
+        calls.append(total / tried)
+        held.append(census(life.scheduler))
+    life.close()
+    return held, calls
+
+
+def test_a_year_leaves_nothing_behind() -> None:
+    """Objects of every type, and bytes of arrays."""
+    held, _ = asyncio.run(_year(SchedulerOptions(bounds=THREE, remembers_results=False)))
+    grown = {
+        name: [month[name] for month in held]
+        for name in held[-1]
+        if held[-1][name] > max(month[name] for month in held[FULL - 2 : FULL + 1]) + 2
+    }
+    assert grown == {}
+
+
+@pytest.mark.parametrize("remembers", [True, False])
+def test_pods_cost_the_same_after_a_year(*, remembers: bool) -> None:
+    """With tables of real size, in calls of functions."""
+    _, calls = asyncio.run(_year(SchedulerOptions(remembers_results=remembers)))
+    assert calls[-1] <= 1.02 * max(calls[2:FULL])
