@@ -138,6 +138,20 @@ async def test_a_profile_made_anew_has_no_past() -> None:
     assert await loaded(store, "uid-2") == [5]
 
 
+async def test_a_profile_that_is_gone_leaves_nothing() -> None:
+    """Neither what is kept nor what waits to be; other profiles keep theirs."""
+    store = FakeRevisions()
+    history = await keep(store, 5)
+    history.note(profile("other", "uid-2"), config(7))
+    await history.save()
+    history.note(profile(), config(6))
+    history.forget("uid-1")
+    await history.save()
+    assert history.last_good("uid-1") == []
+    assert history.last_good("uid-2") == [config(7)]
+    assert len(store.stored) == 2
+
+
 async def test_a_refused_write_is_repeated() -> None:
     """What could not be kept waits for the next try."""
     store = FakeRevisions()
