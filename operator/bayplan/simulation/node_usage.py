@@ -40,7 +40,7 @@ class NodeUsage:
     """Amounts of one node; CPU in milli, memory in bytes.
 
     Attributes:
-        others: Every other resource that the node offers or that its pods request, by name.
+        others: Every other resource that some node offers and that this node offers or its pods request, by name.
     """
 
     name: str
@@ -69,7 +69,7 @@ def node_usages(columns: NodeColumns) -> tuple[NodeUsage, ...]:
             columns.allocatable[others, row].tolist(),
             strict=True,
         )
-        found = [ResourceUsage(names[column], *both) for column, *both in amounts if any(both)]
+        found = [ResourceUsage(names[column], *both) for column, *both in amounts if names[column] and any(both)]
         return tuple(sorted(found, key=lambda each: each.name))
 
     usages = [
