@@ -46,6 +46,7 @@ from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
+from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.runtime.time_budget import watch_over
 from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -74,6 +75,7 @@ class SchedulerOptions(Struct, frozen=True):
         remembers_results: Whether answers of plugins are served again where nothing that they read has changed.
         gangs_preempt: Whether a gang may evict pods of lower priority.
         bounds: Most entries of the snapshot's tables.
+        reuse_limits: Bounds of what one pod's cycle caches for the next.
     """
 
     seed: int = 0
@@ -88,6 +90,7 @@ class SchedulerOptions(Struct, frozen=True):
     remembers_results: bool = True
     gangs_preempt: bool = True
     bounds: SnapshotBounds = DEFAULT_BOUNDS
+    reuse_limits: ReuseLimits = DEFAULT_LIMITS
 
 
 class Scheduler:
@@ -138,6 +141,7 @@ class Scheduler:
             preemptions=MeasuredPreemptions(measures, clock),
             remembers=self.options.remembers_results,
             gangs_preempt=self.options.gangs_preempt,
+            reuse_limits=self.options.reuse_limits,
         )
         self.context.reservations.after_seconds = self.options.gang_reservation_seconds
         self.feed: ClusterFeed = MeasuredFeed(self.context)

@@ -14,6 +14,7 @@ pay for a comparison. Must not decide otherwise than the whole way does; a law i
 from __future__ import annotations
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import reuse_failed
 from scheduler_core.cycle.node_selection import Feasible
 from scheduler_core.cycle.pod_kinds import PodKind
 from scheduler_core.cycle.ranked_choice import choose_among
@@ -30,23 +31,34 @@ def decided(context: CycleContext, attempt: Attempt, feasible: Feasible) -> None
         return
     info, kinds = attempt.info, context.kinds_of(attempt.instance)
     is_usual = len(feasible.rows) > 1 and feasible.node_names is None and not feasible.nominated_only
-    for kind, resources_differ in ((kinds.find(info), False), (kinds.family(info), True)):
-        if kind is None:
-            kinds.add(PodKind(info, results, resources_differ))
-        elif not is_usual:
-            kind.forget()
-        elif kind.prepared is None:
-            kind.keep(info, attempt.state, context.cache.columns)
+    try:
+        for kind, resources_differ in ((kinds.find(info), False), (kinds.family(info), True)):
+            if kind is None:
+                kinds.add(PodKind(info, results, resources_differ))
+            elif not is_usual:
+                kind.forget()
+            elif kind.prepared is None:
+                kind.keep(info, attempt.state, context.cache.columns)
+    except Exception as error:
+        # A plugin's signature or check raised; the pod has its node all the same.
+        reuse_failed(context, attempt, error)
 
 
 def choose(context: CycleContext, attempt: Attempt) -> str:
-    """The node of a pod that is like an earlier one; "" if it is to go the whole way.
+    """Return the node of a pod that is like an earlier one, or "" for the full scheduling cycle.
 
-    Raises:
-        PluginError: A plugin raised, or answered what its point does not allow.
+    An error falls back to the full cycle and is counted.
     """
     if not context.remembers or not _may_serve(context, attempt):
         return ""
+    try:
+        return _choose(context, attempt)
+    except Exception as error:
+        reuse_failed(context, attempt, error)
+        return ""
+
+
+def _choose(context: CycleContext, attempt: Attempt) -> str:
     kinds = context.kinds_of(attempt.instance)
     own = kinds.find(attempt.info)
     # A pod that is the second of its kind goes the whole way, for the sake of those to come.
@@ -62,7 +74,12 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
             return ""
         attempt.is_sampled = False
     nodes = context.cache.columns
-    ranking = kind.ranked(nodes, nodes.alive) if kind.repetition.holds else None
+    try:
+        ranking = kind.ranked(nodes, nodes.alive) if kind.repetition.holds else None
+    except Exception:
+        # Rows may be half refreshed.
+        kind.forget()
+        raise
     if ranking is None:
         kind.forget()
         return ""

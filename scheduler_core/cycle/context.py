@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from datetime import datetime
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +29,7 @@ from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
 from scheduler_core.runtime.profiles import ProfileTable
 from scheduler_core.runtime.result_cache import ResultCache
+from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.declared_objects import DeclaredObjects
 from scheduler_core.snapshot.node_order import NodeOrder
@@ -76,6 +76,14 @@ class ProfileRecord:
     last_lost_bind: LostBind | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class _Reuse:
+    """What scheduling cycles cache for one profile revision."""
+
+    results: ResultCache
+    kinds: PodKinds
+
+
 @dataclass(slots=True)
 class CycleContext:
     """The parts.
@@ -97,6 +105,7 @@ class CycleContext:
         nearest_again: Before which time it is not found out what gangs lack least, in the clock's seconds.
         remembers: Whether answers of plugins are served again where nothing that they read has changed.
         gangs_preempt: Whether a gang may evict pods of lower priority.
+        reuse_limits: Bounds of what one pod's cycle caches for the next.
         reservations: Capacity that is kept for gangs.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
@@ -124,8 +133,7 @@ class CycleContext:
     nearest_again: float = 0.0
     remembers: bool = True
     gangs_preempt: bool = True
-    _results: WeakKeyDictionary[FrameworkInstance, ResultCache] = field(default_factory=WeakKeyDictionary)
-    _kinds: WeakKeyDictionary[FrameworkInstance, PodKinds] = field(default_factory=WeakKeyDictionary)
+    reuse_limits: ReuseLimits = DEFAULT_LIMITS
     times: SpareTimes = field(init=False)
     reservations: GangReservations = field(init=False)
 
@@ -136,20 +144,20 @@ class CycleContext:
 
     def results_of(self, attempt: Attempt) -> ResultCache | None:
         """What is remembered of the plugins of an attempt's profile; None where every plugin is to be asked."""
-        instance = attempt.instance
         if not self.remembers or attempt.is_sampled:
             return None
-        results = self._results.get(instance)
-        if results is None:
-            results = self._results[instance] = ResultCache(instance)
-        return results
+        return self._reuse_of(attempt.instance).results
 
     def kinds_of(self, instance: FrameworkInstance) -> PodKinds:
         """The kinds of pods that a profile's revision has decided last."""
-        kinds = self._kinds.get(instance)
-        if kinds is None:
-            kinds = self._kinds[instance] = PodKinds()
-        return kinds
+        return self._reuse_of(instance).kinds
+
+    def _reuse_of(self, instance: FrameworkInstance) -> _Reuse:
+        reuse = instance.reuse
+        if not isinstance(reuse, _Reuse):
+            limits = self.reuse_limits
+            reuse = instance.reuse = _Reuse(ResultCache(instance, limits), PodKinds(limits))
+        return reuse
 
     def percentage_of(self, instance: FrameworkInstance) -> int:
         """How many percent of the nodes a search of a profile must find feasible; 0 is the adaptive formula."""

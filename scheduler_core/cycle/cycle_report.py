@@ -6,15 +6,20 @@ whoever runs the cycle calls it at the end and forgets it.
 
 from __future__ import annotations
 
+import logging
+
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.measures import ERROR, SCHEDULED, UNSCHEDULABLE
 from scheduler_core.cycle.slow_cycles import CycleSubject, stages_of
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_times import ENDS, UNTIMED, Point
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Status
 from scheduler_core.ports import CycleTrace, Stage
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.plugin_order import plugin_order
+
+log = logging.getLogger(__name__)
 
 
 def begin_attempt(context: CycleContext, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
@@ -50,6 +55,21 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
     else:
         # The attempt may wait long for its binding cycle: what nobody needs any more would fill the CPU's caches.
         times.clear()
+
+
+def reuse_failed(context: CycleContext, attempt: Attempt, fault: Exception) -> None:
+    """Count an error in what one pod's cycle reuses for the next; the full scheduling cycle decides instead.
+
+    The error may be the plugin's own, which the full cycle then reports as well. The first one of each plugin of a
+    profile is logged.
+    """
+    plugin, name = fault.plugin if isinstance(fault, PluginError) else "", attempt.instance.name
+    counts = context.measures.profile(name).reuse_errors
+    counts[plugin] = counts.get(plugin, 0) + 1
+    if counts[plugin] == 1:
+        text = "reuse of results failed for pod %s (profile %s, plugin %s): the full scheduling cycle decides"
+        where = {"pod": attempt.info.key, "profile": name, "plugin": plugin}
+        log.warning(text, attempt.info.key, name, plugin or "none", exc_info=fault, extra=where)
 
 
 def _give_back(context: CycleContext, attempt: Attempt) -> None:

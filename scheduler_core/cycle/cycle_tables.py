@@ -102,7 +102,8 @@ class CyclesOfPlugins:
         """Keep what was noted in a cycle of ``instance``, and is still in its state."""
         times = state.times
         way = (
-            instance,
+            instance.name,
+            instance.revision,
             tuple(times.ends),
             tuple((place, lap) for place, lap in enumerate(times.laps) if isinstance(lap, Point)),
             tuple(times.answers.items()),

@@ -11,6 +11,7 @@ Must not decide otherwise than the whole way does; a law in the tests holds both
 from __future__ import annotations
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import reuse_failed
 from scheduler_core.cycle.pod_kinds import PodKind
 from scheduler_core.cycle.ranked_choice import choose_among
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -38,15 +39,28 @@ class Repeats:
         self._kind = None
         if self._may and attempt.feasible_count > 1:
             # What it was prepared by cannot change within the cycle, so that its checks need not be asked.
-            self._kind = PodKind(attempt.info, results)
-            self._kind.keep(attempt.info, attempt.state, self._context.cache.columns)
+            kind = PodKind(attempt.info, results)
+            try:
+                kind.keep(attempt.info, attempt.state, self._context.cache.columns)
+            except Exception as error:
+                # A plugin's signature or check raised; the member has its node all the same.
+                reuse_failed(self._context, attempt, error)
+            else:
+                self._kind = kind
 
     def choose(self, attempt: Attempt) -> str:
-        """The node of a member that is like the last one; "" if it is to go the whole way.
+        """Return the node of a member that is like the last one, or "" for the full scheduling cycle.
 
-        Raises:
-            PluginError: A plugin raised, or answered what its point does not allow.
+        An error falls back to the full cycle, is counted, and drops what was cached.
         """
+        try:
+            return self._choose(attempt)
+        except Exception as error:
+            self._kind = None
+            reuse_failed(self._context, attempt, error)
+            return ""
+
+    def _choose(self, attempt: Attempt) -> str:
         context, kind = self._context, self._kind
         if kind is None or context.results_of(attempt) is None:
             return ""

@@ -72,6 +72,7 @@ class ProfileMeasures:
         groups: Seconds of gangs' attempts by their result, from the pop until their binding begins.
         gang_waits: Seconds from when a gang's quorum was there to be tried until it was placed.
         gates: Seconds of PreEnqueue by answer, which do.
+        reuse_errors: Errors in reused results, after which the full cycle decided, by plugin; "" for the scheduler's own.
     """
 
     __slots__ = (
@@ -82,6 +83,7 @@ class ProfileMeasures:
         "gates",
         "groups",
         "points",
+        "reuse_errors",
         "scheduled",
         "scheduling",
     )
@@ -98,6 +100,7 @@ class ProfileMeasures:
         self.binding = CyclesOfPoints(self.points)
         self.scheduled = Backlog()
         self.gates = tuple(Backlog() for _ in Code)
+        self.reuse_errors: dict[str, int] = {}
 
     def settle(self) -> None:
         """Count what waits."""

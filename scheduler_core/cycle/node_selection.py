@@ -16,6 +16,7 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
+from scheduler_core.cycle.cycle_report import reuse_failed
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
 from scheduler_core.cycle.reservation import Reservation
 from scheduler_core.errors import SchedulerCoreError
@@ -146,8 +147,12 @@ class Search:
 
     def _judge_many(self, rows: Rows) -> Verdicts:
         attempt, nodes = self._attempt, self._context.cache.columns
-        results = self._context.results_of(attempt)
-        verdicts = None if results is None else results.filter(attempt.state, attempt.info, nodes, rows)
+        results, verdicts = self._context.results_of(attempt), None
+        if results is not None:
+            try:
+                verdicts = results.filter(attempt.state, attempt.info, nodes, rows)
+            except Exception as error:
+                reuse_failed(self._context, attempt, error)
         return self._judge(rows) if verdicts is None else _merge(verdicts, rows, self._promised)
 
     def _withhold(self, rows: Rows) -> None:
@@ -331,8 +336,12 @@ def score_feasible(
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
     run_pre_scores(attempt.instance, scoring)
     times.end(_PRE_SCORED)
-    results = None if keep_parts else context.results_of(attempt)
-    table = None if results is None else results.score(scoring)
+    results, table = None if keep_parts else context.results_of(attempt), None
+    if results is not None:
+        try:
+            table = results.score(scoring)
+        except Exception as error:
+            reuse_failed(context, attempt, error)
     if table is None:
         table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
     times.end(_SCORED)

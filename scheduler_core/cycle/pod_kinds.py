@@ -17,11 +17,10 @@ from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.runtime.asked_again import Repetition
 from scheduler_core.runtime.ranking import Ranking
 from scheduler_core.runtime.result_cache import ResultCache
+from scheduler_core.runtime.reuse_limits import ReuseLimits
 from scheduler_core.runtime.scoring import Scoring
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
-
-_MOST = 8
 
 
 class PodKind(Struct):
@@ -61,8 +60,7 @@ class PodKind(Struct):
         self.info = copy.copy(info)
         self.forget()
         self.repetition = self.results.repetition(state, info, nodes, resources_differ=self.resources_differ)
-        if self.repetition is not None:
-            self.prepared = state.clone(without=self.repetition.again.names)
+        self.prepared = state.clone(without=self.repetition.again.names)
 
     def forget(self) -> None:
         """What was prepared does not hold any more."""
@@ -86,9 +84,11 @@ class PodKinds(Struct):
     """The kinds of one framework instance, the last one first.
 
     Attributes:
+        limits: How many there are at most.
         unsampled: Pods whose plugins were not timed because of being like the one before.
     """
 
+    limits: ReuseLimits
     unsampled: int = 0
     _kinds: list[PodKind] = field(default_factory=list)
     _families: list[PodKind] = field(default_factory=list)
@@ -103,9 +103,11 @@ class PodKinds(Struct):
 
     def add(self, kind: PodKind) -> None:
         """Keep a new kind, and drop the one that did not come for longest."""
-        kinds = self._families if kind.resources_differ else self._kinds
+        kinds, most = self._kinds, self.limits.max_classes
+        if kind.resources_differ:
+            kinds, most = self._families, self.limits.max_classes_beside_resources
         kinds.insert(0, kind)
-        del kinds[_MOST:]
+        del kinds[most:]
 
 
 def _first_of(kinds: list[PodKind], info: PodInfo) -> PodKind | None:

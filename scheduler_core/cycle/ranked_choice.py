@@ -11,7 +11,6 @@ import numpy as np
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.node_selection import row_of_ties
 from scheduler_core.cycle.pod_kinds import PodKind
-from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import ENDS, UNTIMED, Point
 from scheduler_core.framework.extension_points import Scores
@@ -21,6 +20,7 @@ from scheduler_core.runtime.filtering import run_filters, run_pre_filters
 from scheduler_core.runtime.ranking import Ranking
 from scheduler_core.runtime.scoring import Scoring, add_scores, run_pre_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, Rows
+from scheduler_core.snapshot.pod_info import NO_ROW
 
 _PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED = (
     ENDS[point][Code.SUCCESS] for point in (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE)
@@ -33,49 +33,50 @@ def choose_among(context: CycleContext, attempt: Attempt, kind: PodKind, ranking
     Returns:
         "" where the whole way has to say, and to tell why: one row is left, or none, or a plugin answers a pod of this
         kind otherwise than the one before; the attempt is then as it was.
+
+    Raises:
+        PluginError: A plugin raised, or answered what its point does not allow; the attempt is as it was.
     """
     if ranking.fitting < 2 or kind.prepared is None or kind.repetition is None:
         return ""
     again, times = kind.repetition.again, attempt.state.times
-    state = kind.prepared.clone()
+    state, row = kind.prepared.clone(), NO_ROW
     ended = len(times.ends)
-    if again.names or ranking.relative.scores:
-        try:
+    try:
+        if again.names or ranking.relative.scores:
             row = _best_asked(context, attempt, (state, again, ranking))
-        except PluginError:
-            # It may have failed on a row that a plugin before it has rejected.
-            row = -1
-        finally:
-            state.times = times
-        if row < 0:
+        else:
+            for end in (_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED):
+                times.end(end)
+            attempt.feasible_count = ranking.fitting
+            row = row_of_ties(context, attempt, np.flatnonzero(ranking.keys == ranking.keys.max()))
+    finally:
+        if row == NO_ROW:
             times.take_back(ended)
-            return ""
-    else:
-        for end in (_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED):
-            times.end(end)
-        state.times = times
-        attempt.feasible_count = ranking.fitting
-        row = row_of_ties(context, attempt, np.flatnonzero(ranking.keys == ranking.keys.max()))
+    if row == NO_ROW:
+        return ""
+    state.times = times
     attempt.state = state
     return context.cache.columns.node_name(row)
 
 
 def _best_asked(context: CycleContext, attempt: Attempt, by: tuple[CycleState, AskedAgain, Ranking]) -> int:
-    """The best row when those plugins are asked that have to be; -1 where the whole way has to say."""
+    """The best row when those plugins are asked that have to be; NO_ROW where the whole way has to say."""
     (state, again, ranking), times = by, attempt.state.times
     instance, info, nodes = attempt.instance, attempt.info, context.cache.columns
     state.times = UNTIMED
     outcome = run_pre_filters(instance, state, info, nodes, among=again.pre_filter)
     times.end(_PRE_FILTERED)
     if not outcome.status.is_success or outcome.node_names is not None:
-        return -1
+        return NO_ROW
     fits = ranking.keys >= 0
     if again.filters:
-        fits &= run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters) == 0
+        before = ranking.rejected_before
+        fits &= run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters, rejected_before=before) == 0
     count = int(np.count_nonzero(fits))
     times.end(_FILTERED)
     if count < 2:
-        return -1
+        return NO_ROW
     rows = None if count == nodes.size else np.flatnonzero(fits)
     asked: Rows = ALL_ROWS if rows is None else rows
     scoring = Scoring(state, info, nodes, asked)

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from scheduler_core.framework.extension_points import PreFilterPlugin, PreScorePlugin, Reads
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
+from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner
 
 
 class AskedAgain(Struct, frozen=True):
@@ -34,17 +34,10 @@ class AskedAgain(Struct, frozen=True):
     is_opaque: bool = False
 
     @classmethod
-    def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> AskedAgain | None:
-        """The named plugins of a profile; None where one of them judges nodes one at a time.
-
-        Such a plugin is asked only about nodes that no plugin before it has rejected.
-        """
+    def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> AskedAgain:
+        """Return the named plugins of a profile."""
         filters = tuple(each for each in enumerate(instance.filters) if each[1].name in names)
         scores = tuple(each for each in instance.scores if each[0].name in names)
-        if any(isinstance(plugin, NodeFilterAdapter) for _, plugin in filters):
-            return None
-        if any(isinstance(plugin, NodeScoreAdapter) for plugin, _ in scores):
-            return None
         return cls(
             names,
             tuple(plugin for plugin in instance.pre_filter if plugin.name in names),

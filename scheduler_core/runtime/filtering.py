@@ -8,7 +8,7 @@ may read anything, are asked only about rows that are left.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -124,8 +124,19 @@ def run_filters(
     rows: Rows,
     *,
     among: Sequence[tuple[int, FilterRunner]] | None = None,
+    rejected_before: RejectedBefore | None = None,
 ) -> Verdicts:
     """Run Filter on rows; of ``among`` the filters, with their positions, or of all.
+
+    Args:
+        instance: The profile.
+        state: The attempt's state.
+        pod: The pod.
+        nodes: The columns.
+        rows: The rows to judge.
+        among: Filters to run; None for all.
+        rejected_before: Reports which rows the other filters reject, so that per-node plugins are called, and errors of
+            single rows raised, exactly where a run of all filters would; None if no filter is left out.
 
     Returns:
         int32 per row asked about: 0 where every plugin lets the pod pass, else the verdict of the first that does not.
@@ -145,7 +156,8 @@ def run_filters(
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):
-            changed, asked = _judge_what_is_left(plugin, position, verdicts, _Question(state, pod, nodes, rows))
+            left = _left(verdicts, position, rejected_before)
+            changed, asked = _judge_what_is_left(plugin, position, (verdicts, left), _Question(state, pod, nodes, rows))
             untouched = untouched and not changed
             evaluated[plugin.name] += asked
             lap(now())
@@ -157,7 +169,8 @@ def run_filters(
             codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
             _check_codes(plugin.name, undecided.codes, count)
-            _raise_if_reached(undecided, undecided.codes[(verdicts == 0) & nodes.alive[rows]])
+            left = _left(verdicts, position, rejected_before)
+            _raise_if_reached(undecided, undecided.codes[left & nodes.alive[rows]])
             codes = undecided.codes
         if codes is not None:
             rejected = codes != 0
@@ -171,6 +184,21 @@ def run_filters(
                 continue
         lap(now())
     return verdicts
+
+
+RejectedBefore = Callable[[int], NDArray[np.bool_]]
+"""Reports, bool per row, whether a filter in front of a position rejects the row."""
+
+
+def is_rejected_before(verdicts: Verdicts, position: int) -> NDArray[np.bool_]:
+    """Whether the verdict of each row is a rejection by a filter in front of *position*; bool per row."""
+    return (verdicts != 0) & (verdicts >> _CODE_BITS <= position)
+
+
+def _left(verdicts: Verdicts, position: int, rejected_before: RejectedBefore | None) -> NDArray[np.bool_]:
+    """Return the rows that no filter in front of *position* rejects."""
+    left = verdicts == 0
+    return left if rejected_before is None else left & ~rejected_before(position)
 
 
 class _Question(Struct):
@@ -221,10 +249,11 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
 
 
 def _judge_what_is_left(
-    plugin: NodeFilterAdapter, position: int, verdicts: Verdicts, question: _Question
+    plugin: NodeFilterAdapter, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], question: _Question
 ) -> tuple[bool, int]:
     """Ask about rows that no plugin has rejected; whether one was rejected now, and how many were asked about."""
-    left = np.flatnonzero(verdicts == 0)
+    verdicts, is_left = judged
+    left = np.flatnonzero(is_left)
     if isinstance(question.rows, slice):
         left = left[question.nodes.alive[left]]
         rows = left

@@ -73,6 +73,8 @@ class FrameworkInstance:
         plugins: Every instantiated plugin by name.
         scores: Score plugins with their weights.
         evaluations: How often plugins were asked; a live instance shares them with those before it.
+        reuse: What scheduling cycles cache for this revision; None before the first cycle and after the instance closes.
+            It refers to the instance, so that a table of its own would keep every revision alive.
     """
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
@@ -108,6 +110,7 @@ class FrameworkInstance:
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)
         self.extenders: tuple[ExtenderRunner, ...] = ()
+        self.reuse: object = None
         self._in_flight = 0
         self._retired = False
         self._closed = False
@@ -164,6 +167,7 @@ class FrameworkInstance:
         if not self._retired or self._in_flight or self._closed:
             return
         self._closed = True
+        self.reuse = None
         for plugin in self.plugins.values():
             try:
                 plugin.close()

@@ -75,7 +75,19 @@ class Ranking:
         PluginError: A plugin raised, or answered what its point does not allow.
     """
 
-    __slots__ = ("_fixed", "_instance", "_moving", "_position", "_scoring", "_version", "fitting", "keys", "relative")
+    __slots__ = (
+        "_allowed",
+        "_filters",
+        "_fixed",
+        "_instance",
+        "_moving",
+        "_position",
+        "_scoring",
+        "_version",
+        "fitting",
+        "keys",
+        "relative",
+    )
 
     def __init__(
         self,
@@ -87,6 +99,8 @@ class Ranking:
     ) -> None:
         self._instance = instance
         self._scoring = scoring
+        self._filters = asked.filters
+        self._allowed = allowed
         self._moving = asked.reading(pods=True)
         self.relative = relative
         nodes = scoring.nodes
@@ -121,6 +135,24 @@ class Ranking:
             self.keys[many] = self._sums(self._judge(self._moving, many), many)
             self.fitting = int(np.count_nonzero(self.keys >= 0))
         return True
+
+    def rejected_before(self, position: int) -> NDArray[np.bool_]:
+        """Report, bool per row, whether a filter in front of *position* rejects the row, or the row is left out.
+
+        Keys do not say which filter rejects a row. Where all filters of the ranking are in front, that does not matter;
+        else those in front run again on the rows in question.
+
+        Raises:
+            PluginError: A plugin raised, or answered what its point does not allow.
+        """
+        rejected = self.keys < 0
+        if any(each[0] > position for each in self._filters):
+            scoring = self._scoring
+            rows = np.flatnonzero(rejected & self._allowed)
+            earlier = [each for each in self._filters if each[0] < position]
+            verdicts = run_filters(self._instance, scoring.state, scoring.pod, scoring.nodes, rows, among=earlier)
+            rejected[rows] = verdicts != 0
+        return rejected
 
     def _refresh_row(self, row: int) -> None:
         fixed = self._fixed.item(row)

@@ -14,29 +14,29 @@ far behind that most rows have changed, or that the change log does not reach ba
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from functools import partial
+from itertools import count
 from typing import TypeVar
 
 import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
-from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.cycle_times import UNTIMED
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import Normalization, Plugin, Reads, Scores
 from scheduler_core.framework.plugin import always
 from scheduler_core.runtime.asked_again import AskedAgain, Repetition
-from scheduler_core.runtime.filtering import first_verdicts, run_filters
+from scheduler_core.runtime.filtering import first_verdicts, is_rejected_before, run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAdapter
 from scheduler_core.runtime.ranking import Asked, Ranking, RelativeScores
+from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.runtime.scoring import ScoreTable, Scoring, add_scores, raw_scores
 from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-MAX_BYTES = 32 * 1024 * 1024
-_MAX_SEEN = 1024
 _WORTH_REFRESHING = 4
 """An entry is refreshed while at most one row in so many has changed; else it is made anew."""
 
@@ -69,17 +69,23 @@ class _Entry(Struct):
         return self.size * (4 + 8 * (1 + len(self.raw)))
 
 
+_CACHES = count()
+"""Numbers of caches; pods carry them, so that none is given twice in a process."""
+
+
 class ResultCache:
     """The answers of one framework instance's plugins.
 
     Args:
         instance: Whose plugins.
-        max_bytes: What all entries take at most.
+        limits: How much is cached at most.
     """
 
-    def __init__(self, instance: FrameworkInstance, max_bytes: int = MAX_BYTES) -> None:
+    def __init__(self, instance: FrameworkInstance, limits: ReuseLimits = DEFAULT_LIMITS) -> None:
         self._instance = instance
-        self._max_bytes = max_bytes
+        self._limits = limits
+        self._number = next(_CACHES)
+        self._next_number = count()
         numbered = tuple(enumerate(instance.filters))
         self._kept_filters = tuple(each for each in numbered if _is_kept(each[1], "filter_reads"))
         self._wide_filters = tuple(each for each in numbered if not _is_kept(each[1], "filter_reads"))
@@ -112,14 +118,9 @@ class ResultCache:
         """What :func:`scheduler_core.runtime.filtering.run_filters` would answer; None if it is to be asked.
 
         Raises:
-            PluginError: As there.
+            PluginError: As there, or about a row that the full pass would not ask a plugin about.
         """
         skipped = state.skip_filter
-        if any(
-            isinstance(plugin, NodeFilterAdapter) and plugin.name not in skipped for _, plugin in self._wide_filters
-        ):
-            # They are asked only about rows that no plugin before them has rejected, which is not known one by one.
-            return None
         entry = self._entry(("filter", frozenset(skipped)), pod, nodes)
         if entry is None:
             return None
@@ -134,11 +135,10 @@ class ResultCache:
         kept = kept.copy() if isinstance(rows, slice) else kept[rows]
         if all(plugin.name in skipped for _, plugin in self._wide_filters):
             return kept
-        try:
-            wide = run_filters(self._instance, state, pod, nodes, rows, among=self._wide_filters)
-        except PluginError:
-            # It may have failed on a row that a plugin before it has rejected: the full pass knows.
-            return None
+        rejected_before = partial(is_rejected_before, kept)
+        wide = run_filters(
+            self._instance, state, pod, nodes, rows, among=self._wide_filters, rejected_before=rejected_before
+        )
         return first_verdicts(kept, wide)
 
     def score(self, scoring: Scoring) -> ScoreTable | None:
@@ -164,8 +164,10 @@ class ResultCache:
         stale = self._stale(entry, nodes)
         if stale is None or entry.local is None:
             everywhere = Scoring(state, pod, nodes, ALL_ROWS)
-            entry.local = add_scores(self._instance, everywhere, local).totals
-            entry.raw = [raw_scores(self._instance, everywhere, plugin) for plugin, _ in scaled]
+            totals = add_scores(self._instance, everywhere, local).totals
+            raw = [raw_scores(self._instance, everywhere, plugin) for plugin, _ in scaled]
+            # Together, since a plugin that raises must leave no half of an entry.
+            entry.local, entry.raw = totals, raw
         elif len(stale):
             there = Scoring(state, pod, nodes, stale)
             entry.local = _grown(entry.local, nodes.size)
@@ -185,9 +187,7 @@ class ResultCache:
 
     # -- pods of one kind ---------------------------------------------------------------------------------------
 
-    def repetition(
-        self, state: CycleState, pod: PodInfo, nodes: NodeColumns, *, resources_differ: bool
-    ) -> Repetition | None:
+    def repetition(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, *, resources_differ: bool) -> Repetition:
         """What serves pods like one that has come to its scores.
 
         Args:
@@ -195,16 +195,11 @@ class ResultCache:
             pod: The pod.
             nodes: The columns.
             resources_differ: Whether the others may ask for other resources.
-
-        Returns:
-            None where a plugin would have to be asked that judges nodes one at a time.
         """
         names = {plugin.name for _, plugin in self._wide_filters if plugin.name not in state.skip_filter}
         names.update(plugin.name for plugin, _ in self._wide_scores if plugin.name not in state.skip_score)
         if resources_differ:
             names |= self._readers_of_resources
-        if AskedAgain.of(self._instance, frozenset(names)) is None:
-            return None
         names.update(plugin.name for plugin in self._signers if plugin.signature(pod) is None)
         checks = []
         for plugin in self._preparing:
@@ -213,8 +208,7 @@ class ResultCache:
                 names.add(plugin.name)
             elif check is not always:
                 checks.append(check)
-        again = AskedAgain.of(self._instance, frozenset(names))
-        return None if again is None else Repetition(again, tuple(checks))
+        return Repetition(AskedAgain.of(self._instance, frozenset(names)), tuple(checks))
 
     def ranking(self, scoring: Scoring, again: AskedAgain, allowed: NDArray[np.bool_]) -> Ranking:
         """All rows ranked for pods of one kind, to be kept up row by row.
@@ -275,7 +269,7 @@ class ResultCache:
         if entry is None:
             if key not in self._seen:
                 self._seen[key] = None
-                if len(self._seen) > _MAX_SEEN:
+                if len(self._seen) > self._limits.max_seen:
                     del self._seen[next(iter(self._seen))]
                 return None
             entry = _Entry(nodes.changes.position, nodes.version)
@@ -287,29 +281,26 @@ class ResultCache:
         """Drop entries that were not used for longest until another one fits in."""
         wanted = rows * 4 * 8
         used = sum(entry.bytes for entry in self._entries.values())
-        while self._entries and used + wanted > self._max_bytes:
+        limits = self._limits
+        while self._entries and (used + wanted > limits.max_bytes or len(self._entries) >= limits.max_entries):
             used -= self._entries.pop(next(iter(self._entries))).bytes
 
     def _number_of(self, pod: PodInfo) -> int:
         """A number for the pod's signature; -1 if it has none."""
         known = pod.signature
-        if known is not None and known[0] is self:
+        if known is not None and known[0] == self._number:
             return known[1]
         parts = tuple(plugin.signature(pod) for plugin in self._signers)
         number = -1
         if None not in parts:
-            number = self._numbers.setdefault(parts, len(self._numbers))
-            if len(self._numbers) > _MAX_SEEN:
-                self._forget_all()
-        pod.signature = (self, number)
+            found = self._numbers.pop(parts, None)
+            # A waiting pod may carry a number whose signature was dropped here: no number is given a second time.
+            number = next(self._next_number) if found is None else found
+            self._numbers[parts] = number
+            if len(self._numbers) > self._limits.max_signatures:
+                del self._numbers[next(iter(self._numbers))]
+        pod.signature = (self._number, number)
         return number
-
-    def _forget_all(self) -> None:
-        """Begin anew, with numbers that were never given."""
-        first = max(self._numbers.values()) + 1
-        self._numbers = {("begin", first): first}
-        self._entries.clear()
-        self._seen.clear()
 
     def _stale(self, entry: _Entry, nodes: NodeColumns) -> NDArray[np.intp] | None:
         """Rows to ask about again, ascending; None for all."""

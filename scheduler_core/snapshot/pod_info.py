@@ -38,7 +38,8 @@ class PodInfo:
         volumes: Its claims, and its inline volumes that are counted or conflict.
         node_name: Where it runs or is assumed to run; "" for nowhere.
         row: The node's row while it is accounted there, else -1.
-        signature: Who numbered what the plugins of a profile read of it, and the number; None before anyone did.
+        signature: Number of a result cache, and the number that this cache gave to the pod's plugin signatures (-1 for
+            none); None before a cache saw the pod. Numbers only: a placed pod must not keep a cache alive.
     """
 
     __slots__ = (
@@ -78,7 +79,7 @@ class PodInfo:
         self.volumes: PodVolumes = pod_volumes(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
-        self.signature: tuple[object, int] | None = None
+        self.signature: tuple[int, int] | None = None
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"

@@ -186,6 +186,15 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
             for plugin, count in counts.items():
                 evaluations.add_metric([plugin, point, name], count)
     yield evaluations
+    reuse = CounterMetricFamily(
+        "bayplan_reuse_errors",
+        "Number of errors in results reused from earlier pods, after which the full scheduling cycle decided.",
+        labels=["profile", "plugin"],
+    )
+    for name, profile in profiles:
+        for plugin, count in profile.reuse_errors.items():
+            reuse.add_metric([name, plugin], count)
+    yield reuse
     yield histograms(
         "scheduler_scheduling_attempt_duration_seconds",
         "Latency of scheduling attempts, binding included.",
