@@ -1,0 +1,73 @@
+"""The law of revisions: of all revisions of a profile that were ever live, only the live one stays in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+from msgspec.structs import replace
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.scheduler import SchedulerOptions
+from tests.support.builders import node, pod
+from tests.support.gangs import group, members
+from tests.support.scheduling import DEFAULT_NAME, Rig, rig
+
+_REVISIONS = 4
+_PODS = 25
+"""More than the interval at which plugins are timed."""
+
+
+def _serve(world: Rig, number: int) -> weakref.ref[FrameworkInstance]:
+    (instance,) = world.serve(ProfileConfig(scheduler_name=DEFAULT_NAME, pod_max_backoff_seconds=10 + number))
+    return weakref.ref(instance)
+
+
+def _pods(revision: int) -> list[Pod]:
+    placed = [pod(f"p{revision}-{each}", requests={"cpu": "10m"}, labels={"app": "x"}) for each in range(_PODS)]
+    selecting = [pod(f"s{revision}-{each}", node_selector={"zone": "ab"[each % 2]}) for each in range(_PODS)]
+    too_large = pod(f"large{revision}", requests={"cpu": "99"})
+    return [*placed, *selecting, too_large, *members(4, f"g{revision}", requests={"cpu": "10m"})]
+
+
+async def _decide_all(world: Rig) -> None:
+    """Decide, bind and confirm every pod that waits."""
+    while (queued := world.queue.pop()) is not None:
+        if isinstance(queued, QueuedGang):
+            attempts = await schedule_gang(world.context, queued)
+        else:
+            attempt = schedule(world.context, queued)
+            attempts = [] if attempt is None else [attempt]
+        bound = [(each.info.pod, each.node_name) for each in attempts]
+        # Together, since members of a gang wait for each other.
+        assert all(await asyncio.gather(*(bind(world.context, each) for each in attempts)))
+        for old, node_name in bound:
+            world.scheduler.feed.pod_updated(old, replace(old, spec=replace(old.spec, node_name=node_name)))
+
+
+@pytest.mark.parametrize("remembers", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
+async def test_only_the_live_revision_stays(*, remembers: bool) -> None:
+    """Placed, rejected, timed and gang pods of a retired revision do not keep it."""
+    world = rig(defaults=default_plugins(), options=SchedulerOptions(remembers_results=remembers), serve=False)
+    world.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    world.add(*(node(f"n{each}", labels={"zone": "ab"[each % 2]}) for each in range(6)))
+    served = []
+    for revision in range(_REVISIONS):
+        served.append(_serve(world, revision))
+        world.scheduler.group_feed.group_changed(group(f"g{revision}", 4))
+        world.add(*_pods(revision))
+        await _decide_all(world)
+        gc.collect()
+        assert [found() is not None for found in served] == [*[False] * revision, True]
+    assert len(world.bound) == _REVISIONS * (2 * _PODS + 4)
+    world.queue.close()

@@ -1,0 +1,52 @@
+"""`make twins`: random lives, lived with and without reuse, and how their decisions differ.
+
+The status is 1 when a life differs, or when reuse itself fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from collections import Counter
+
+from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS
+from tests.laws.twins.life import TINY_LIMITS, Life
+
+DECISIONS_PER_LIFE = 250
+
+
+def main() -> int:
+    """Run what the command line asks for."""
+    parser = argparse.ArgumentParser(prog="python -m tests.laws.twins", description=__doc__)
+    parser.add_argument("--decisions", type=int, default=10_000, help="number of decisions, over all lives")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the first life; the next lives count up")
+    parser.add_argument("--tiny", action="store_true", help="set every bound of the reuse to a handful")
+    parser.add_argument("--gangs", action="store_true", help="let PodGroups come")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    begun, totals, errors, failed, seed = time.monotonic(), Counter[str](), Counter[str](), 0, given.seed
+    while totals["decisions"] < given.decisions:
+        limits = TINY_LIMITS if given.tiny else DEFAULT_LIMITS
+        counts = Life(seed, limits, has_gangs=given.gangs).run(DECISIONS_PER_LIFE)
+        for name in ("decisions", "placed", "gangs", "victims", "filtered", "saved"):
+            totals[name] += getattr(counts, name)
+        errors.update(counts.reuse_errors)
+        if counts.problem:
+            failed += 1
+            print(f"seed {seed} DIFFERS at {counts.problem}", flush=True)
+        seed += 1
+    seconds = time.monotonic() - begun
+    print(
+        f"{seed - given.seed} lives, {totals['decisions']} decisions: {totals['placed']} pods and {totals['gangs']} "
+        f"gangs placed, {totals['victims']} victims, "
+        f"{totals['saved'] / max(1, totals['filtered']):.0%} of Filter saved; "
+        f"{totals['decisions'] / seconds:.0f} decisions/s"
+    )
+    print(f"{failed} lives differ; errors in reuse by plugin: {dict(errors) or 'none'}")
+    return 1 if failed or errors.get("") else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

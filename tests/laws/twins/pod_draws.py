@@ -1,0 +1,138 @@
+"""Random pods for the twins: every field that a plugin reads, with few values, so that pods meet."""
+
+from __future__ import annotations
+
+from random import Random
+
+from scheduler_core.model.affinity import (
+    Affinity,
+    LabelSelector,
+    NodeAffinity,
+    NodeSelector,
+    NodeSelectorTerm,
+    PodAffinity,
+    PodAffinityTerm,
+    PreferredSchedulingTerm,
+    Requirement,
+    WeightedPodAffinityTerm,
+)
+from scheduler_core.model.meta import OwnerReference
+from scheduler_core.model.pod import ContainerPort, TopologySpreadConstraint
+from scheduler_core.model.taints import Toleration
+from tests.support.builders import PodFields, container
+
+ZONES = ("a", "b", "c", "d")
+NAMESPACES = ("default", "x", "y")
+PROFILES = ("default-scheduler", "other")
+_TOPOLOGIES = ("zone", "kubernetes.io/hostname", "l1")
+_CPU = ("100m", "250m", "333m", "500m", "1", "1500m")
+_MEMORY = ("64Mi", "100M", "300Mi", "1Gi", str(2**53))
+
+
+def draw_app(rng: Random) -> str:
+    """Draw a value of the label that selectors of other pods read."""
+    return f"a{rng.randrange(7)}"
+
+
+def draw_requests(rng: Random) -> dict[str, str]:
+    """Draw the requests of a pod that differs from others of its shape in these alone."""
+    return {"cpu": f"{rng.randint(1, 1500)}m", "memory": f"{rng.randint(1, 2000)}Mi"}
+
+
+def draw_pod_fields(rng: Random) -> PodFields:
+    """Draw a shape; many pods are made of one."""
+    fields: PodFields = {
+        "requests": _draw_amounts(rng),
+        "namespace": rng.choice(NAMESPACES),
+        "scheduler_name": rng.choice((PROFILES[0], *PROFILES)),
+        "labels": {"app": draw_app(rng)} if rng.random() < 0.8 else {},
+    }
+    if rng.random() < 0.1:
+        fields["node_selector"] = {"zone": rng.choice(ZONES)}
+    elif rng.random() < 0.1:
+        fields["node_selector"] = {f"l{rng.randrange(9)}": str(rng.randrange(5))}
+    if rng.random() < 0.3:
+        fields["tolerations"] = [_draw_toleration(rng) for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.15:
+        fields["spread"] = [_draw_spread(rng) for _ in range(rng.randint(1, 2))]
+    if rng.random() < 0.3:
+        fields["affinity"] = _draw_affinity(rng)
+    if rng.random() < 0.4:
+        fields["priority"] = rng.choice((0, 0, 5, 10, 100))
+    _draw_rare_fields(rng, fields)
+    return fields
+
+
+def _draw_rare_fields(rng: Random, fields: PodFields) -> None:
+    if rng.random() < 0.08:
+        inner = ContainerPort(container_port=80, host_port=80, host_ip=rng.choice(("10.0.0.1", "10.0.0.2")))
+        fields["ports"] = [rng.choice((80, 443, inner))]
+    if rng.random() < 0.3:
+        fields["image"] = f"img{rng.randrange(7)}"
+    if rng.random() < 0.03:
+        fields["preemption_policy"] = "Never"
+    if rng.random() < 0.05:
+        fields["init_containers"] = [container(name="init", requests={"cpu": "700m"})]
+    if rng.random() < 0.03:
+        fields["overhead"] = {"cpu": "50m"}
+    if rng.random() < 0.2:
+        fields["owners"] = [OwnerReference("ReplicaSet", "rs", f"o{rng.randrange(4)}", controller=True)]
+
+
+def _draw_amounts(rng: Random) -> dict[str, str]:
+    amounts: dict[str, str] = {}
+    if rng.random() < 0.9:
+        amounts["cpu"] = rng.choice(_CPU)
+    if rng.random() < 0.8:
+        amounts["memory"] = rng.choices(_MEMORY, (20, 20, 20, 20, 1))[0]
+    if rng.random() < 0.1:
+        amounts["ex.com/r0"] = str(rng.randrange(4))
+    if rng.random() < 0.05:
+        amounts[f"ex.com/r{rng.randrange(40)}"] = "1"
+    if rng.random() < 0.03:
+        amounts["ephemeral-storage"] = "1Gi"
+    return amounts
+
+
+def _draw_toleration(rng: Random) -> Toleration:
+    effect = rng.choice(("", "NoSchedule", "PreferNoSchedule"))
+    return Toleration(f"t{rng.randrange(3)}", rng.choice(("Exists", "Equal")), "", effect)
+
+
+def _draw_spread(rng: Random) -> TopologySpreadConstraint:
+    when = rng.choice(("DoNotSchedule", "ScheduleAnyway"))
+    selector = LabelSelector(match_labels={"app": draw_app(rng)})
+    return TopologySpreadConstraint(rng.randint(1, 3), rng.choice(_TOPOLOGIES), when, selector)
+
+
+def _draw_affinity(rng: Random) -> Affinity:
+    kind = rng.random()
+    if kind < 0.4:
+        required = NodeSelector((_draw_node_term(rng),)) if rng.random() < 0.4 else None
+        preferred = [
+            PreferredSchedulingTerm(rng.randint(1, 100), _draw_node_term(rng)) for _ in range(rng.randrange(3))
+        ]
+        return Affinity(node_affinity=NodeAffinity(required, tuple(preferred)))
+    terms = PodAffinity(
+        required=(_draw_pod_term(rng),) if rng.random() < 0.35 else (),
+        preferred=(WeightedPodAffinityTerm(rng.randint(1, 100), _draw_pod_term(rng)),) if rng.random() < 0.65 else (),
+    )
+    return Affinity(pod_affinity=terms) if kind < 0.7 else Affinity(pod_anti_affinity=terms)
+
+
+def _draw_node_term(rng: Random) -> NodeSelectorTerm:
+    requirement = rng.choice(
+        (
+            Requirement("zone", "In", tuple(rng.sample(ZONES, 2))),
+            Requirement("zone", "NotIn", (rng.choice(ZONES),)),
+            Requirement(f"l{rng.randrange(6)}", "Exists"),
+            Requirement(f"l{rng.randrange(6)}", "Gt", ("2",)),
+            Requirement("zone", "In", ZONES),
+        )
+    )
+    return NodeSelectorTerm(match_expressions=(requirement,))
+
+
+def _draw_pod_term(rng: Random) -> PodAffinityTerm:
+    selector = LabelSelector(match_labels={"app": draw_app(rng)})
+    return PodAffinityTerm(label_selector=selector, topology_key=rng.choice(_TOPOLOGIES))

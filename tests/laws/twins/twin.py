@@ -1,0 +1,134 @@
+"""One of two schedulers that live the same life, and what it decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scheduler_core.config.profile_config import ProfileConfig
+from scheduler_core.cycle.binding import bind
+from scheduler_core.cycle.context import Attempt
+from scheduler_core.cycle.group_scheduling import schedule_gang
+from scheduler_core.cycle.scheduling import schedule
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
+from scheduler_core.scheduler import SchedulerOptions
+from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
+from tests.laws.twins.storage import CLASSES, VolumeControllers
+from tests.support.scheduling import rig
+
+_RESERVED_AFTER_SECONDS = 10.0
+_BINDING_ROUNDS = 60
+_PATIENT_ROUNDS = 10
+
+
+class Decision(NamedTuple):
+    """What came of one entry of the queue.
+
+    Attributes:
+        uid: Of the pod, or of the gang's entry.
+        chosen: UID, node and number of feasible nodes of each pod that got a node.
+        bound: Which of these were bound.
+        events: Type, reason and note of each event.
+        patches: Pod, nomination and condition of each status patch.
+        victims: UIDs of pods that were deleted.
+        gang: Reason and message of a gang's outcome, and its reservation.
+    """
+
+    uid: str
+    chosen: tuple[tuple[str, str, int], ...]
+    bound: tuple[bool, ...]
+    events: tuple[tuple[str, str, str], ...]
+    patches: tuple[tuple[str, str | None, str], ...]
+    victims: tuple[str, ...]
+    gang: tuple[str, str, str] | None = None
+
+
+class Twin:
+    """A scheduler whose every decision is recorded.
+
+    Args:
+        limits: Bounds of its reuse; None for a scheduler that reuses nothing.
+    """
+
+    def __init__(self, limits: ReuseLimits | None) -> None:
+        options = SchedulerOptions(
+            seed=7,
+            gang_reservation_seconds=_RESERVED_AFTER_SECONDS,
+            remembers_results=limits is not None,
+            reuse_limits=limits or DEFAULT_LIMITS,
+        )
+        self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False)
+        self.scheduler = self.rig.scheduler
+        self.controllers = VolumeControllers(self.scheduler.storage_feed)
+        self.scheduler.write_storage_with(self.controllers.writer)
+        for shown in CLASSES:
+            self.controllers.show(shown)
+        self.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+
+    def serve(self, config: ProfileConfig) -> None:
+        """Make a profile revision live."""
+        self.rig.serve(config)
+
+    @property
+    def filtered(self) -> int:
+        """Nodes that Filter plugins judged."""
+        return sum(sum(each.evaluations.filter.values()) for each in self.rig.context.measures.profiles.values())
+
+    @property
+    def reuse_errors(self) -> dict[str, int]:
+        """Errors in reused results by plugin, "" for the scheduler's own."""
+        found: Counter[str] = Counter()
+        for each in self.rig.context.measures.profiles.values():
+            found.update(each.reuse_errors)
+        return dict(found)
+
+    async def decide(self) -> Decision | None:
+        """Take the next entry of the queue through its cycles; None if there is none."""
+        context, writer = self.rig.context, self.rig.writer
+        queued = self.rig.queue.pop()
+        if queued is None:
+            return None
+        events, patches, deletions = len(writer.events), len(writer.patches), len(writer.deletions)
+        attempts: Sequence[Attempt]
+        if isinstance(queued, QueuedGang):
+            attempts = await schedule_gang(context, queued)
+        else:
+            attempt = schedule(context, queued)
+            attempts = () if attempt is None else (attempt,)
+        chosen = tuple((each.info.uid, each.node_name, each.feasible_count) for each in attempts)
+        bound = await self._bind(attempts)
+        return Decision(
+            queued.uid,
+            chosen,
+            bound,
+            tuple((event.type, event.reason, event.note) for event in writer.events[events:]),
+            tuple(
+                (patch.name, patch.nominated_node_name, patch.condition.message if patch.condition else "")
+                for patch in writer.patches[patches:]
+            ),
+            tuple(deletion.uid for deletion in writer.deletions[deletions:]),
+            self._outcome(queued) if isinstance(queued, QueuedGang) else None,
+        )
+
+    def _outcome(self, entry: QueuedGang) -> tuple[str, str, str] | None:
+        gang = self.rig.queue.gangs.get(entry.gang_key)
+        if gang is None or gang.outcome is None:
+            return None
+        return gang.outcome.reason, gang.outcome.message, gang.reservation
+
+    async def _bind(self, attempts: Sequence[Attempt]) -> tuple[bool, ...]:
+        tasks = [asyncio.create_task(bind(self.rig.context, attempt)) for attempt in attempts]
+        for rounds in range(_BINDING_ROUNDS * len(tasks)):
+            if all(task.done() for task in tasks):
+                break
+            await asyncio.sleep(0)
+            self.controllers.complete()
+            if rounds > _PATIENT_ROUNDS:
+                # A bind that waits for its volumes looks at them again after a while.
+                self.rig.clock.advance(1)
+        return tuple([await asyncio.wait_for(task, 5) for task in tasks])
