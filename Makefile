@@ -106,6 +106,11 @@ bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang 
 simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SEED=n for one with its trace)
 	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
+.PHONY: twins
+twins: install ## Compare schedulers with and without reuse over random lives (DECISIONS=n SEED=n TINY=1 GANGS=1)
+	@PYTHONPATH=operator $(BIN)/python -m tests.laws.twins $(if $(DECISIONS),--decisions $(DECISIONS)) \
+		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs)
+
 .PHONY: check
 check: install ## Format, lint, types, import contract, file length, drift of CRDs and docs; no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)

@@ -192,13 +192,16 @@ RejectedBefore = Callable[[int], NDArray[np.bool_]]
 
 def is_rejected_before(verdicts: Verdicts, position: int) -> NDArray[np.bool_]:
     """Whether the verdict of each row is a rejection by a filter in front of *position*; bool per row."""
-    return (verdicts != 0) & (verdicts >> _CODE_BITS <= position)
+    rejected: NDArray[np.bool_] = (verdicts != 0) & (verdicts >> _CODE_BITS <= position)
+    return rejected
 
 
 def _left(verdicts: Verdicts, position: int, rejected_before: RejectedBefore | None) -> NDArray[np.bool_]:
     """Return the rows that no filter in front of *position* rejects."""
-    left = verdicts == 0
-    return left if rejected_before is None else left & ~rejected_before(position)
+    left: NDArray[np.bool_] = verdicts == 0
+    if rejected_before is not None:
+        left &= ~rejected_before(position)
+    return left
 
 
 class _Question(Struct):

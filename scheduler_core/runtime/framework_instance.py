@@ -73,8 +73,8 @@ class FrameworkInstance:
         plugins: Every instantiated plugin by name.
         scores: Score plugins with their weights.
         evaluations: How often plugins were asked; a live instance shares them with those before it.
-        reuse: What scheduling cycles cache for this revision; None before the first cycle and after the instance closes.
-            It refers to the instance, so that a table of its own would keep every revision alive.
+        reuse: What scheduling cycles cache for this revision; None before the first cycle and after closing. It
+            refers to the instance, so that a table elsewhere would keep every revision alive.
     """
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:

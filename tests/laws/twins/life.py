@@ -129,7 +129,7 @@ class Life:
                 self._node_comes()
             self._rng.choices(names, weights)[0]()
             self._keep_small()
-            while not self.counts.problem and await self._decide():
+            while await self._decide():
                 pass
         for twin in self._twins:
             twin.rig.queue.close()
@@ -150,7 +150,7 @@ class Life:
         """Let the cluster be as the schedulers decided."""
         self.counts.decisions += 1
         self.counts.placed += len(decision.chosen)
-        self.counts.gangs += decision.gang is not None and bool(decision.chosen)
+        self.counts.gangs += int(decision.gang is not None and len(decision.chosen) > 0)
         self.counts.victims += len(decision.victims)
         for (uid, node_name, _), is_bound in zip(decision.chosen, decision.bound, strict=True):
             old = self._pods.get(uid)
@@ -201,7 +201,8 @@ class Life:
 
     def _bound_pod_comes(self) -> None:
         fields = draw_pod_fields(self._rng)
-        self._add(pod(self._new_name("b"), **{**fields, "node_name": self._rng.choice(list(self._nodes))}))
+        fields["node_name"] = self._rng.choice(list(self._nodes))
+        self._add(pod(self._new_name("b"), **fields))
 
     def _pod_goes(self) -> None:
         if self._pods:
@@ -326,8 +327,13 @@ class Life:
             fields = rng.choice(shapes)
             labels = {**fields.get("labels", {}), LABEL: new.key.name}
             profile = rng.choice(PROFILES) if rng.random() < 0.05 else shapes[0].get("scheduler_name", PROFILES[0])
-            place: PodFields = {"labels": labels, "namespace": new.key.namespace, "scheduler_name": profile}
-            self._add(pod(f"{new.key.name}-{number}", **{**fields, **place}))
+            own: PodFields = {
+                **fields,
+                "labels": labels,
+                "namespace": new.key.namespace,
+                "scheduler_name": profile,
+            }
+            self._add(pod(f"{new.key.name}-{number}", **own))
 
     def _gang_goes(self) -> None:
         if not self._groups:

@@ -74,7 +74,8 @@ class OddCounts(FilterPlugin):
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         if not _app(pod):
             return None
-        return ((nodes.pod_count[rows] + len(pod.key)) % 7 == 3).astype(np.int16)
+        codes: Codes = ((nodes.pod_count[rows] + len(pod.key)) % 7 == 3).astype(np.int16)
+        return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         return unschedulable("node(s) had an odd count of pods")

@@ -7,9 +7,9 @@ from random import Random
 from msgspec.structs import replace
 
 from scheduler_core.cycle.storage_feed import StorageFeed
+from scheduler_core.model.pod import AwsElasticBlockStore
 from scheduler_core.model.storage import (
     BIND_COMPLETED,
-    AwsElasticBlockStore,
     CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,

@@ -41,6 +41,7 @@ async def scheduler() -> Scheduler:
     record = scheduler.context.record("batch")
     record.scheduled, record.unschedulable, record.errors = 3, 2, 1
     record.lost_binds = 4
+    scheduler.context.measures.profile("batch").reuse_errors["Fickle"] = 5
     return scheduler
 
 
@@ -58,6 +59,7 @@ ROWS = [
     pytest.param("scheduler_cache_size", {"type": "assumed_pods"}, 0, id="assumed"),
     pytest.param("bayplan_parked_pods", {}, 1, id="parked"),
     pytest.param("bayplan_binds_lost_total", {"profile": "batch"}, 4, id="lost"),
+    pytest.param("bayplan_reuse_errors_total", {"profile": "batch", "plugin": "Fickle"}, 5, id="reuse"),
 ]
 
 
