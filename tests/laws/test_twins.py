@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import pytest
 
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
-from tests.laws.twins.life import TINY_LIMITS, Life
+from tests.laws.twins.life import Life
+from tests.laws.twins.twin import REAL, TINY, Bounds
 
 _DECISIONS = 120
 
 
 @pytest.mark.parametrize("seed", [101, 105, 107, 109])
-@pytest.mark.parametrize(
-    "limits", [pytest.param(DEFAULT_LIMITS, id="real bounds"), pytest.param(TINY_LIMITS, id="tiny bounds")]
-)
+@pytest.mark.parametrize("bounds", [pytest.param(REAL, id="real bounds"), pytest.param(TINY, id="tiny bounds")])
 @pytest.mark.parametrize("has_gangs", [pytest.param(False, id="pods"), pytest.param(True, id="gangs")])
-def test_twins_decide_alike(seed: int, limits: ReuseLimits, *, has_gangs: bool) -> None:
+def test_twins_decide_alike(seed: int, bounds: Bounds, *, has_gangs: bool) -> None:
     """No decision differs, reuse saves work, and reuse itself does not fail."""
-    counts = Life(seed, limits, has_gangs=has_gangs).run(_DECISIONS)
+    counts = Life(seed, bounds, has_gangs=has_gangs).run(_DECISIONS)
     assert counts.problem == ""
     assert counts.placed > _DECISIONS // 10
     assert counts.saved > 0

@@ -11,8 +11,8 @@ import sys
 import time
 from collections import Counter
 
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS
-from tests.laws.twins.life import TINY_LIMITS, Life
+from tests.laws.twins.life import Life
+from tests.laws.twins.twin import REAL, TINY
 
 DECISIONS_PER_LIFE = 250
 
@@ -22,14 +22,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.laws.twins", description=__doc__)
     parser.add_argument("--decisions", type=int, default=10_000, help="number of decisions, over all lives")
     parser.add_argument("--seed", type=int, default=0, help="seed of the first life; the next lives count up")
-    parser.add_argument("--tiny", action="store_true", help="set every bound of the reuse to a handful")
+    parser.add_argument(
+        "--tiny", action="store_true", help="set every bound of the reuse and of the snapshot to a handful"
+    )
     parser.add_argument("--gangs", action="store_true", help="let PodGroups come")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     begun, totals, errors, failed, seed = time.monotonic(), Counter[str](), Counter[str](), 0, given.seed
     while totals["decisions"] < given.decisions:
-        limits = TINY_LIMITS if given.tiny else DEFAULT_LIMITS
-        counts = Life(seed, limits, has_gangs=given.gangs).run(DECISIONS_PER_LIFE)
+        counts = Life(seed, TINY if given.tiny else REAL, has_gangs=given.gangs).run(DECISIONS_PER_LIFE)
         for name in ("decisions", "placed", "gangs", "victims", "filtered", "saved"):
             totals[name] += getattr(counts, name)
         errors.update(counts.reuse_errors)

@@ -20,7 +20,6 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.model.taints import Toleration
 from scheduler_core.model.workloads import LabelPairsSpec, Service
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.scheduler import Scheduler
 from tests.laws.twins.cluster_draws import draw_group, draw_node, draw_profile
 from tests.laws.twins.pod_draws import (
@@ -31,20 +30,11 @@ from tests.laws.twins.pod_draws import (
     draw_requests,
 )
 from tests.laws.twins.storage import draw_claim, draw_csi_node
-from tests.laws.twins.twin import Decision, Twin
+from tests.laws.twins.twin import REAL, Bounds, Decision, Twin
 from tests.support.builders import PodFields, pod
 from tests.support.gangs import LABEL
 from tests.support.storage import mounts
 
-TINY_LIMITS = ReuseLimits(
-    max_signatures=3,
-    max_seen=3,
-    max_entries=3,
-    max_bytes=2000,
-    max_classes=3,
-    max_classes_beside_resources=3,
-    max_changes=3,
-)
 _SHAPES = 6
 _RECENT_SHAPES = 3.0
 _WAITING = 20
@@ -80,13 +70,13 @@ class Life:
 
     Args:
         seed: What is drawn.
-        limits: Bounds of the reuse.
+        bounds: Bounds of the scheduler that reuses results.
         has_gangs: Whether PodGroups come.
     """
 
-    def __init__(self, seed: int, limits: ReuseLimits = DEFAULT_LIMITS, *, has_gangs: bool = False) -> None:
+    def __init__(self, seed: int, bounds: Bounds = REAL, *, has_gangs: bool = False) -> None:
         self._rng = Random(seed)
-        self._twins = Twin(limits), Twin(None)
+        self._twins = Twin(bounds), Twin(None)
         self._is_calm = self._rng.random() < 0.5
         self._max_nodes = self._rng.choice((4, 12, 12, 30))
         self._nodes: dict[str, Node] = {}

@@ -15,8 +15,9 @@ from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
+from scheduler_core.runtime.reuse_limits import ReuseLimits
 from scheduler_core.scheduler import SchedulerOptions
+from scheduler_core.snapshot.bounds import SnapshotBounds
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
 from tests.laws.twins.storage import CLASSES, VolumeControllers
 from tests.support.scheduling import rig
@@ -24,6 +25,38 @@ from tests.support.scheduling import rig
 _RESERVED_AFTER_SECONDS = 10.0
 _BINDING_ROUNDS = 60
 _PATIENT_ROUNDS = 10
+
+
+class Bounds(NamedTuple):
+    """Bounds of a scheduler: of its reuse, and of the tables that the reuse reads."""
+
+    reuse: ReuseLimits = ReuseLimits()
+    snapshot: SnapshotBounds = SnapshotBounds()
+
+
+REAL = Bounds()
+TINY = Bounds(
+    ReuseLimits(
+        max_signatures=3,
+        max_seen=3,
+        max_entries=3,
+        max_bytes=2000,
+        max_classes=3,
+        max_classes_beside_resources=3,
+    ),
+    # The bound of resources stays: what nodes offer beyond it is offered to no pod.
+    SnapshotBounds(
+        changes=3,
+        label_columns=3,
+        taint_lists=3,
+        queries=3,
+        idle_checks=3,
+        default_selectors=3,
+        toleration_tables=3,
+        selector_tables=3,
+        volume_affinities=3,
+    ),
+)
 
 
 class Decision(NamedTuple):
@@ -52,15 +85,17 @@ class Twin:
     """A scheduler whose every decision is recorded.
 
     Args:
-        limits: Bounds of its reuse; None for a scheduler that reuses nothing.
+        bounds: Its bounds; None for a scheduler that reuses nothing.
     """
 
-    def __init__(self, limits: ReuseLimits | None) -> None:
+    def __init__(self, bounds: Bounds | None) -> None:
+        own = bounds or REAL
         options = SchedulerOptions(
             seed=7,
             gang_reservation_seconds=_RESERVED_AFTER_SECONDS,
-            remembers_results=limits is not None,
-            reuse_limits=limits or DEFAULT_LIMITS,
+            remembers_results=bounds is not None,
+            bounds=own.snapshot,
+            reuse_limits=own.reuse,
         )
         self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False)
         self.scheduler = self.rig.scheduler
