@@ -42,11 +42,11 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer, Watchdog
 from scheduler_core.queueing.queueing_rules import QueueingRules
 from scheduler_core.queueing.scheduling_queue import FLUSH_INTERVAL_SECONDS, SchedulingQueue
+from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, ReuseBounds
 from scheduler_core.runtime.extender_clients import ExtenderClients, MakeClient
 from scheduler_core.runtime.framework_instance import FrameworkInstance, ProfilePlan, build_planned, plan_profile
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.profiles import ProfileTable, queue_sort_of
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.runtime.time_budget import watch_over
 from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
 from scheduler_core.snapshot.cluster_cache import ClusterCache
@@ -72,10 +72,10 @@ class SchedulerOptions(Struct, frozen=True):
         confirm_after_seconds: How long a bound pod may stay unconfirmed before it is read.
         slow_cycle_seconds: From what time on a scheduling cycle is logged with its plugins' times.
         gang_reservation_seconds: How long a Strict gang fails before capacity is reserved for it.
-        remembers_results: Whether answers of plugins are served again where nothing that they read has changed.
+        reuses_results: Whether plugin results are reused for pods of the same class.
+        reuse_bounds: Bounds of what is stored for that.
         gangs_preempt: Whether a gang may evict pods of lower priority.
         bounds: Most entries of the snapshot's tables.
-        reuse_limits: Bounds of what one pod's cycle caches for the next.
     """
 
     seed: int = 0
@@ -87,10 +87,10 @@ class SchedulerOptions(Struct, frozen=True):
     confirm_after_seconds: float = 15.0
     slow_cycle_seconds: float = SLOW_CYCLE_SECONDS
     gang_reservation_seconds: float = RESERVED_AFTER_SECONDS
-    remembers_results: bool = True
+    reuses_results: bool = True
+    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
     bounds: SnapshotBounds = DEFAULT_BOUNDS
-    reuse_limits: ReuseLimits = DEFAULT_LIMITS
 
 
 class Scheduler:
@@ -139,9 +139,9 @@ class Scheduler:
             measures=measures,
             slow_cycles=SlowCycles(self.options.slow_cycle_seconds),
             preemptions=MeasuredPreemptions(measures, clock),
-            remembers=self.options.remembers_results,
+            reuses_results=self.options.reuses_results,
+            reuse_bounds=self.options.reuse_bounds,
             gangs_preempt=self.options.gangs_preempt,
-            reuse_limits=self.options.reuse_limits,
         )
         self.context.reservations.after_seconds = self.options.gang_reservation_seconds
         self.feed: ClusterFeed = MeasuredFeed(self.context)

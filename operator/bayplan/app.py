@@ -365,6 +365,6 @@ def _scheduler_options(settings: Settings, gates: FeatureGates) -> SchedulerOpti
         max_binding=_BINDS_PER_CONNECTION * settings.bind_concurrency,
         slow_cycle_seconds=settings.slow_cycle_threshold,
         gang_reservation_seconds=settings.gang_reservation_delay,
-        remembers_results=gates.is_on(RESULT_CACHE),
+        reuses_results=gates.is_on(RESULT_CACHE),
         gangs_preempt=gates.is_on(GANG_PREEMPTION),
     )

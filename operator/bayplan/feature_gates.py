@@ -84,8 +84,8 @@ GATES: tuple[FeatureGate, ...] = (
         True,
         Stage.BETA,
         "0.1",
-        "What plugins answered for pods that are alike is served again for nodes that have not changed. When off, "
-        "every plugin is asked about every node for every pod: the same decisions, at a higher price.",
+        "Plugin results are reused for pods of the same class, on nodes that did not change. When off, every plugin is "
+        "called for every node and pod: the same decisions, at a higher cost.",
     ),
 )
 """In the order of their names."""

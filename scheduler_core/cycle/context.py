@@ -15,7 +15,6 @@ from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.cycle.gang_reservations import GangReservations
 from scheduler_core.cycle.measures import Measures
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
-from scheduler_core.cycle.pod_kinds import PodKinds
 from scheduler_core.cycle.slow_cycles import SlowCycles
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
@@ -24,12 +23,11 @@ from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
+from scheduler_core.runtime.equivalence.reuse import DEFAULT_REUSE_BOUNDS, PodClasses, ReuseBounds
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.runtime.permitting import WaitingPodMap
 from scheduler_core.runtime.pre_binding import PodsInPreBind
 from scheduler_core.runtime.profiles import ProfileTable
-from scheduler_core.runtime.result_cache import ResultCache
-from scheduler_core.runtime.reuse_limits import DEFAULT_LIMITS, ReuseLimits
 from scheduler_core.snapshot.cluster_cache import ClusterCache
 from scheduler_core.snapshot.declared_objects import DeclaredObjects
 from scheduler_core.snapshot.node_order import NodeOrder
@@ -76,14 +74,6 @@ class ProfileRecord:
     last_lost_bind: LostBind | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Reuse:
-    """What scheduling cycles cache for one profile revision."""
-
-    results: ResultCache
-    kinds: PodKinds
-
-
 @dataclass(slots=True)
 class CycleContext:
     """The parts.
@@ -103,9 +93,9 @@ class CycleContext:
         in_pre_bind: Pods whose PreBind runs.
         preemptions: Preemptions whose evictions are still to be issued.
         nearest_again: Before which time it is not found out what gangs lack least, in the clock's seconds.
-        remembers: Whether answers of plugins are served again where nothing that they read has changed.
+        reuses_results: Whether plugin results are reused for pods of the same class.
+        reuse_bounds: Bounds of what is stored for that.
         gangs_preempt: Whether a gang may evict pods of lower priority.
-        reuse_limits: Bounds of what one pod's cycle caches for the next.
         reservations: Capacity that is kept for gangs.
         suspension: Whether a cycle waits for an extender; until it is over nothing may change what cycles read.
     """
@@ -131,9 +121,9 @@ class CycleContext:
     preemptions: PreemptionsUnderWay = field(default_factory=PreemptionsUnderWay)
     suspension: Suspension = field(default_factory=Suspension)
     nearest_again: float = 0.0
-    remembers: bool = True
+    reuses_results: bool = True
+    reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
-    reuse_limits: ReuseLimits = DEFAULT_LIMITS
     times: SpareTimes = field(init=False)
     reservations: GangReservations = field(init=False)
 
@@ -142,22 +132,11 @@ class CycleContext:
         self.times = SpareTimes(self.clock.now)
         self.reservations = GangReservations(self.cache.columns, self.queue, self.clock, self.suspension.report)
 
-    def results_of(self, attempt: Attempt) -> ResultCache | None:
-        """What is remembered of the plugins of an attempt's profile; None where every plugin is to be asked."""
-        if not self.remembers or attempt.is_sampled:
-            return None
-        return self._reuse_of(attempt.instance).results
-
-    def kinds_of(self, instance: FrameworkInstance) -> PodKinds:
-        """The kinds of pods that a profile's revision has decided last."""
-        return self._reuse_of(instance).kinds
-
-    def _reuse_of(self, instance: FrameworkInstance) -> _Reuse:
-        reuse = instance.reuse
-        if not isinstance(reuse, _Reuse):
-            limits = self.reuse_limits
-            reuse = instance.reuse = _Reuse(ResultCache(instance, limits), PodKinds(limits))
-        return reuse
+    def classes_of(self, instance: FrameworkInstance) -> PodClasses:
+        """Return the pod classes of a profile's revision."""
+        if instance.pod_classes is None:
+            instance.pod_classes = PodClasses(self.reuse_bounds)
+        return instance.pod_classes
 
     def percentage_of(self, instance: FrameworkInstance) -> int:
         """How many percent of the nodes a search of a profile must find feasible; 0 is the adaptive formula."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.decision_log import tell_gang
 from scheduler_core.cycle.failure import Failure, patch_status, reference_to
-from scheduler_core.cycle.gang_trial import GangTrial, template_of
+from scheduler_core.cycle.gang_trial import GangTrial
 from scheduler_core.cycle.measures import ERROR
 from scheduler_core.cycle.measures import UNSCHEDULABLE as UNSCHEDULABLE_RESULT
 from scheduler_core.framework.queued_pod import QueuedGang
@@ -22,6 +22,7 @@ from scheduler_core.model.pod_group import PodGroup
 from scheduler_core.ports import Event
 from scheduler_core.queueing.gang import Gang, GangOutcome
 from scheduler_core.queueing.gang_entries import GANG_SCHEDULING
+from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.snapshot.free_amounts import free_amount
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -116,7 +117,7 @@ def of_trials(needed: int, trials: Sequence[GangTrial]) -> GangFailure:
             rejected |= failure.rejected_by
             pending |= failure.pending_on
             if len(kinds) < _MOST_ASKING:
-                kinds.setdefault(template_of(attempt.instance, attempt.info), attempt.info)
+                kinds.setdefault(filter_class(attempt.instance, attempt.info), attempt.info)
     if best.where.name:
         # Domains that have too little room are not tried, but for the nearest: room in any of them may help.
         rejected.add(_FREED_BY)

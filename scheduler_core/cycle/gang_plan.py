@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_domains import candidate_domains, member_room
-from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, template_of, undo
+from scheduler_core.cycle.gang_trial import ANYWHERE, GangTrial, Where, undo
 from scheduler_core.cycle.node_selection import find_feasible, select_node
 from scheduler_core.cycle.reservation import Plan, Reservation, Slot
 from scheduler_core.cycle.scheduling import release, reserve
@@ -32,6 +32,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import Code
 from scheduler_core.queueing.gang import Gang
+from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -133,7 +134,7 @@ class _Fill:
         self.trial = trial
         self.left: dict[object, deque[QueuedPod]] = {}
         for queued in wish.members:
-            self.left.setdefault(template_of(wish.instance, queued.info), deque()).append(queued)
+            self.left.setdefault(filter_class(wish.instance, queued.info), deque()).append(queued)
         self.kinds = {queued.uid: kind for kind, alike in self.left.items() for queued in alike}
         self.diagnoses: dict[object, Diagnosis] = {}
 
@@ -346,7 +347,7 @@ def assignment(context: CycleContext, reservation: Reservation, wish: Wish) -> l
         newcomers.pop(slot.info.uid, None)
     by_kind: dict[object, list[QueuedPod]] = {}
     for queued in newcomers.values():
-        by_kind.setdefault(template_of(wish.instance, queued.info), []).append(queued)
+        by_kind.setdefault(filter_class(wish.instance, queued.info), []).append(queued)
     pairs: list[tuple[QueuedPod, str]] = []
     for slot in reservation.plan.slots:
         member = waiting.get(slot.info.uid)

@@ -15,17 +15,16 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from scheduler_core.cycle import class_choice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt
 from scheduler_core.cycle.extended_scheduling import choose_with_extenders
 from scheduler_core.cycle.failure import Failure, no_fit
-from scheduler_core.cycle.gang_repeats import Repeats
 from scheduler_core.cycle.node_selection import find_feasible, select_node
 from scheduler_core.cycle.scheduling import failure_of, release, reserve
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
-from scheduler_core.runtime.node_adapters import NodeFilterAdapter
-from scheduler_core.snapshot.pod_info import PodInfo
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +111,6 @@ async def _try_once(
 ) -> _Refused:
     """Try each member once; one that needs another beside it may find it in the next pass."""
     where, passed = trial.where, _Refused()
-    repeats = Repeats(context, instance)
     refused: dict[object, Failure] = {}
     for position, queued in enumerate(members):
         if refused and passed.are_final and len(trial.placed) + len(members) - position < needed:
@@ -124,11 +122,11 @@ async def _try_once(
         attempt.number = queued.attempts + 1
         # A gang is one cycle of those of which some are timed plugin by plugin, which is dear.
         attempt.is_sampled = attempt.is_sampled and not position
-        failure = refused.get(template_of(instance, queued.info)) if refused else None
+        failure = refused.get(filter_class(instance, queued.info)) if refused else None
         if failure is None:
-            failure = await _place(context, attempt, repeats)
+            failure = await _place(context, attempt)
             if failure is not None and not failure.is_error:
-                refused[template_of(instance, queued.info)] = failure
+                refused[filter_class(instance, queued.info)] = failure
         if failure is not None:
             passed.attempts.append((attempt, failure))
             continue
@@ -146,27 +144,14 @@ def undo(context: CycleContext, trial: GangTrial) -> None:
     trial.placed.clear()
 
 
-def template_of(instance: FrameworkInstance, info: PodInfo) -> object:
-    """Equal for pods that every filter of a profile judges alike; a pod like no other where a plugin cannot tell."""
-    signatures: list[object] = [info.priority, info.pod.status.nominated_node_name]
-    for plugin in (*instance.pre_filter, *instance.filters):
-        signature = None if isinstance(plugin, NodeFilterAdapter) else plugin.signature(info)
-        if signature is None:
-            return info.uid
-        signatures.append(signature)
-    return tuple(signatures)
-
-
-async def _place(context: CycleContext, attempt: Attempt, repeats: Repeats) -> Failure | None:
+async def _place(context: CycleContext, attempt: Attempt) -> Failure | None:
     try:
         if attempt.instance.extenders:
             node_name, failure = await choose_with_extenders(context, attempt)
         else:
-            node_name, failure = repeats.choose(attempt), None
+            node_name, failure = class_choice.choose(context, attempt), None
             if not node_name:
                 node_name, failure = _choose(context, attempt)
-                if failure is None:
-                    repeats.decided(attempt)
         if failure is None:
             failure = reserve(context, attempt, node_name)
     except Exception as error:
@@ -180,4 +165,6 @@ def _choose(context: CycleContext, attempt: Attempt) -> tuple[str, Failure | Non
     feasible = find_feasible(context, attempt)
     if not len(feasible.rows):
         return "", no_fit(feasible.diagnosis, None)
-    return select_node(context, attempt, feasible), None
+    node_name = select_node(context, attempt, feasible)
+    class_choice.learn(context, attempt, feasible)
+    return node_name, None

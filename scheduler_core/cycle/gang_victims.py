@@ -27,7 +27,7 @@ import numpy as np
 
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_overlay import GangOverlay
-from scheduler_core.cycle.gang_trial import Where, template_of
+from scheduler_core.cycle.gang_trial import Where
 from scheduler_core.cycle.node_selection import Feasible, find_feasible, select_node
 from scheduler_core.cycle.what_if import NodeWhatIf
 from scheduler_core.framework.diagnosis import Diagnosis
@@ -35,6 +35,7 @@ from scheduler_core.framework.disruption_units import DisruptionUnit, Disruption
 from scheduler_core.framework.extension_points import PreemptionCandidate
 from scheduler_core.framework.gang_preemptor import GangPreemptor, VictimTerms
 from scheduler_core.framework.queued_pod import QueuedPod
+from scheduler_core.runtime.equivalence.reuse import filter_class
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -152,7 +153,7 @@ class _Search:
             missing = self.request.needed - len(self.overlay.held)
             if missing <= 0 or len(members) - position < missing:
                 break
-            kind = template_of(self.request.instance, queued.info)
+            kind = filter_class(self.request.instance, queued.info)
             if kind not in refused and not self._place(queued, kind):
                 refused.add(kind)
         if len(self.overlay.held) < self.request.needed:
@@ -162,7 +163,7 @@ class _Search:
 
     def _note_rejections(self, members: Sequence[QueuedPod]) -> None:
         """Note what turns members away while those who end are still there."""
-        kinds = {template_of(self.request.instance, queued.info): queued for queued in members}
+        kinds = {filter_class(self.request.instance, queued.info): queued for queued in members}
         for queued in kinds.values():
             feasible = find_feasible(self.context, self._attempt(queued), everywhere=True)
             self.rejected_by |= feasible.diagnosis.rejected_by
@@ -318,7 +319,7 @@ class _Search:
         here = self.context.cache.columns.row_of(node_name)
         if not is_minimal and self._held_at(attempt, here):
             return True
-        kind = template_of(self.request.instance, attempt.queued.info)
+        kind = filter_class(self.request.instance, attempt.queued.info)
         crowded = self.crowded.setdefault(kind, set())
         # Members of that kind on two rows have found no room on any other: there is none for a further one anywhere.
         if self.is_row_local and len(crowded) > 1:

@@ -72,7 +72,7 @@ class ProfileMeasures:
         groups: Seconds of gangs' attempts by their result, from the pop until their binding begins.
         gang_waits: Seconds from when a gang's quorum was there to be tried until it was placed.
         gates: Seconds of PreEnqueue by answer, which do.
-        reuse_errors: Errors in reused results, by plugin; "" for the scheduler's own.
+        reuse_errors: Errors in the reuse of results, by plugin; "" for the scheduler's own.
     """
 
     __slots__ = (

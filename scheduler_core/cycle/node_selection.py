@@ -16,7 +16,6 @@ from msgspec import Struct
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.context import Attempt, CycleContext
-from scheduler_core.cycle.cycle_report import reuse_failed
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
 from scheduler_core.cycle.reservation import Reservation
 from scheduler_core.errors import SchedulerCoreError
@@ -145,16 +144,6 @@ class Search:
         attempt, nodes = self._attempt, self._context.cache.columns
         return _merge(run_filters(attempt.instance, attempt.state, attempt.info, nodes, rows), rows, self._promised)
 
-    def _judge_many(self, rows: Rows) -> Verdicts:
-        attempt, nodes = self._attempt, self._context.cache.columns
-        results, verdicts = self._context.results_of(attempt), None
-        if results is not None:
-            try:
-                verdicts = results.filter(attempt.state, attempt.info, nodes, rows)
-            except Exception as error:
-                reuse_failed(self._context, attempt, error)
-        return self._judge(rows) if verdicts is None else _merge(verdicts, rows, self._promised)
-
     def _withhold(self, rows: Rows) -> None:
         """Let nodes that are reserved for a gang stand as beyond preemption's help, where the pod would take its room.
 
@@ -209,7 +198,7 @@ class Search:
         if among is not None:
             rows = np.flatnonzero(among & nodes.alive) if isinstance(rows, slice) else rows[among[rows]]
             diagnosis.verdicts[~among] = self._verdict(unresolvable(self._attempt.among_reason).of(GANG_SCHEDULING))
-        diagnosis.verdicts[rows] = self._judge_many(rows)
+        diagnosis.verdicts[rows] = self._judge(rows)
         self._withhold(rows)
         candidates = nodes.count if isinstance(rows, slice) else len(rows)
         limit = None if everywhere else _limit(self._context, self._attempt, candidates)
@@ -336,14 +325,7 @@ def score_feasible(
     scoring = Scoring(attempt.state, attempt.info, nodes, asked)
     run_pre_scores(attempt.instance, scoring)
     times.end(_PRE_SCORED)
-    results, table = None if keep_parts else context.results_of(attempt), None
-    if results is not None:
-        try:
-            table = results.score(scoring)
-        except Exception as error:
-            reuse_failed(context, attempt, error)
-    if table is None:
-        table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
+    table = run_scores(attempt.instance, scoring, keep_parts=keep_parts)
     times.end(_SCORED)
     return table
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from scheduler_core.cycle import alike_pods
+from scheduler_core.cycle import class_choice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.cycle_report import begin_attempt, scheduling_ended
 from scheduler_core.cycle.decision_log import subject_of
@@ -138,13 +138,13 @@ def _hollow_promise(context: CycleContext, pod: Pod) -> None:
 
 
 def _decide(context: CycleContext, attempt: Attempt) -> Failure | None:
-    node_name = alike_pods.choose(context, attempt)
+    node_name = class_choice.choose(context, attempt)
     if not node_name:
         feasible = find_feasible(context, attempt)
         if not len(feasible.rows):
             return no_fit(feasible.diagnosis, _run_post_filters(context, attempt, feasible.diagnosis))
         node_name = select_node(context, attempt, feasible)
-        alike_pods.decided(context, attempt, feasible)
+        class_choice.learn(context, attempt, feasible)
     return hold(context, attempt, node_name)
 
 

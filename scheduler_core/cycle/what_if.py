@@ -23,7 +23,7 @@ from scheduler_core.cycle.nominated import judge_with_nominated_pods, promised_p
 from scheduler_core.cycle.what_if_sums import SumsWhatIf
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.extension_points import FilterPlugin, Reads
+from scheduler_core.framework.extension_points import FilterPlugin
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.runtime.filtering import run_filters
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -74,7 +74,7 @@ class NodeWhatIf:
             return False
         return all(
             plugin.name in self._state.skip_filter
-            or (isinstance(plugin, FilterPlugin) and plugin.filter_reads <= Reads.ROW)
+            or (isinstance(plugin, FilterPlugin) and plugin.reuse.filter.is_row_local)
             for plugin in self._instance.filters
         )
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.node_view import NodeView
-from scheduler_core.framework.plugin import Normalization, Plugin, Reads
+from scheduler_core.framework.plugin import Normalization, Plugin, PodReads, Reads, Reuse
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.row_sums import RowSums
 from scheduler_core.framework.status import SUCCESS, Status
@@ -41,6 +41,7 @@ __all__ = [
     "PermitPlugin",
     "PermitResult",
     "Plugin",
+    "PodReads",
     "PostBindPlugin",
     "PostFilterPlugin",
     "PostFilterPreview",
@@ -56,6 +57,7 @@ __all__ = [
     "QueueSortPlugin",
     "Reads",
     "ReservePlugin",
+    "Reuse",
     "ScorePlugin",
     "Scores",
     "Shortage",
@@ -131,8 +133,6 @@ class Shortage:
 
 class FilterPlugin(Plugin):
     """Rules out nodes, all at once."""
-
-    filter_reads: ClassVar[Reads] = Reads.OPAQUE
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
@@ -265,7 +265,6 @@ class PreScorePlugin(Plugin):
 class ScorePlugin(Plugin):
     """Ranks feasible nodes, all at once."""
 
-    score_reads: ClassVar[Reads] = Reads.OPAQUE
     normalization: ClassVar[Normalization] = Normalization.NONE
 
     @abstractmethod

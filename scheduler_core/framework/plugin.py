@@ -6,10 +6,11 @@ Owns the base class and how a plugin says what its answers depend on. It must no
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Callable, Hashable, Sequence
-from enum import Enum, IntEnum, auto
+from collections.abc import Callable, Sequence
+from enum import Enum, Flag, auto
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
@@ -21,19 +22,51 @@ if TYPE_CHECKING:
     from scheduler_core.framework.handle import Handle
 
 
-class Reads(IntEnum):
-    """What a plugin's answer for one row depends on, besides the pod: how long it may be remembered."""
+class Reads(Flag):
+    """What the answer of a Filter or Score for one row depends on, besides the pod; flags are combined with ``|``."""
 
-    STATIC = 1
-    """The Node object."""
-    ROW = 2
-    """Also the pods on that node."""
-    NODES = 3
-    """Also the Node objects of others."""
-    DOMAIN = 4
-    """Counts over topology domains."""
-    OPAQUE = 5
-    """Anything; never remembered."""
+    NODE = auto()
+    """The Node object of the row."""
+    PODS = auto()
+    """The pods on the node of the row."""
+    NODES = auto()
+    """The Node objects of other rows."""
+    DOMAINS = auto()
+    """Counts of pods over topology domains."""
+    ANYTHING = auto()
+    """Anything else."""
+
+    @property
+    def is_row_local(self) -> bool:
+        """Whether the answer changes only when the row or a Node object changes."""
+        return not self & (Reads.DOMAINS | Reads.ANYTHING)
+
+
+class PodReads(Flag):
+    """Aspects of a pod in which the pods of one workload often differ."""
+
+    NOTHING = 0
+    RESOURCES = auto()
+    """Requests and limits of the pod and its containers, and its overhead."""
+    LABELS = auto()
+    """The labels of the pod."""
+    IDENTITY = auto()
+    """Name, UID and age."""
+    ANYTHING = RESOURCES | LABELS | IDENTITY
+
+
+class Reuse(Struct, frozen=True):
+    """A plugin's declaration of what its results depend on, so that they can be reused for the next pod.
+
+    Attributes:
+        filter: What its Filter reads; with ``DOMAINS`` or ``ANYTHING`` Filter is called for every pod.
+        score: What its Score reads; likewise.
+        pod: The aspects of the pod that any of its extension points reads.
+    """
+
+    filter: Reads = Reads.ANYTHING
+    score: Reads = Reads.ANYTHING
+    pod: PodReads = PodReads.ANYTHING
 
 
 class Normalization(Enum):
@@ -50,7 +83,7 @@ class Normalization(Enum):
 
 
 def always() -> bool:
-    """What holds whatever happens."""
+    """Return True: a reuse check that always holds."""
     return True
 
 
@@ -61,17 +94,13 @@ class Plugin(ABC):
         name: The name by which profiles enable it; unique in a registry.
         args_model: The pydantic model of its args, None if it takes none.
         reads: What it reads of the cluster beyond what is decoded anyway.
-        reads_identity: Whether ``signature`` may tell pods apart that differ in name, UID and age alone; False spares
-            the question.
-        reads_resources: Whether its answers may depend on what the pod's containers ask for; False spares asking it
-            about pods that differ in nothing else.
+        reuse: What its results depend on. The default, anything, calls the plugin for every pod.
     """
 
     name: ClassVar[str]
     args_model: ClassVar[type[BaseModel] | None] = None
     reads: ClassVar[ObjectReads] = NO_MORE
-    reads_identity: ClassVar[bool] = True
-    reads_resources: ClassVar[bool] = True
+    reuse: ClassVar[Reuse] = Reuse()
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep what the plugin works with.
@@ -83,24 +112,16 @@ class Plugin(ABC):
         self.args = args
         self.handle = handle
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """All that this plugin reads of ``pod`` at Filter and Score, in one hashable value.
-
-        Two pods of equal signatures get equal answers. None (the default) says that the answer must not be reused.
-        """
-        del pod
-        return None
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """How long what PreFilter and PreScore have just answered and prepared holds for pods of this signature.
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """Return how long the results of PreFilter and PreScore hold for pods of the same class.
 
         Args:
-            pod: The pod that they were asked about.
+            pod: The pod for which both were just called.
             nodes: The columns.
 
         Returns:
-            A check that is quick and true for as long as they would answer and prepare the same, :func:`always` where
-            that follows from the signature; None (the default) if it cannot be told, and they are asked every time.
+            A cheap check that is true while both would return and prepare the same; :func:`always` where that follows
+            from the pod. None (the default): both are called for every pod.
         """
         del pod, nodes
         return None

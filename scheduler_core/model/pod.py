@@ -20,14 +20,14 @@ DEFAULT_SCHEDULER_NAME = "default-scheduler"
 Quantities = dict[str, str | int | float]
 
 
-class ResourceRequirements(Struct, gc=False, frozen=True, rename="camel"):
+class ResourceRequirements(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """``resources`` of a container, a pod or a container's status."""
 
     requests: Quantities = {}
     limits: Quantities = {}
 
 
-class ContainerPort(Struct, gc=False, frozen=True, rename="camel"):
+class ContainerPort(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One port; ``host_port`` 0 is none."""
 
     container_port: int = 0
@@ -36,13 +36,13 @@ class ContainerPort(Struct, gc=False, frozen=True, rename="camel"):
     host_ip: str = field(default="", name="hostIP")
 
 
-class ContainerRestartRule(Struct, gc=False, frozen=True, rename="camel"):
+class ContainerRestartRule(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One of ``restartPolicyRules``: what happens on certain exit codes."""
 
     action: str = ""
 
 
-class Container(Struct, gc=False, frozen=True, rename="camel"):
+class Container(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A container or init container; an init container with ``restart_policy`` Always is a sidecar."""
 
     name: str = ""
@@ -53,32 +53,32 @@ class Container(Struct, gc=False, frozen=True, rename="camel"):
     restart_policy_rules: tuple[ContainerRestartRule, ...] = ()
 
 
-class ClaimVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+class ClaimVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A volume that is a PersistentVolumeClaim of the pod's namespace."""
 
     claim_name: str
     read_only: bool = False
 
 
-class EphemeralVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+class EphemeralVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A volume whose claim ``<pod>-<volume>`` is made for the pod."""
 
 
-class GcePersistentDisk(Struct, gc=False, frozen=True, rename="camel"):
+class GcePersistentDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A Google disk by name."""
 
     pd_name: str
     read_only: bool = False
 
 
-class AwsElasticBlockStore(Struct, gc=False, frozen=True, rename="camel"):
+class AwsElasticBlockStore(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An Amazon volume by id."""
 
     volume_id: str = field(name="volumeID")
     read_only: bool = False
 
 
-class IscsiVolume(Struct, gc=False, frozen=True, rename="camel"):
+class IscsiVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An iSCSI target and lun."""
 
     target_portal: str = ""
@@ -87,7 +87,7 @@ class IscsiVolume(Struct, gc=False, frozen=True, rename="camel"):
     read_only: bool = False
 
 
-class RbdVolume(Struct, gc=False, frozen=True, rename="camel"):
+class RbdVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A Ceph block device: monitors, pool and image."""
 
     monitors: tuple[str, ...] = ()
@@ -96,7 +96,7 @@ class RbdVolume(Struct, gc=False, frozen=True, rename="camel"):
     read_only: bool = False
 
 
-class AzureDisk(Struct, gc=False, frozen=True, rename="camel"):
+class AzureDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An Azure disk by name and address; ``kind`` is Managed, Dedicated or Shared."""
 
     disk_name: str = ""
@@ -104,38 +104,38 @@ class AzureDisk(Struct, gc=False, frozen=True, rename="camel"):
     kind: str | None = None
 
 
-class CinderVolume(Struct, gc=False, frozen=True, rename="camel"):
+class CinderVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An OpenStack volume by id."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
-class PortworxVolume(Struct, gc=False, frozen=True, rename="camel"):
+class PortworxVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A Portworx volume by id."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
-class VsphereVolume(Struct, gc=False, frozen=True, rename="camel"):
+class VsphereVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A vSphere disk by path."""
 
     volume_path: str = ""
 
 
-class AzureFile(Struct, gc=False, frozen=True, rename="camel"):
+class AzureFile(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An Azure share."""
 
     share_name: str = ""
     secret_name: str = ""
 
 
-class InlineCsi(Struct, gc=False, frozen=True, rename="camel"):
+class InlineCsi(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """An inline CSI volume by driver."""
 
     driver: str = ""
 
 
-class ImageVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
+class ImageVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A volume that is an OCI image."""
 
     reference: str = ""
@@ -152,7 +152,7 @@ _VOLUME_NAMES = {
 }
 
 
-class Volume(Struct, gc=False, frozen=True, rename=_VOLUME_NAMES):
+class Volume(Struct, gc=False, frozen=True, omit_defaults=True, rename=_VOLUME_NAMES):
     """One volume; the sources that no plugin reads are all None."""
 
     name: str = ""
@@ -171,7 +171,7 @@ class Volume(Struct, gc=False, frozen=True, rename=_VOLUME_NAMES):
     image: ImageVolumeSource | None = None
 
 
-class TopologySpreadConstraint(Struct, gc=False, frozen=True, rename="camel"):
+class TopologySpreadConstraint(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One of ``spec.topologySpreadConstraints``."""
 
     max_skew: int = 1
@@ -184,25 +184,25 @@ class TopologySpreadConstraint(Struct, gc=False, frozen=True, rename="camel"):
     match_label_keys: tuple[str, ...] = ()
 
 
-class SchedulingGate(Struct, gc=False, frozen=True, rename="camel"):
+class SchedulingGate(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A gate that someone has to remove before the pod is considered."""
 
     name: str
 
 
-class ResourceClaimReference(Struct, gc=False, frozen=True, rename="camel"):
+class ResourceClaimReference(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One of ``spec.resourceClaims`` (dynamic resource allocation)."""
 
     name: str = ""
 
 
-class SchedulingGroup(Struct, gc=False, frozen=True, rename="camel"):
+class SchedulingGroup(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """``spec.schedulingGroup`` of the native PodGroup API."""
 
     pod_group_name: str = ""
 
 
-class PodSpec(Struct, gc=False, frozen=True, rename="camel"):
+class PodSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """``spec`` of a pod; ``priority`` None is 0."""
 
     node_name: str = ""
@@ -227,7 +227,7 @@ class PodSpec(Struct, gc=False, frozen=True, rename="camel"):
     restart_policy: str = "Always"
 
 
-class PodCondition(Struct, gc=False, frozen=True, rename="camel"):
+class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """One of ``status.conditions``."""
 
     type: str
@@ -249,7 +249,7 @@ class PodCondition(Struct, gc=False, frozen=True, rename="camel"):
         )
 
 
-class ContainerStatus(Struct, gc=False, frozen=True, rename="camel"):
+class ContainerStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """What the kubelet says of a container: ``allocated_resources`` granted, ``resources`` in force."""
 
     name: str = ""
@@ -257,7 +257,7 @@ class ContainerStatus(Struct, gc=False, frozen=True, rename="camel"):
     resources: ResourceRequirements | None = None
 
 
-class PodStatus(Struct, gc=False, frozen=True, rename="camel"):
+class PodStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """``status`` of a pod."""
 
     phase: str = "Pending"
@@ -270,7 +270,7 @@ class PodStatus(Struct, gc=False, frozen=True, rename="camel"):
     start_time: datetime | None = None
 
 
-class Pod(Struct, gc=False, frozen=True, rename="camel"):
+class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
     """A v1 Pod."""
 
     metadata: ObjectMeta

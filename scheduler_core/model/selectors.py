@@ -3,7 +3,7 @@
 Owns the compiled form of what :mod:`scheduler_core.model.affinity` decodes, its validity and its matching on plain
 values. Must not know columns; :mod:`scheduler_core.snapshot.node_matching` evaluates the same requirements on them.
 Compiled forms are hashable and canonical (requirements that mean the same compare equal), because they serve as keys of
-memos and of pod signatures.
+memos.
 
 An expression that cannot be read is an error where nobody can be told later (label selectors, preferred terms, affinity
 added by configuration). A required term of a pod that has one just matches no node and leaves the other terms alone.

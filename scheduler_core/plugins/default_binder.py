@@ -8,8 +8,6 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultbinder/
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_core.errors import BoundElsewhereError, ClusterWriteError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
@@ -23,12 +21,6 @@ class DefaultBinder(BindPlugin):
     """Binds through the cluster's own binding subresource."""
 
     name = "DefaultBinder"
-    reads_identity = False
-
-    def signature(self, pod: PodInfo) -> Hashable:
-        """Nothing: it neither filters nor scores."""
-        del pod
-        return ()
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
         """None: it rejects no pod."""

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/dynamicresourc
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
+    PodReads,
     PostFilterPlugin,
     PostFilterPreview,
     PostFilterResult,
@@ -29,6 +30,7 @@ from scheduler_core.framework.extension_points import (
     PreFilterResult,
     Reads,
     ReservePlugin,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -50,17 +52,10 @@ class DynamicResources(
     """Turns away pods with resource claims."""
 
     name = "DynamicResources"
-    reads_identity = False
-    reads_resources = False
+    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     args_model = DynamicResourcesArgs
-    filter_reads = Reads.STATIC
-    score_reads = Reads.STATIC
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Equal for all pods without claims; None for others."""
-        return None if pod.pod.spec.resource_claims else ()
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Whether there are claims says it all."""
         del pod, nodes
         return always

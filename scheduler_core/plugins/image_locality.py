@@ -3,8 +3,7 @@
 Owns the score and the completion of image names. An image that few nodes hold counts less, so that one node is not
 heaped with the pods of a rare image. Must not know how nodes report images.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``; the signature also
-holds what the reference leaves out of it (how often an image is named, and image volumes).
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``.
 
 Each image counts for 0 to the upper bound of the sum, which gives the same score for all sizes of 0 and more. With a
 size near 2**63 the reference depends on the processor, whose conversion of floats to int64 overflows.
@@ -12,13 +11,21 @@ size near 2**63 the reference depends on the processor, whose conversion of floa
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import MAX_NODE_SCORE, Normalization, Reads, ScorePlugin, Scores
+from scheduler_core.framework.extension_points import (
+    MAX_NODE_SCORE,
+    Normalization,
+    PodReads,
+    Reads,
+    Reuse,
+    ScorePlugin,
+    Scores,
+)
 from scheduler_core.kernels.integer_division import truncated_quotients
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -36,14 +43,8 @@ class ImageLocality(ScorePlugin):
     """
 
     name = "ImageLocality"
-    reads_identity = False
-    reads_resources = False
-    score_reads = Reads.NODES
+    reuse = Reuse(score=Reads.NODE | Reads.NODES, pod=PodReads.NOTHING)
     normalization = Normalization.NONE
-
-    def signature(self, pod: PodInfo) -> Hashable:
-        """The images by their full names, and the number of containers."""
-        return tuple(sorted(_images(pod.pod))), _container_count(pod.pod)
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
         """None: it rejects no pod."""

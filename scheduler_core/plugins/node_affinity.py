@@ -10,7 +10,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeaffinity/n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,10 +24,12 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PodReads,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reads,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -77,11 +79,8 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes that a pod or its profile excludes, and ranks the others by preference."""
 
     name = "NodeAffinity"
-    reads_identity = False
-    reads_resources = False
+    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     args_model = NodeAffinityArgs
-    filter_reads = Reads.STATIC
-    score_reads = Reads.STATIC
     normalization = Normalization.MAX
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -103,12 +102,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             self._added_preferred = compile_preferred_terms(affinity.preferred)
             self._has_added_preferred = bool(affinity.preferred)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The node selector and node affinity."""
-        selector = pod.pod.spec.node_selector
-        return (tuple(sorted(selector.items())) if selector else (), _node_affinity(pod.pod))
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Selector and affinity say it all."""
         del pod, nodes
         return always

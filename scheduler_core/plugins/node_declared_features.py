@@ -10,7 +10,7 @@ pods are left out. None of them ends with a version yet.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,7 +18,15 @@ from numpy.typing import NDArray
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    Reuse,
+)
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unresolvable
@@ -63,9 +71,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that do not declare what the pod needs."""
 
     name = "NodeDeclaredFeatures"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.STATIC
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Begin with no node looked at.
@@ -78,11 +84,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         self._version = -1
         self._declared: dict[str, NDArray[np.bool_]] = {}
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The needed features."""
-        return required_features(pod.pod)
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """The needed features say it all."""
         del pod, nodes
         return always

@@ -6,13 +6,19 @@ Owns this one comparison. Must not know how a name came into the spec. Follows k
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    Reads,
+    Reuse,
+)
 from scheduler_core.framework.status import Status, unresolvable
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
@@ -25,13 +31,7 @@ class NodeName(FilterPlugin):
     """Rules out every node but the one that the pod's spec names."""
 
     name = "NodeName"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.STATIC
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The name in the spec."""
-        return pod.pod.spec.node_name
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming; a node's name never changes."""

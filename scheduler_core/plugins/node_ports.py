@@ -8,13 +8,21 @@ works where a profile leaves PreFilter out (the reference fails such pods).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reads,
+    Reuse,
+)
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unschedulable
 from scheduler_core.model.pod import Pod
@@ -31,15 +39,9 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     """Rules out nodes where a host port of the pod is taken."""
 
     name = "NodePorts"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.ROW
+    reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The host ports."""
-        return pod.host_ports
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """The host ports say it all."""
         del pod, nodes
         return always

@@ -9,14 +9,22 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 
 import numpy as np
 
 from scheduler_core.config.plugin_args import NodeResourcesBalancedAllocationArgs
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState, StateKey
-from scheduler_core.framework.extension_points import Normalization, PreScorePlugin, Reads, ScorePlugin, Scores
+from scheduler_core.framework.extension_points import (
+    Normalization,
+    PodReads,
+    PreScorePlugin,
+    Reads,
+    Reuse,
+    ScorePlugin,
+    Scores,
+)
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
@@ -36,9 +44,8 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     """Compares how evenly resources are used before and after the pod comes."""
 
     name = "NodeResourcesBalancedAllocation"
-    reads_identity = False
+    reuse = Reuse(score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
     args_model = NodeResourcesBalancedAllocationArgs
-    score_reads = Reads.ROW
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
@@ -52,11 +59,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
         self._keeper = ScoreKeeper(lambda _: KeptBalance())
 
-    def signature(self, pod: PodInfo) -> Hashable:
-        """What the pod takes of each resource."""
-        return tuple(self._demand(pod).amounts)
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """What the pod takes says it all."""
         del pod, nodes
         return always

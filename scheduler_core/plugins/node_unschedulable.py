@@ -8,13 +8,19 @@ Follows kube-scheduler v1.36.3,
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    Reads,
+    Reuse,
+)
 from scheduler_core.framework.status import Status, unresolvable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -30,13 +36,7 @@ class NodeUnschedulable(FilterPlugin):
     """Rules out cordoned nodes."""
 
     name = "NodeUnschedulable"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.STATIC
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Whether the pod tolerates a cordon."""
-        return tolerated(_CORDON, pod.pod.spec.tolerations)
+    reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """A node's coming or a change of its taints (of which a cordon counts as one); new tolerations of the pod."""

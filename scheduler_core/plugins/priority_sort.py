@@ -8,24 +8,15 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/queuesort/prio
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.extension_points import QueueSortPlugin
 from scheduler_core.framework.queued_pod import QueuedPod
-from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class PrioritySort(QueueSortPlugin):
     """Orders by priority, then by time in the queue."""
 
     name = "PrioritySort"
-    reads_identity = False
-
-    def signature(self, pod: PodInfo) -> Hashable:
-        """Nothing: it neither filters nor scores."""
-        del pod
-        return ()
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
         """None: it rejects no pod."""

@@ -6,7 +6,7 @@ Owns the gate and its wording. Must not know who sets gates: any controller may.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
@@ -19,12 +19,6 @@ class SchedulingGates(PreEnqueuePlugin):
     """Holds gated pods out of the active queue."""
 
     name = "SchedulingGates"
-    reads_identity = False
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Nothing is read at Filter or Score."""
-        del pod
-        return ()
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """The removal of the pod's own last gate."""

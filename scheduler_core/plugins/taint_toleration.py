@@ -10,7 +10,7 @@ finds the table early; Score works without it (the reference fails such pods).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,8 +22,10 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PodReads,
     PreScorePlugin,
     Reads,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -111,21 +113,14 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
     """Rules out nodes with taints that the pod does not tolerate, and ranks soft-tainted ones lower."""
 
     name = "TaintToleration"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.STATIC
-    score_reads = Reads.STATIC
+    reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     normalization = Normalization.REVERSE_MAX
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._tables = TolerationTables(handle.nodes.bounds.toleration_tables)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The tolerations."""
-        return pod.pod.spec.tolerations
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """While no taint list gets a number."""
         assigned, position = nodes.taint_sets.assigned, nodes.taint_sets.assigned.position
         del pod

@@ -8,7 +8,7 @@ claims by name alone, whatever their namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -18,10 +18,11 @@ from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
+    PodReads,
     PreFilterExtensions,
     PreFilterPlugin,
     PreFilterResult,
-    Reads,
+    Reuse,
 )
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, unresolvable, unschedulable
@@ -66,15 +67,9 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
     """Rules out nodes that hold the pod's disk already, and all of them while a one-pod claim is in use."""
 
     name = "VolumeRestrictions"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.OPAQUE
+    reuse = Reuse(pod=PodReads.NOTHING)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Empty for a pod that mounts none of what is looked at; others are never served from a cache."""
-        return None if pod.volumes.disks or pod.volumes.mounted else ()
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
         del nodes
         return None if pod.volumes.disks or pod.volumes.mounted else always

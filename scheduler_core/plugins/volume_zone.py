@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumezone/vol
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,14 @@ from numpy.typing import NDArray
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState, StateKey
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reuse,
+)
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, unresolvable
@@ -50,20 +57,14 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     """Rules out nodes in other zones than the pod's volumes."""
 
     name = "VolumeZone"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.OPAQUE
+    reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep the handle."""
         super().__init__(args, handle)
         self._matching: NodeMatching | None = None
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Empty for a pod without claims of its own; others are never served from a cache."""
-        return None if pod.volumes.mounted else ()
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
         del nodes
         return None if pod.volumes.mounted else always

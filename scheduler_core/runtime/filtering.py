@@ -8,7 +8,7 @@ may read anything, are asked only about rows that are left.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from msgspec import Struct
@@ -124,19 +124,19 @@ def run_filters(
     rows: Rows,
     *,
     among: Sequence[tuple[int, FilterRunner]] | None = None,
-    rejected_before: RejectedBefore | None = None,
+    beside: Verdicts | None = None,
 ) -> Verdicts:
     """Run Filter on rows; of ``among`` the filters, with their positions, or of all.
 
     Args:
         instance: The profile.
         state: The attempt's state.
-        pod: The pod.
+        pod: The pod to place.
         nodes: The columns.
         rows: The rows to judge.
-        among: Filters to run; None for all.
-        rejected_before: Reports which rows the other filters reject, so that per-node plugins are called, and errors of
-            single rows raised, exactly where a run of all filters would; None if no filter is left out.
+        among: The filters to run; None for all.
+        beside: int32 per row: the first verdicts of the filters that are not run; None if all are. Filters are called
+            node by node, and errors of single rows are raised, only for rows that no filter before them rejects.
 
     Returns:
         int32 per row asked about: 0 where every plugin lets the pod pass, else the verdict of the first that does not.
@@ -156,7 +156,7 @@ def run_filters(
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):
-            left = _left(verdicts, position, rejected_before)
+            left = _left(verdicts, position, beside)
             changed, asked = _judge_what_is_left(plugin, position, (verdicts, left), _Question(state, pod, nodes, rows))
             untouched = untouched and not changed
             evaluated[plugin.name] += asked
@@ -169,7 +169,7 @@ def run_filters(
             codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
             _check_codes(plugin.name, undecided.codes, count)
-            left = _left(verdicts, position, rejected_before)
+            left = _left(verdicts, position, beside)
             _raise_if_reached(undecided, undecided.codes[left & nodes.alive[rows]])
             codes = undecided.codes
         if codes is not None:
@@ -186,29 +186,17 @@ def run_filters(
     return verdicts
 
 
-RejectedBefore = Callable[[int], NDArray[np.bool_]]
-"""Reports, bool per row, whether a filter in front of a position rejects the row."""
-
-
-def is_rejected_before(verdicts: Verdicts, position: int) -> NDArray[np.bool_]:
-    """Whether the verdict of each row is a rejection by a filter in front of *position*; bool per row."""
-    rejected: NDArray[np.bool_] = (verdicts != 0) & (verdicts >> _CODE_BITS <= position)
-    return rejected
-
-
-def _left(verdicts: Verdicts, position: int, rejected_before: RejectedBefore | None) -> NDArray[np.bool_]:
-    """Return the rows that no filter in front of *position* rejects."""
-    left: NDArray[np.bool_] = verdicts == 0
-    if rejected_before is not None:
-        left &= ~rejected_before(position)
-    return left
-
-
 class _Question(Struct):
     state: CycleState
     pod: PodInfo
     nodes: NodeColumns
     rows: Rows
+
+
+def _left(verdicts: Verdicts, position: int, beside: Verdicts | None) -> NDArray[np.bool_]:
+    """Return whether no filter before a position rejects the row, bool per row."""
+    left: NDArray[np.bool_] = verdicts == 0
+    return left if beside is None else left & ((beside == 0) | ((beside >> _CODE_BITS) > position + 1))
 
 
 def verdicts_of(codes: NDArray[np.int16], position: int) -> Verdicts:

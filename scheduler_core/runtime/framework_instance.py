@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct, field
 from pydantic import BaseModel
@@ -41,6 +41,9 @@ from scheduler_core.framework.registry import Registry
 from scheduler_core.runtime.extenders import EXTENDER, ExtenderRunner
 from scheduler_core.runtime.node_adapters import FilterRunner, ScoreRunner, filter_runner, score_runner
 from scheduler_core.runtime.registrations import registrations_of
+
+if TYPE_CHECKING:
+    from scheduler_core.runtime.equivalence.reuse import PodClasses
 
 log = logging.getLogger(__name__)
 
@@ -73,8 +76,8 @@ class FrameworkInstance:
         plugins: Every instantiated plugin by name.
         scores: Score plugins with their weights.
         evaluations: How often plugins were asked; a live instance shares them with those before it.
-        reuse: What scheduling cycles cache for this revision; None before the first cycle and after closing. It
-            refers to the instance, so that a table elsewhere would keep every revision alive.
+        pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
+            They refer to plugins, which refer to the instance: a table of them elsewhere would keep it alive.
     """
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
@@ -107,10 +110,10 @@ class FrameworkInstance:
         self.registrations: dict[str, tuple[EventRegistration, ...]] = {
             name: registrations_of(plugin) for name, plugin in plugins.items() if isinstance(plugin, _REJECTING)
         }
+        self.pod_classes: PodClasses | None = None
         self.evaluations = Evaluations()
         self.count_with(self.evaluations)
         self.extenders: tuple[ExtenderRunner, ...] = ()
-        self.reuse: object = None
         self._in_flight = 0
         self._retired = False
         self._closed = False
@@ -167,7 +170,7 @@ class FrameworkInstance:
         if not self._retired or self._in_flight or self._closed:
             return
         self._closed = True
-        self.reuse = None
+        self.pod_classes = None
         for plugin in self.plugins.values():
             try:
                 plugin.close()

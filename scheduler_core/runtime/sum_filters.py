@@ -70,11 +70,11 @@ def sum_filters(
     for position, plugin in enumerate(instance.filters):
         if plugin.name in state.skip_filter:
             continue
-        if not isinstance(plugin, FilterPlugin) or plugin.filter_reads > Reads.NODES:
+        if not isinstance(plugin, FilterPlugin) or not plugin.reuse.filter.is_row_local:
             return None
         if isinstance(plugin, SumsFilter):
             summing.append((position, plugin))
-        elif plugin.filter_reads is Reads.ROW:
+        elif Reads.PODS in plugin.reuse.filter:
             return None
         else:
             others.append((position, plugin))

@@ -22,7 +22,7 @@ from scheduler_core.runtime.node_adapters import NodeFilterAdapter, NodeScoreAda
 _POINTS = {
     "pre_enqueue": "preEnqueue",
     "sort_key": "queueSort",
-    "signature": "signature",
+    "reuse_check": "preFilter",
     "pre_filter": "preFilter",
     "add_pod": "preFilterAddPod",
     "remove_pod": "preFilterRemovePod",

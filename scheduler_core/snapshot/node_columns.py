@@ -315,7 +315,6 @@ class NodeColumns:
         """Take over another version of a pod on a row, whose labels alone count otherwise."""
         self.pod_index.relabel(info, pod, info.row)
         info.pod = pod
-        info.signature = None
         self.changes.append(info.row)
 
     def _account(self, info: PodInfo, row: int, sign: int) -> None:

@@ -38,8 +38,7 @@ class PodInfo:
         volumes: Its claims, and its inline volumes that are counted or conflict.
         node_name: Where it runs or is assumed to run; "" for nowhere.
         row: The node's row while it is accounted there, else -1.
-        signature: Number of a result cache, and the number that this cache gave to the pod's plugin signatures (-1 for
-            none); None before a cache saw the pod. Numbers only: a placed pod must not keep a cache alive.
+        class_key: The strict key of its pod class, and for which version of the pod; None until it is needed.
     """
 
     __slots__ = (
@@ -47,6 +46,7 @@ class PodInfo:
         "_fit",
         "_resources",
         "_version",
+        "class_key",
         "fit_names",
         "host_ports",
         "key",
@@ -56,7 +56,6 @@ class PodInfo:
         "requests",
         "row",
         "scalars",
-        "signature",
         "terms",
         "uid",
         "volumes",
@@ -79,7 +78,7 @@ class PodInfo:
         self.volumes: PodVolumes = pod_volumes(pod)
         self.node_name = pod.spec.node_name
         self.row = NO_ROW
-        self.signature: tuple[int, int] | None = None
+        self.class_key: tuple[Pod, bytes] | None = None
 
     def __repr__(self) -> str:
         return f"PodInfo({self.key}, uid={self.uid}, node={self.node_name or None})"

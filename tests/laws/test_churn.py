@@ -51,7 +51,7 @@ async def _year(options: SchedulerOptions) -> tuple[list[Counter[str]], list[flo
 
 def test_a_year_leaves_nothing_behind() -> None:
     """Objects of every type, and bytes of arrays."""
-    held, _ = asyncio.run(_year(SchedulerOptions(bounds=THREE, remembers_results=False)))
+    held, _ = asyncio.run(_year(SchedulerOptions(bounds=THREE, reuses_results=False)))
     grown = {
         name: [month[name] for month in held]
         for name in held[-1]
@@ -63,5 +63,5 @@ def test_a_year_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize("remembers", [True, False])
 def test_pods_cost_the_same_after_a_year(*, remembers: bool) -> None:
     """With tables of real size, in calls of functions."""
-    _, calls = asyncio.run(_year(SchedulerOptions(remembers_results=remembers)))
+    _, calls = asyncio.run(_year(SchedulerOptions(reuses_results=remembers)))
     assert calls[-1] <= 1.02 * max(calls[2:FULL])

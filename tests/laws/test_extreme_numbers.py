@@ -49,7 +49,7 @@ async def outcomes(
     nodes: Sequence[Node], running: Sequence[Pod], waiting: Sequence[Pod], *, caches_results: bool
 ) -> list[str]:
     """Schedule pods in turn; the node of each, "" for none. A pod without a node is deleted."""
-    made = rig(defaults=default_plugins(), options=SchedulerOptions(remembers_results=caches_results))
+    made = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=caches_results))
     made.add(*nodes, *running)
     found = []
     for each in waiting:

@@ -58,7 +58,7 @@ async def _decide_all(world: Rig) -> None:
 @pytest.mark.parametrize("remembers", [pytest.param(True, id="reuse"), pytest.param(False, id="no reuse")])
 async def test_only_the_live_revision_stays(*, remembers: bool) -> None:
     """Placed, rejected, timed and gang pods of a retired revision do not keep it."""
-    world = rig(defaults=default_plugins(), options=SchedulerOptions(remembers_results=remembers), serve=False)
+    world = rig(defaults=default_plugins(), options=SchedulerOptions(reuses_results=remembers), serve=False)
     world.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     world.add(*(node(f"n{each}", labels={"zone": "ab"[each % 2]}) for each in range(6)))
     served = []

@@ -29,7 +29,7 @@ def _parts(operator: Operator) -> Iterator[str]:
         yield "CompatiblePodGroups"
     if operator._scheduler.context.gangs_preempt:
         yield "GangPreemption"
-    if operator._scheduler.context.remembers:
+    if operator._scheduler.context.reuses_results:
         yield "ResultCache"
 
 
@@ -71,12 +71,12 @@ def test_single_pods_preempt_without_gang_preemption() -> None:
     assert evicted(made) == {"v0"}
 
 
-@pytest.mark.parametrize(("on", "kept"), [pytest.param(True, True, id="on"), pytest.param(False, False, id="off")])
-def test_result_cache(on: bool, kept: bool) -> None:
-    """Nothing is remembered of an attempt's plugins when it is off."""
-    made = _rig(SchedulerOptions(remembers_results=on))
-    made.add(small("a"), pod("p", requests={"cpu": "1"}))
-    attempt = made.decide()
-    assert attempt is not None
-    attempt.is_sampled = False
-    assert (made.context.results_of(attempt) is not None) == kept
+@pytest.mark.parametrize(("on", "learned"), [pytest.param(True, 1, id="on"), pytest.param(False, 0, id="off")])
+def test_result_cache(on: bool, learned: int) -> None:
+    """Nothing of a pod's cycle is stored when it is off."""
+    made = _rig(SchedulerOptions(reuses_results=on))
+    made.add(small("a"), small("b"), *(pod(f"p{number}", requests={"cpu": "1m"}) for number in range(3)))
+    for _ in range(3):
+        assert made.decide() is not None
+    (instance,) = made.context.profiles
+    assert len(made.context.classes_of(instance).stored()) == learned

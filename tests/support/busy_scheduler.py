@@ -13,7 +13,7 @@ from scheduler_core.cycle.binding import bind
 from scheduler_core.cycle.group_scheduling import schedule_gang
 from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import PreFilterPlugin, PreFilterResult
+from scheduler_core.framework.extension_points import PodReads, PreFilterPlugin, PreFilterResult, Reuse
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins, in_tree_registry
@@ -38,9 +38,10 @@ class WorkingClock(VirtualClock):
 
 
 class TakesTime(PreFilterPlugin):
-    """Takes :data:`SECONDS` once for each pod, or for each kind of a gang's members, that is tried."""
+    """Takes :data:`SECONDS` for each pod, or for each class of gang members, that is tried."""
 
     name = "TakesTime"
+    reuse = Reuse(pod=PodReads.NOTHING)
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Let any pod pass, after a while."""
@@ -50,13 +51,8 @@ class TakesTime(PreFilterPlugin):
         clock.spend(SECONDS)
         return PreFilterResult()
 
-    def signature(self, pod: PodInfo) -> str:
-        """All pods are alike."""
-        del pod
-        return ""
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
-        """And pass alike."""
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
+        """Always: every pod passes."""
         del pod, nodes
         return always
 

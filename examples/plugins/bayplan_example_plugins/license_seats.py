@@ -6,14 +6,14 @@ Owns the two labels. A node says by ``<domain>/<licence>: "2"`` how many pods ma
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from pydantic import Field
 
 from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, EventRegistration, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import NodeFilterPlugin
+from scheduler_core.framework.extension_points import NodeFilterPlugin, PodReads, Reuse
 from scheduler_core.framework.node_view import NodeView
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable, unschedulable
 from scheduler_core.model.node import Node
@@ -32,6 +32,7 @@ class LicenseSeats(NodeFilterPlugin):
 
     name = "LicenseSeats"
     args_model = LicenseSeatsArgs
+    reuse = Reuse(pod=PodReads.LABELS)
 
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
         """Count the pods on the node that use the licence, against its seats."""
@@ -45,10 +46,6 @@ class LicenseSeats(NodeFilterPlugin):
             return unresolvable(f"node(s) had no seats of licence {wanted}")
         taken = sum(self._license_of(other.pod) == wanted for other in node.pods)
         return SUCCESS if taken < seats else unschedulable(f"node(s) had all seats of licence {wanted} taken")
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """All that is read of the pod."""
-        return self._license_of(pod.pod)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Say what may help a pod that was rejected: a pod that leaves, and a node with seats."""

@@ -7,7 +7,6 @@ anew only when a node changes: a cycle then costs one index into an array, howev
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable
 from typing import Any
 
 import numpy as np
@@ -16,7 +15,7 @@ from pydantic import Field
 
 from scheduler_core.config.config_model import ConfigModel
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Normalization, Reads, ScorePlugin, Scores
+from scheduler_core.framework.extension_points import Normalization, PodReads, Reads, Reuse, ScorePlugin, Scores
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.object_reads import ObjectReads, annotations_of
 from scheduler_core.model.node import Node
@@ -44,18 +43,13 @@ class NodeCost(ScorePlugin):
     name = "NodeCost"
     args_model = NodeCostArgs
     reads = ObjectReads(node_annotations=True)
-    score_reads = Reads.STATIC
+    reuse = Reuse(score=Reads.NODE, pod=PodReads.NOTHING)
     normalization = Normalization.REVERSE_MAX
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._version = -1
         self._costs: NDArray[np.int64] = np.empty(0, dtype=np.int64)
-
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Nothing of the pod is read, so all pods are alike."""
-        del pod
-        return ()
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
         """The cost of each row."""

@@ -24,7 +24,7 @@ Let it be the last plugin at Permit: one after it could still refuse the member 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
 from scheduler_core.config.plugin_args import CoschedulingArgs
 from scheduler_core.framework.cluster_events import EventRegistration
@@ -33,6 +33,7 @@ from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.extension_points import (
     PermitPlugin,
     PermitResult,
+    PodReads,
     PostFilterPlugin,
     PostFilterPreview,
     PostFilterResult,
@@ -41,6 +42,7 @@ from scheduler_core.framework.extension_points import (
     PreFilterResult,
     QueueSortPlugin,
     ReservePlugin,
+    Reuse,
 )
 from scheduler_core.framework.group_view import GroupView
 from scheduler_core.framework.handle import Handle
@@ -71,7 +73,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     """Holds the members of a group at Permit until its quorum has nodes."""
 
     name = "Coscheduling"
-    reads_identity = False
+    reuse = Reuse(pod=PodReads.LABELS)
     args_model = CoschedulingArgs
 
     def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:
@@ -86,11 +88,6 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         self._groups = handle.groups
         self._records = Records(handle)
         self._hints = GroupHints(handle.groups)
-
-    def signature(self, pod: PodInfo) -> Hashable:
-        """Nothing: it neither filters nor scores."""
-        del pod
-        return ()
 
     def events_to_register(self) -> Sequence[EventRegistration]:
         """Siblings that come, changes of the PodGroup, and room for groups that say how much they need."""

@@ -9,7 +9,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffini
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scheduler_core.config.plugin_args import InterPodAffinityArgs
@@ -19,11 +19,13 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PodReads,
     PreFilterExtensions,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reads,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -52,23 +54,15 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
     """Places pods near the pods that they want and away from those that they do not."""
 
     name = "InterPodAffinity"
-    reads_identity = False
-    reads_resources = False
+    reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = InterPodAffinityArgs
-    filter_reads = Reads.DOMAIN
-    score_reads = Reads.DOMAIN
     normalization = Normalization.OWN
 
     def __init__(self, args: Any, handle: Handle) -> None:
         super().__init__(args, handle)
         self._args: InterPodAffinityArgs = InterPodAffinityArgs() if args is None else args
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The terms, and the namespace and labels by which terms of other pods select this one."""
-        meta = pod.pod.metadata
-        return (meta.namespace, frozenset(meta.labels.items()), pod.terms)
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without terms, of which no others' terms speak, is skipped until other terms or namespaces turn up."""
         index, namespaces = nodes.pod_index, nodes.namespaces
         if not pod.terms.is_empty or any(any(index.terms_about(kind, pod)) for kind in TermKind):

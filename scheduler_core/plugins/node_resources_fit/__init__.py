@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs
 from scheduler_core.framework.cluster_events import EventRegistration
@@ -17,10 +17,12 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PodReads,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reads,
+    Reuse,
     ScorePlugin,
     Scores,
     Shortage,
@@ -49,10 +51,8 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
     """Compares what a pod asks for with what nodes have free, and ranks nodes by how full they get."""
 
     name = "NodeResourcesFit"
-    reads_identity = False
+    reuse = Reuse(filter=Reads.NODE | Reads.PODS, score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
     args_model = NodeResourcesFitArgs
-    filter_reads = Reads.ROW
-    score_reads = Reads.ROW
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
@@ -68,16 +68,10 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         self._scorer = FitScorer(args.scoring_strategy)
         self._free = FreeColumns(handle.nodes)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """What must be free and what is scored; None for a pod whose codes hold for one attempt only."""
-        fit = self._fit_demand(pod)
-        if len(fit.amounts) > MAX_RESOURCES_IN_BITS:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+        """While resources keep their columns; None for so many resources that codes hold for one attempt only."""
+        if len(pod.fit_names) > MAX_RESOURCES_IN_BITS:
             return None
-        amounts = tuple([amount for _, amount in fit.amounts])
-        return tuple(fit.names), amounts, tuple(self._scorer.demand(pod).amounts)
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """What must be free, and what is scored, say it all while the pod's resources keep their columns."""
         if not pod.fit_names or pod.fit_names[-1] in FIXED_RESOURCES:
             return always
         resources, version = nodes.resources, nodes.resources.version

@@ -2,8 +2,8 @@
 
 Owns the layout of the codes. A row's code is a set of bits relative to what the pod itself asks for: bit 0 "too many
 pods", one bit per requested resource, and the highest, "even an empty node is too small". 13 resources fit; pods that
-ask for more get numbers of bit sets in the order in which they turn up, which hold for one attempt only. Such a pod has
-no signature, since its codes must not be explained by another attempt.
+ask for more get numbers of bit sets in the order in which they turn up, which hold for one attempt only. The plugin is
+called for every such pod, since its codes must not be explained by another attempt.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
 admits no requests below 0, so that a node too small for the pod when empty is too small as it is, too.

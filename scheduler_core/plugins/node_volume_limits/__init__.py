@@ -10,7 +10,7 @@ is installed is behind a gate that is off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,14 @@ from numpy.typing import NDArray
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cluster_events import EventRegistration
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Codes, FilterPlugin, PreFilterPlugin, PreFilterResult, Reads
+from scheduler_core.framework.extension_points import (
+    Codes,
+    FilterPlugin,
+    PodReads,
+    PreFilterPlugin,
+    PreFilterResult,
+    Reuse,
+)
 from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, Status, unresolvable, unschedulable
@@ -38,20 +45,14 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
     """Rules out nodes that cannot attach as many volumes more as the pod brings."""
 
     name = "NodeVolumeLimits"
-    reads_identity = False
-    reads_resources = False
-    filter_reads = Reads.OPAQUE
+    reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep the handle."""
         super().__init__(args, handle)
         self._csi_nodes: CsiNodeColumns | None = None
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Empty for a pod without volumes that count; others are never served from a cache."""
-        return None if pod.volumes.claims or pod.volumes.drivers else ()
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
         del nodes
         return None if pod.volumes.claims or pod.volumes.drivers else always

@@ -8,7 +8,7 @@ Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scheduler_core.config.plugin_args import PodTopologySpreadArgs
@@ -19,11 +19,13 @@ from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     Normalization,
+    PodReads,
     PreFilterExtensions,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
     Reads,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -31,7 +33,6 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SKIP, SUCCESS, Status, error
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
-from scheduler_core.model.selectors import required_node_affinity
 from scheduler_core.plugins.pod_topology_spread import hints
 from scheduler_core.plugins.pod_topology_spread.constraints import (
     DO_NOT_SCHEDULE,
@@ -61,11 +62,8 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
     """Keeps the numbers of matching pods in the domains of a topology close to each other."""
 
     name = "PodTopologySpread"
-    reads_identity = False
-    reads_resources = False
+    reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
     args_model = PodTopologySpreadArgs
-    filter_reads = Reads.DOMAIN
-    score_reads = Reads.DOMAIN
     normalization = Normalization.OWN
 
     def __init__(self, args: Any, handle: Handle) -> None:
@@ -75,22 +73,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         self._is_system_defaulted = is_system_defaulted(checked)
         self._inclusion = NodeInclusion(handle.nodes.bounds)
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """The constraints, what they count the pod as, and what decides which nodes they count."""
-        own, workloads = pod.pod, self.handle.nodes.workloads
-        try:
-            required = self._constraints(own, workloads, DO_NOT_SCHEDULE)
-            preferred = self._constraints(own, workloads, SCHEDULE_ANYWAY)
-        except SelectorError:
-            return None
-        if not (required or preferred):
-            return ()
-        own_matches = tuple(constraint.selector.matches(own.metadata.labels) for constraint in required)
-        policies = (required_node_affinity(own), own.spec.tolerations)
-        has_own = bool(own.spec.topology_spread_constraints)
-        return (own.metadata.namespace, required, own_matches, preferred, policies, has_own)
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without constraints is skipped until another selector may give it default ones."""
         if pod.pod.spec.topology_spread_constraints:
             return None

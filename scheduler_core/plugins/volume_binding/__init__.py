@@ -11,7 +11,7 @@ capacity is behind a gate that is off, so PreScore always skips.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,12 +24,13 @@ from scheduler_core.framework.cycle_state import CycleState, StateKey
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
+    PodReads,
     PreBindPlugin,
     PreFilterPlugin,
     PreFilterResult,
     PreScorePlugin,
-    Reads,
     ReservePlugin,
+    Reuse,
     ScorePlugin,
     Scores,
 )
@@ -70,10 +71,8 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
     """Rules out nodes that the pod's volumes cannot be used from, and binds its claims before the pod."""
 
     name = "VolumeBinding"
-    reads_identity = False
-    reads_resources = False
+    reuse = Reuse(pod=PodReads.NOTHING)
     args_model = VolumeBindingArgs
-    filter_reads = Reads.OPAQUE
 
     def __init__(self, args: Any, handle: Handle) -> None:
         """Keep the args and the handle."""
@@ -81,11 +80,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
         self._judge: NodeJudge | None = None
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        """Empty for a pod without claims; others are never served from a cache."""
-        return None if pod.volumes.claims else ()
-
-    def preparation_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
         del nodes
         return None if pod.volumes.claims else always

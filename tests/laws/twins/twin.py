@@ -15,7 +15,7 @@ from scheduler_core.cycle.scheduling import schedule
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
-from scheduler_core.runtime.reuse_limits import ReuseLimits
+from scheduler_core.runtime.equivalence.reuse import ReuseBounds
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.bounds import SnapshotBounds
 from tests.laws.twins.opaque_plugins import OPAQUE_PLUGINS
@@ -30,20 +30,13 @@ _PATIENT_ROUNDS = 10
 class Bounds(NamedTuple):
     """Bounds of a scheduler: of its reuse, and of the tables that the reuse reads."""
 
-    reuse: ReuseLimits = ReuseLimits()
+    reuse: ReuseBounds = ReuseBounds()
     snapshot: SnapshotBounds = SnapshotBounds()
 
 
 REAL = Bounds()
 TINY = Bounds(
-    ReuseLimits(
-        max_signatures=3,
-        max_seen=3,
-        max_entries=3,
-        max_bytes=2000,
-        max_classes=3,
-        max_classes_beside_resources=3,
-    ),
+    ReuseBounds(classes=3, ranking_bytes=2000, seen_keys=3),
     # The bound of resources stays: what nodes offer beyond it is offered to no pod.
     SnapshotBounds(
         changes=3,
@@ -93,9 +86,9 @@ class Twin:
         options = SchedulerOptions(
             seed=7,
             gang_reservation_seconds=_RESERVED_AFTER_SECONDS,
-            remembers_results=bounds is not None,
+            reuses_results=bounds is not None,
             bounds=own.snapshot,
-            reuse_limits=own.reuse,
+            reuse_bounds=own.reuse,
         )
         self.rig = rig(OPAQUE_PLUGINS, defaults=default_plugins(), options=options, serve=False)
         self.scheduler = self.rig.scheduler

@@ -83,8 +83,8 @@ async def busy() -> Rig:
     made = rig(defaults=default_plugins())
     made.add(node("n0"), node("n1"))
     for number in range(10):
-        # Pods that are alike are placed without asking the plugins again.
-        made.add(pod(f"p{number}", labels={"number": f"{number}"}, requests={"cpu": f"{number + 1}m"}))
+        # Of different classes, since the plugins are not called again for pods of one class.
+        made.add(pod(f"p{number}", image=f"image-{number}", requests={"cpu": f"{number + 1}m"}))
         assert await made.attempt()
     made.add(pod("huge", requests={"cpu": "100"}))
     assert not await made.attempt()

@@ -57,11 +57,3 @@ async def test_a_fault_is_not_taken_for_a_refusal() -> None:
     info = handle.nodes.compile_pod(pod("web"))
     with pytest.raises(ZeroDivisionError):
         await DefaultBinder(None, handle).bind(CycleState(), info, "node-3")
-
-
-def test_signature_is_the_same_for_all_pods() -> None:
-    """The binder neither filters nor scores, so that it tells no pods apart."""
-    handle = FakeHandle()
-    plugin = DefaultBinder(None, handle)
-    first, second = (handle.nodes.compile_pod(pod(name, requests={"cpu": name[1]})) for name in ("p1", "p2"))
-    assert plugin.signature(first) == plugin.signature(second) is not None

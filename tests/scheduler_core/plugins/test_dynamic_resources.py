@@ -39,7 +39,6 @@ def test_a_pod_without_claims_skips_filter_and_score() -> None:
     state, info = CycleState(), NODES.compile_pod(PLAIN)
     assert plugin().pre_filter(state, info, NODES).status.is_skip
     assert state.skip_score == {"DynamicResources"}
-    assert plugin().signature(info) == ()
 
 
 def test_a_pod_with_claims_is_turned_away() -> None:
@@ -48,7 +47,6 @@ def test_a_pod_with_claims_is_turned_away() -> None:
     status = plugin().pre_filter(state, info, NODES).status
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
     assert status.reasons == ("resource claims are not supported yet; remove spec.resourceClaims from the pod",)
-    assert plugin().signature(info) is None
     assert plugin().decode(state, info, 1) == status
 
 

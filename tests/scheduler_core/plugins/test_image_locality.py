@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Reads
 from scheduler_core.model.node import ContainerImage
 from scheduler_core.model.pod import ImageVolumeSource, Pod, Volume
 from scheduler_core.plugins.image_locality import ImageLocality, full_image_name
@@ -105,24 +104,6 @@ def test_removed_nodes_do_not_count() -> None:
     nodes.remove_node("b")
     scores = _scores(nodes, pod(image="app:1"))
     assert (scores[0], scores[2]) == (100, 100)
-
-
-def test_signature_names_all_images() -> None:
-    """Order is nothing, how often an image stands there is."""
-    nodes = columns([])
-    plugin = ImageLocality(None, FakeHandle(nodes=nodes))
-
-    def signature(*images: str) -> object:
-        return plugin.signature(nodes.compile_pod(pod(containers=[container(image=image) for image in images])))
-
-    assert signature("a", "b:1") == signature("b:1", "a:latest")
-    assert signature("a", "b") != signature("a", "a")
-    assert signature("a", "a") != signature("a")
-
-
-def test_scores_are_not_to_be_remembered() -> None:
-    """Another node's images change how much an image counts here."""
-    assert ImageLocality.score_reads is Reads.NODES
 
 
 @given(

@@ -15,7 +15,6 @@ from scheduler_core.model.affinity import (
     PodAffinity,
     PodAffinityTerm,
     Requirement,
-    WeightedPodAffinityTerm,
 )
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.inter_pod_affinity import InterPodAffinity
@@ -333,30 +332,3 @@ def test_what_if_clones_are_apart() -> None:
     assert plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-w"], filled, 0).is_success
     found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, what_if)]
     assert [None if codes is None else codes.tolist() for codes in found] == [[0] * 4, [AVOIDS, AVOIDS, AVOIDS, 0]]
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        pytest.param(pod("a", labels={"x": "y"}), pod("b", labels={"x": "y"}), True, id="replicas"),
-        pytest.param(pod("a", labels={"x": "y"}), pod("b", labels={"x": "z"}), False, id="labels"),
-        pytest.param(pod("a", namespace="m"), pod("b", namespace="n"), False, id="namespaces"),
-        pytest.param(pod("a", affinity=avoids(term("x"))), pod("b"), False, id="terms"),
-        pytest.param(
-            pod("a", affinity=avoids(term("x"))), pod("b", affinity=avoids(term("x"))), True, id="equal-terms"
-        ),
-        pytest.param(
-            pod("a", affinity=Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(1, term("x")),)))),
-            pod("b", affinity=Affinity(pod_affinity=PodAffinity(preferred=(WeightedPodAffinityTerm(2, term("x")),)))),
-            False,
-            id="weights",
-        ),
-    ],
-)
-def test_signature(one: Pod, other: Pod, equal: bool) -> None:
-    """Pods of which this plugin reads the same share one."""
-    filled = columns([])
-    plugin = InterPodAffinity(None, FakeHandle(nodes=filled))
-    signatures = [plugin.signature(filled.compile_pod(each)) for each in (one, other)]
-    assert (signatures[0] == signatures[1]) is equal
-    assert len({hash(signature) for signature in signatures}) == 2 - equal

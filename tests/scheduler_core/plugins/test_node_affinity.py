@@ -9,7 +9,7 @@ import pytest
 from scheduler_core.config.plugin_args import NodeAffinityArgs, read_args
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Normalization, PreFilterResult, Reads
+from scheduler_core.framework.extension_points import Normalization, PodReads, PreFilterResult, Reads, Reuse
 from scheduler_core.framework.status import Code
 from scheduler_core.model.affinity import (
     Affinity,
@@ -307,21 +307,8 @@ def test_score_without_pre_score() -> None:
 def test_declarations() -> None:
     """What the runtime builds on."""
     assert NodeAffinity.args_model is NodeAffinityArgs
-    assert (NodeAffinity.filter_reads, NodeAffinity.score_reads) == (Reads.STATIC, Reads.STATIC)
+    assert NodeAffinity.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert NodeAffinity.normalization is Normalization.MAX
-
-
-def test_signature_is_selector_and_affinity() -> None:
-    """Equal demands give equal signatures, whatever the order of the selector's keys."""
-    nodes = columns([])
-    judge = plugin()
-    one, same = (
-        nodes.compile_pod(pod(node_selector=dict(pairs)))
-        for pairs in ([("a", "1"), ("b", "2")], [("b", "2"), ("a", "1")])
-    )
-    assert judge.signature(one) == judge.signature(same)
-    others = [judge.signature(nodes.compile_pod(other)) for other in (pod(), requiring(SSD), preferring((1, SSD)))]
-    assert len({judge.signature(one), *others}) == 4
 
 
 def test_events() -> None:

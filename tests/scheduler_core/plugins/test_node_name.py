@@ -56,9 +56,3 @@ def test_events(plugin: NodeName) -> None:
     assert registration.hint is None
     assert registration.event.covers(NODE_ADD)
     assert not registration.event.covers(NODE_DELETE)
-
-
-def test_signature_is_the_name(plugin: NodeName) -> None:
-    """Pods that name different nodes are told apart."""
-    one, other, none = (NODES.compile_pod(pod(node_name=name)) for name in ("a", "b", ""))
-    assert len({plugin.signature(one), plugin.signature(other), plugin.signature(none)}) == 3

@@ -119,18 +119,6 @@ def test_a_resource_that_no_node_has_ever_named() -> None:
     assert plugin.score(CycleState(), info, nodes, ALL_ROWS).tolist() == [75, 75]
 
 
-def test_signature() -> None:
-    """Pods are alike when they take the same of what is balanced, whatever else they ask for."""
-    nodes = columns([node("a")])
-    plugin = _plugin(nodes)
-
-    def signature(**requests: str) -> object:
-        return plugin.signature(nodes.compile_pod(pod(requests=requests)))
-
-    assert signature(cpu="1") == signature(cpu="1000m", storage="1")
-    assert signature(cpu="1") != signature(cpu="2")
-
-
 def test_rows_of_removed_nodes_do_no_harm() -> None:
     """A freed row has capacity 0 and leaves the scores of the others as they were."""
     nodes = columns([node(name) for name in "abc"])

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Reads
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
@@ -174,44 +173,15 @@ def test_many_resources_that_all_fit() -> None:
 
 
 def test_a_code_is_explained_without_its_attempt() -> None:
-    """A remembered code of a pod with few resources means the same for the next pod of its signature."""
+    """A code of a pod with few resources means the same for the next pod of its class."""
     nodes = columns([node("a", allocatable={"cpu": "1", "pods": "9"})])
     plugin, state = _plugin(nodes), CycleState()
     first, second = (nodes.compile_pod(pod(name, requests={"memory": "1Gi", "cpu": "2"})) for name in ("x", "y"))
     plugin.pre_filter(state, first, nodes)
     codes = plugin.filter(state, first, nodes, ALL_ROWS)
     assert codes is not None
-    assert plugin.signature(first) == plugin.signature(second)
     expected = unresolvable("Insufficient cpu", "Insufficient memory")
     assert plugin.decode(CycleState(), second, int(codes[0])) == expected
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "same"),
-    [
-        pytest.param({"cpu": "1", "memory": 5}, {"memory": 5, "cpu": "1000m"}, True, id="other notation and order"),
-        pytest.param({"cpu": "1"}, {"cpu": "2"}, False, id="another amount"),
-        pytest.param({"cpu": "100m"}, {}, False, id="asked for or assumed by default"),
-        pytest.param({"example.com/a": 1}, {"example.com/b": 1}, False, id="another resource"),
-    ],
-)
-def test_signature(one: Mapping[str, str | int], other: Mapping[str, str | int], same: bool) -> None:
-    """Pods are alike for the plugin when they ask for the same."""
-    nodes = columns([node("a")])
-    plugin = _plugin(nodes)
-    signatures = [plugin.signature(nodes.compile_pod(pod(requests=requests))) for requests in (one, other)]
-    assert (signatures[0] == signatures[1]) is same
-
-
-def test_no_signature_with_more_resources_than_bits() -> None:
-    """Codes that hold for one attempt must not be remembered."""
-    nodes = columns([node("a")])
-    assert _plugin(nodes).signature(nodes.compile_pod(pod(requests=dict.fromkeys(MANY, 1)))) is None
-
-
-def test_answers_depend_on_the_row_alone() -> None:
-    """The plugin says that a row's answer may be kept until the row changes."""
-    assert (NodeResourcesFit.filter_reads, NodeResourcesFit.score_reads) == (Reads.ROW, Reads.ROW)
 
 
 _RESOURCES = ("cpu", "memory", "ephemeral-storage", "example.com/a", "hugepages-2Mi")

@@ -231,7 +231,6 @@ def test_a_selector_that_cannot_be_read_is_an_error() -> None:
     after = plugin.pre_score(CycleState(), info, filled, ALL_ROWS)
     assert [status.code for status in (before, after)] == [Code.ERROR, Code.ERROR]
     assert "Near" in before.message
-    assert plugin.signature(info) is None
 
 
 def test_filter_without_pre_filter_is_a_fault() -> None:
@@ -279,28 +278,3 @@ def test_what_counts_when_it_is_added(other: Pod, row: int, codes: list[int]) ->
     found = plugin.filter(state, info, filled, np.arange(4))
     assert found is not None
     assert found.tolist() == codes
-
-
-@pytest.mark.parametrize(
-    ("one", "other", "equal"),
-    [
-        pytest.param(pod("a"), pod("b", labels={"x": "y"}), True, id="nothing-to-spread"),
-        pytest.param(incoming(spread()), incoming(spread()), True, id="equal-constraints"),
-        pytest.param(incoming(spread()), incoming(spread(skew=2)), False, id="skew"),
-        pytest.param(incoming(spread()), pod(labels={"app": "db"}, spread=[spread()]), False, id="own-match"),
-        pytest.param(incoming(spread()), pod(namespace="m", labels={"app": "web"}, spread=[spread()]), False, id="ns"),
-        pytest.param(
-            incoming(spread()),
-            pod(labels={"app": "web"}, spread=[spread()], node_selector={"a": "b"}),
-            False,
-            id="node-selector",
-        ),
-    ],
-)
-def test_signature(one: Pod, other: Pod, equal: bool) -> None:
-    """Pods of which this plugin reads the same share one."""
-    filled = columns([])
-    plugin = PodTopologySpread(None, FakeHandle(nodes=filled))
-    signatures = [plugin.signature(filled.compile_pod(each)) for each in (one, other)]
-    assert (signatures[0] == signatures[1]) is equal
-    assert len({hash(signature) for signature in signatures}) == 2 - equal

@@ -53,11 +53,3 @@ def test_it_asks_for_the_removal_of_gates_only(plugin: SchedulingGates) -> None:
 def test_hint(new: object, hint: Hint) -> None:
     """Only the pod whose gates went is queued; what cannot be judged is."""
     assert after_gates_eliminated(pod("waiting", gates=["a"]), None, new) is hint
-
-
-def test_gates_are_no_part_of_what_filters_read(plugin: SchedulingGates) -> None:
-    """Two pods that differ by gates share one signature."""
-    nodes = columns([])
-    gated, free = nodes.compile_pod(pod(gates=["a"])), nodes.compile_pod(pod())
-    assert plugin.signature(gated) == plugin.signature(free)
-    assert plugin.signature(free) is not None

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Hint, Resource
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.extension_points import Normalization, Reads
+from scheduler_core.framework.extension_points import Normalization, PodReads, Reads, Reuse
 from scheduler_core.framework.status import Code
 from scheduler_core.model.node import Node
 from scheduler_core.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, Toleration
@@ -169,17 +169,8 @@ def test_tables_follow_taints_that_change(steps: list[tuple[str, str]]) -> None:
 
 def test_declarations() -> None:
     """What the runtime builds on."""
-    assert (TaintToleration.filter_reads, TaintToleration.score_reads) == (Reads.STATIC, Reads.STATIC)
+    assert TaintToleration.reuse == Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     assert TaintToleration.normalization is Normalization.REVERSE_MAX
-
-
-def test_signature_is_the_tolerations() -> None:
-    """Equal tolerations, equal answers."""
-    filled = columns([])
-    plugin = TaintToleration(None, FakeHandle(nodes=filled))
-    one, same, other = (filled.compile_pod(pod(tolerations=each)) for each in ([DEDICATED], [DEDICATED], []))
-    assert plugin.signature(one) == plugin.signature(same)
-    assert plugin.signature(one) != plugin.signature(other)
 
 
 def test_events() -> None:

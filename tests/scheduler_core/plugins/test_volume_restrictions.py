@@ -179,16 +179,3 @@ def test_events() -> None:
         ClusterEvent(Resource.NODE, Action.ADD),
         ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, Action.ADD),
     ]
-
-
-@pytest.mark.parametrize(
-    ("wanted", "signature"),
-    [
-        pytest.param(pod(), (), id="nothing"),
-        pytest.param(pod(volumes=mounts("data")), None, id="claim"),
-        pytest.param(pod(volumes=[gce()]), None, id="disk"),
-    ],
-)
-def test_signature(wanted: Pod, signature: object) -> None:
-    """Only pods that it has nothing to say about may be served from a cache."""
-    assert VolumeRestrictions(None, FakeHandle()).signature(NodeColumns().compile_pod(wanted)) == signature

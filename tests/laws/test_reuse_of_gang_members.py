@@ -1,4 +1,4 @@
-"""The laws of members: a gang is placed as if each had gone the whole way, and as pods without a gang would be."""
+"""The laws of gang members: each gets the node of the full scheduling cycle, and that of a pod without a gang."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def member(template: PlainPod, number: int) -> Pod:
 
 
 async def decided(
-    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, remembers: bool
+    cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool], *, reuses: bool
 ) -> tuple[dict[str, str], list[int], list[str]]:
     """Where members go, or why none does."""
     count, needed, in_zone = counts
     made = rig(defaults=default_plugins())
-    made.context.remembers = remembers
+    made.context.reuses_results = reuses
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(*(each.real() for each in cluster), *(other.real() for each in cluster for other in each.runs))
     topology = GroupTopology("zone") if in_zone else None
@@ -56,12 +56,12 @@ async def decided(
 
 @settings(max_examples=200, deadline=None)
 @given(cluster=CLUSTERS, templates=TEMPLATES, counts=st.tuples(COUNTS, COUNTS, st.booleans()))
-def test_alike_members_are_placed_as_each_alone(
+def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], counts: tuple[int, int, bool]
 ) -> None:
-    """The same nodes, the same words, the same columns."""
-    assert asyncio.run(decided(cluster, templates, counts, remembers=True)) == asyncio.run(
-        decided(cluster, templates, counts, remembers=False)
+    """Nodes, events and columns are equal with and without reuse."""
+    assert asyncio.run(decided(cluster, templates, counts, reuses=True)) == asyncio.run(
+        decided(cluster, templates, counts, reuses=False)
     )
 
 
@@ -87,6 +87,6 @@ def test_members_are_placed_as_pods_without_a_gang(
 ) -> None:
     """Where all of them fit one after the other, each goes to the very node that it goes to in its gang."""
     singles = asyncio.run(alone(cluster, templates, count))
-    placed, _, _ = asyncio.run(decided(cluster, templates, (count, count, False), remembers=True))
+    placed, _, _ = asyncio.run(decided(cluster, templates, (count, count, False), reuses=True))
     if len(singles) == count:
         assert placed == singles

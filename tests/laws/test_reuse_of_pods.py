@@ -1,4 +1,4 @@
-"""The law of alike pods: one that is served by what another left is placed as if it had gone the whole way."""
+"""The law of reuse: a pod whose class is known gets the node that the full scheduling cycle chooses."""
 
 from __future__ import annotations
 
@@ -85,18 +85,18 @@ def _anti(app: str) -> Affinity:
 
 
 class Life:
-    """A cluster that is changed step by step."""
+    """A cluster that changes step by step."""
 
-    def __init__(self, *, remembers: bool) -> None:
+    def __init__(self, *, reuses: bool) -> None:
         self.rig: Rig = rig(defaults=default_plugins())
-        self.rig.context.remembers = remembers
+        self.rig.context.reuses_results = reuses
         self.nodes: list[Node] = []
         self.placed: list[Pod] = []
         for number in range(6):
             self._come(number)
 
     def step(self, what: str, number: int, at: int) -> object:
-        """Do one thing; where a pod went, or what was said of it."""
+        """Apply one step; return the node of a pod that arrives, or the note of its event."""
         if what == "arrive":
             return self._arrive(number, at)
         feed = self.rig.scheduler.feed
@@ -152,39 +152,41 @@ class Life:
 
 @settings(max_examples=300, deadline=None)
 @given(steps=STEPS, among=st.lists(st.integers(0, LAST), min_size=1, max_size=3))
-def test_alike_pods_are_placed_as_each_alone(steps: list[tuple[str, int]], among: list[int]) -> None:
-    """The same nodes, the same words, through any changes between, whoever else comes."""
-    with_memory, without = Life(remembers=True), Life(remembers=False)
+def test_reuse_changes_no_decision(steps: list[tuple[str, int]], among: list[int]) -> None:
+    """Nodes, counts of feasible nodes and events are equal with and without reuse, whatever changes in between."""
+    reusing, without = Life(reuses=True), Life(reuses=False)
     for at, (what, drawn) in enumerate(steps):
-        # Of a few kinds, so that pods meet others of theirs.
+        # A few templates, so that classes have several pods.
         number = among[drawn % len(among)] if what == "arrive" else drawn
-        assert with_memory.step(what, number, at) == without.step(what, number, at)
-    for life in (with_memory, without):
+        assert reusing.step(what, number, at) == without.step(what, number, at)
+    for life in (reusing, without):
         life.rig.queue.close()
 
 
-def _served(numbers: Sequence[int]) -> list[bool]:
-    """Of pods of some kinds, one after the other, which were placed by a ranking of the rows."""
-    life, served = Life(remembers=True), []
+def _reused(numbers: Sequence[int]) -> list[bool]:
+    """Return which pods of some classes, one after the other, were placed by a ranking."""
+    life, reused = Life(reuses=True), []
     (instance,) = life.rig.context.profiles
     for at, number in enumerate(numbers):
         searches = instance.evaluations.pre_filter["NodeAffinity"]
         assert isinstance(life.step("arrive", number, at), tuple)
-        served.append(instance.evaluations.pre_filter["NodeAffinity"] == searches)
+        reused.append(instance.evaluations.pre_filter["NodeAffinity"] == searches)
     life.rig.queue.close()
-    return served
+    return reused
 
 
 @pytest.mark.parametrize(
     ("numbers", "expected"),
     [
-        pytest.param([SELECTING] * 4, [False, False, True, True], id="alike"),
+        pytest.param([SELECTING] * 4, [False, False, True, True], id="one class"),
+        pytest.param([SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True], id="different requests"),
         pytest.param(
-            [SELECTING, SELECTING + 1, SELECTING + 2], [False, False, True], id="alike but for what they ask for"
+            [SELECTING, SELECTING + len(KINDS), SELECTING + 2 + len(KINDS), SELECTING + 1 + len(KINDS)],
+            [False, False, False, True],
+            id="different labels, then different requests",
         ),
-        pytest.param([SELECTING, SELECTING + len(KINDS)], [False, False], id="of other labels"),
     ],
 )
-def test_who_is_served(numbers: Sequence[int], expected: list[bool]) -> None:
-    """What the law holds equal is really used: the second pod of a kind serves those that follow."""
-    assert _served(numbers) == expected
+def test_which_pods_reuse(numbers: Sequence[int], expected: list[bool]) -> None:
+    """Reuse happens: the second pod of a class is learned from, the third reuses."""
+    assert _reused(numbers) == expected

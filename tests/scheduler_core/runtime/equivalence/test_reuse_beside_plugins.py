@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
-import numpy as np
 import pytest
 
 from scheduler_core.config.plugins_config import Plugins
+from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import (
     Codes,
     FilterPlugin,
     NodeFilterPlugin,
     NodeScorePlugin,
+    PodReads,
     PreFilterPlugin,
     PreFilterResult,
     Reads,
+    Reuse,
 )
 from scheduler_core.framework.node_view import NodeView
+from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SUCCESS, Status, error, unschedulable
 from scheduler_core.scheduler import SchedulerOptions
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -57,7 +60,7 @@ def _inspected(position: int, *, remembers: bool = True) -> Rig:
         filter=plugin_set(*order),
         score=plugin_set("NodeResourcesFit", Inspector.name),
     )
-    world = rig((Inspector,), defaults=plugins, options=SchedulerOptions(remembers_results=remembers))
+    world = rig((Inspector,), defaults=plugins, options=SchedulerOptions(reuses_results=remembers))
     for number, zone in enumerate("aaba"):
         world.add(node(f"n{number}", labels={"zone": zone}, unschedulable=number == 3))
     return world
@@ -108,44 +111,45 @@ def test_a_per_node_plugin_fails_as_in_the_full_cycle(position: int, broken: str
 
 
 class Fickle(FilterPlugin, PreFilterPlugin):
-    """Leaves n0 and n1, and raises when it is called for another node or when its signature is read."""
+    """Lets every pod pass; raises when it is called for one row, or when its reuse check is requested."""
 
     name = "Fickle"
-    filter_reads = Reads.STATIC
-    signature_raises: ClassVar[bool] = False
+    reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
+    check_raises: ClassVar[bool] = False
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        return PreFilterResult(SUCCESS, frozenset(("n0", "n1")))
+        return PreFilterResult()
+
+    def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool]:
+        if self.check_raises:
+            raise RuntimeError("no check today")
+        return always
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        if nodes.row_of("n2") in np.arange(nodes.size)[rows]:
-            raise ValueError("n2 was not asked for")
         return None
+
+    def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
+        raise (
+            ValueError("one row is too few") if self.check_raises else PluginError(self.name, "filter", "no single row")
+        )
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         return unschedulable("never")
 
-    def signature(self, pod: PodInfo) -> Hashable | None:
-        if self.signature_raises:
-            raise RuntimeError("no signature today")
-        return ()
-
 
 @pytest.mark.parametrize(
-    ("signature_raises", "plugin"), [pytest.param(False, "Fickle", id="plugin"), pytest.param(True, "", id="other")]
+    ("check_raises", "plugin"), [pytest.param(False, "Fickle", id="plugin"), pytest.param(True, "", id="other")]
 )
 def test_an_error_in_reuse_falls_back(
-    signature_raises: bool, plugin: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+    check_raises: bool, plugin: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every pod gets its node from the full cycle; errors are counted, and the first is logged."""
-    monkeypatch.setattr(Fickle, "signature_raises", signature_raises)
+    monkeypatch.setattr(Fickle, "check_raises", check_raises)
     world = rig((Fickle,), defaults=Plugins(multi_point=plugin_set("NodeResourcesFit", Fickle.name, *BARE)))
     world.add(*(node(f"n{number}") for number in range(3)))
-    for number in range(6):
+    for number in range(9):
         world.add(pod(f"p{number}"))
-        attempt = world.decide()
-        assert attempt is not None
-        assert attempt.node_name in ("n0", "n1")
+        assert world.decide() is not None
     errors = world.context.measures.profile("default-scheduler").reuse_errors
     assert list(errors) == [plugin]
     assert errors[plugin] > 1

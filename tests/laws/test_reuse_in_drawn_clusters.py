@@ -1,4 +1,4 @@
-"""The law of remembered results: what is served again is what would be found anew, to the bit."""
+"""The law of reuse in drawn clusters: nodes and events are equal with and without reuse."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ STEPS = st.lists(
 
 
 class Life:
-    """A cluster that is changed step by step, with what was decided."""
+    """A cluster that changes step by step."""
 
-    def __init__(self, cluster: tuple[PlainNode, ...], *, remembers: bool) -> None:
+    def __init__(self, cluster: tuple[PlainNode, ...], *, reuses: bool) -> None:
         self.rig: Rig = rig(defaults=default_plugins())
-        self.rig.context.remembers = remembers
+        self.rig.context.reuses_results = reuses
         self.nodes: list[Node] = [each.real() for each in cluster]
         self.placed: list[Pod] = []
         self.rig.add(*self.nodes)
         self.rig.add(*(other.real() for each in cluster for other in each.runs))
 
     def step(self, kind: str, number: int, templates: list[PlainPod], at: int) -> object:
-        """Do one thing; where a pod went, and what was said of it."""
+        """Apply one step; return the node of a pod that arrives, or the note of its event."""
         feed = self.rig.scheduler.feed
         if kind == "arrive":
             pod = dataclasses.replace(templates[number % len(templates)], name=f"p{at}").real()
@@ -76,12 +76,12 @@ class Life:
 
 @settings(max_examples=250, deadline=None)
 @given(cluster=CLUSTERS, templates=TEMPLATES, steps=STEPS)
-def test_served_as_found_anew(
+def test_reuse_changes_no_decision(
     cluster: tuple[PlainNode, ...], templates: list[PlainPod], steps: list[tuple[str, int]]
 ) -> None:
-    """Placements and messages are the same with and without what was remembered, through any changes between."""
-    with_memory, without = Life(cluster, remembers=True), Life(cluster, remembers=False)
+    """Nodes and events are equal, whatever changes in between."""
+    reusing, without = Life(cluster, reuses=True), Life(cluster, reuses=False)
     for at, (kind, number) in enumerate(steps):
-        assert with_memory.step(kind, number, templates, at) == without.step(kind, number, templates, at)
-    for life in (with_memory, without):
+        assert reusing.step(kind, number, templates, at) == without.step(kind, number, templates, at)
+    for life in (reusing, without):
         life.rig.queue.close()

@@ -1,0 +1,1 @@
+"""Reuse of plugin results between pods of one class."""

@@ -1,0 +1,366 @@
+"""Reuse of one pod's cycle for the next pods of its class.
+
+``PodClasses.lookup`` returns the class of a pod when its results can be reused, ``PodClass.evaluate`` turns them into
+the best nodes for the pod, and ``PodClasses.learn`` stores what a full scheduling cycle computed. Plugins whose results
+cannot be reused are called for every pod beside the ranking. The result equals that of the full scheduling cycle.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import NDArray
+
+from scheduler_core.framework.cycle_state import CycleState
+from scheduler_core.framework.cycle_times import ENDS, UNTIMED, CycleTimes, Point
+from scheduler_core.framework.extension_points import (
+    Normalization,
+    Plugin,
+    PodReads,
+    PreFilterPlugin,
+    PreScorePlugin,
+    Reads,
+    Reuse,
+    Scores,
+)
+from scheduler_core.framework.plugin import always
+from scheduler_core.framework.status import Code
+from scheduler_core.runtime.equivalence.node_ranking import NodeRanking, ReusedPlugins
+from scheduler_core.runtime.equivalence.pod_class import LOOSENESS, class_key
+from scheduler_core.runtime.filtering import run_filters, run_pre_filters
+from scheduler_core.runtime.framework_instance import FrameworkInstance
+from scheduler_core.runtime.node_adapters import FilterRunner, NodeFilterAdapter, NodeScoreAdapter, ScoreRunner
+from scheduler_core.runtime.scoring import Scoring, add_scores, run_pre_scores
+from scheduler_core.snapshot.node_columns import ALL_ROWS, NodeColumns, Rows
+from scheduler_core.snapshot.pod_info import PodInfo
+
+_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED = (
+    ENDS[point][Code.SUCCESS] for point in (Point.PRE_FILTER, Point.FILTER, Point.PRE_SCORE, Point.SCORE)
+)
+
+
+class ReuseBounds(Struct, frozen=True):
+    """Bounds of what a profile's revision stores.
+
+    Attributes:
+        classes: Classes; the least recently used one is dropped first.
+        ranking_bytes: Memory of all rankings, in bytes; as above.
+        seen_keys: Keys of classes of which one pod was seen; the oldest is dropped first.
+    """
+
+    classes: int = 256
+    ranking_bytes: int = 32 * 1024 * 1024
+    seen_keys: int = 4096
+
+
+DEFAULT_REUSE_BOUNDS = ReuseBounds()
+
+
+class EveryTime(Struct, frozen=True):
+    """Plugins that are called for every pod of a class, by extension point, in the profile's order.
+
+    Attributes:
+        names: The names of all.
+        reads_anything: Whether the Filter or Score of one of them may read anything.
+        filters_by_node: Whether one of the filters is called node by node.
+    """
+
+    names: frozenset[str]
+    pre_filter: tuple[PreFilterPlugin, ...]
+    filters: tuple[tuple[int, FilterRunner], ...]
+    pre_score: tuple[PreScorePlugin, ...]
+    scores: tuple[tuple[ScoreRunner, int], ...]
+    reads_anything: bool
+    filters_by_node: bool
+
+    @classmethod
+    def of(cls, instance: FrameworkInstance, names: frozenset[str]) -> EveryTime:
+        """Return the named plugins of a profile."""
+        filters = tuple(each for each in enumerate(instance.filters) if each[1].name in names)
+        scores = tuple(each for each in instance.scores if each[0].name in names)
+        return cls(
+            names,
+            tuple(plugin for plugin in instance.pre_filter if plugin.name in names),
+            filters,
+            tuple(plugin for plugin in instance.pre_score if plugin.name in names),
+            scores,
+            any(Reads.ANYTHING in _reuse(runner).filter for _, runner in filters)
+            or any(Reads.ANYTHING in _reuse(scorer).score for scorer, _ in scores),
+            any(isinstance(runner, NodeFilterAdapter) for _, runner in filters),
+        )
+
+
+class Evaluation(Struct, frozen=True):
+    """The outcome of Filter and Score for one pod.
+
+    Attributes:
+        state: The cycle state, as the plugins prepared it.
+        feasible_count: Nodes on which the pod fits; at least two.
+        best: intp[k], the rows with the highest total.
+    """
+
+    state: CycleState
+    feasible_count: int
+    best: NDArray[np.intp]
+
+
+class PodClass(Struct):
+    """Pods that the plugins cannot tell apart but for ``every_time``, and what their first full cycle prepared.
+
+    Attributes:
+        pod: The pod that was in the full cycle, as it was then.
+        prepared: What the reused plugins prepared for it.
+        every_time: The plugins that are called for every pod.
+        checks: All are true while the reused plugins would prepare the same.
+        ranking: All nodes; None until a second pod needs it.
+    """
+
+    pod: PodInfo
+    prepared: CycleState
+    every_time: EveryTime
+    checks: tuple[Callable[[], bool], ...]
+    ranking: NodeRanking | None = None
+
+    def is_current(self, instance: FrameworkInstance, nodes: NodeColumns) -> bool:
+        """Bring the ranking up to date; False if the class must be learned again.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        if not all(check() for check in self.checks):
+            return False
+        if self.ranking is None or not self.ranking.refresh(instance, nodes):
+            scoring = Scoring(self.prepared, self.pod, nodes, ALL_ROWS)
+            self.ranking = NodeRanking(instance, scoring, self._reused(instance))
+        return True
+
+    def _reused(self, instance: FrameworkInstance) -> ReusedPlugins:
+        state, names = self.prepared, self.every_time.names
+        return ReusedPlugins(
+            [
+                each
+                for each in enumerate(instance.filters)
+                if each[1].name not in names and each[1].name not in state.skip_filter
+            ],
+            [each for each in instance.scores if each[0].name not in names and each[0].name not in state.skip_score],
+        )
+
+    def evaluate(
+        self,
+        instance: FrameworkInstance,
+        info: PodInfo,
+        nodes: NodeColumns,
+        times: CycleTimes,
+        among: NDArray[np.bool_] | None = None,
+    ) -> Evaluation | None:
+        """Filter and score all nodes for a pod of the class, whose ranking is current.
+
+        Args:
+            instance: The profile.
+            info: The pod.
+            nodes: The columns.
+            times: Records the ends of the extension points; unchanged if the result is None.
+            among: bool per row, the only rows to look at; None for all.
+
+        Returns:
+            None to fall back to the full scheduling cycle, which also explains a rejection: fewer than two nodes are
+            feasible, or a PreFilter rejects the pod or narrows the nodes.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        ranking, again = self.ranking, self.every_time
+        assert ranking is not None, "is_current() comes first"
+        if ranking.feasible_count < 2:
+            return None
+        ended, state = len(times.ends), self.prepared.clone()
+        if again.names or ranking.normalized or among is not None:
+            found = self._evaluate(instance, Scoring(state, info, nodes, ALL_ROWS), times, among)
+        else:
+            for end in (_PRE_FILTERED, _FILTERED, _PRE_SCORED, _SCORED):
+                times.end(end)
+            found = Evaluation(state, ranking.feasible_count, np.flatnonzero(ranking.keys == ranking.keys.max()))
+        if found is None:
+            times.take_back(ended)
+        return found
+
+    def _evaluate(
+        self, instance: FrameworkInstance, scoring: Scoring, times: CycleTimes, among: NDArray[np.bool_] | None
+    ) -> Evaluation | None:
+        ranking, again = self.ranking, self.every_time
+        assert ranking is not None
+        state, info, nodes = scoring.state, scoring.pod, scoring.nodes
+        if again.filters_by_node:
+            for _, runner in again.filters:
+                if isinstance(runner, NodeFilterAdapter):
+                    runner.prepare(state)
+        outcome = run_pre_filters(instance, state, info, nodes, among=again.pre_filter)
+        times.end(_PRE_FILTERED)
+        if not outcome.status.is_success or outcome.node_names is not None:
+            return None
+        feasible = ranking.keys >= 0
+        if again.filters:
+            verdicts = run_filters(instance, state, info, nodes, ALL_ROWS, among=again.filters, beside=ranking.verdicts)
+            feasible &= verdicts == 0
+        if among is not None:
+            feasible &= among
+        rows = np.flatnonzero(feasible)
+        times.end(_FILTERED)
+        if len(rows) < 2:
+            return None
+        asked: Rows = ALL_ROWS if len(rows) == nodes.size else rows
+        run_pre_scores(instance, Scoring(state, info, nodes, asked), among=again.pre_score)
+        times.end(_PRE_SCORED)
+        wanted = [each for each in again.scores if each[0].name not in state.skip_score]
+        raw: dict[str, Scores] = {}
+        if ranking.normalized:
+            wanted += ranking.normalized
+            raw = {name: known[asked] for name, known in ranking.raw.items()}
+        totals = ranking.keys[asked]
+        if wanted:
+            totals = totals + add_scores(instance, Scoring(state, info, nodes, asked), wanted, raw).totals
+        best = rows[np.flatnonzero(totals == totals.max())]
+        times.end(_SCORED)
+        return Evaluation(state, len(rows), best)
+
+
+class PodClasses:
+    """The pod classes of one revision of a profile, least recently used first.
+
+    Args:
+        bounds: What is stored at most.
+
+    Attributes:
+        untimed: Pods that would have had their plugins timed, and had their class's results reused.
+    """
+
+    __slots__ = ("_bounds", "_classes", "_seen", "untimed")
+
+    def __init__(self, bounds: ReuseBounds) -> None:
+        self._bounds = bounds
+        self._classes: dict[bytes, PodClass] = {}
+        self._seen: dict[bytes, None] = {}
+        self.untimed = 0
+
+    def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
+        """Return the strictest class of a pod that is known, with a current ranking.
+
+        Returns:
+            None if there is none, or if the pod is the second of a stricter class, which the full scheduling cycle then
+            learns.
+
+        Raises:
+            PluginError: A plugin raised, or returned what its point does not allow.
+        """
+        if not self._classes:
+            return None
+        stricter: list[bytes] = []
+        for looseness in range(len(LOOSENESS)):
+            key = class_key(info, looseness)
+            found = self._classes.pop(key, None)
+            if found is not None:
+                if not found.is_current(instance, nodes):
+                    self._see(key)
+                    return None
+                self._classes[key] = found
+                for each in stricter:
+                    self._see(each)
+                return found
+            if key in self._seen:
+                return None
+            stricter.append(key)
+        return None
+
+    def learn(self, instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns) -> None:
+        """Store what a full scheduling cycle prepared, once two pods of a class were seen.
+
+        Args:
+            instance: The profile.
+            info: The pod, for which PreFilter, Filter, PreScore and Score were run on all nodes.
+            state: Its cycle state.
+            nodes: The columns.
+        """
+        for looseness in range(len(LOOSENESS)):
+            key = class_key(info, looseness)
+            if key in self._classes:
+                return
+            if key in self._seen:
+                del self._seen[key]
+                self._make_room(nodes)
+                self._classes[key] = _learned(instance, info, state, nodes, LOOSENESS[looseness])
+                return
+            self._see(key)
+
+    def stored(self) -> Sequence[PodClass]:
+        """Return all classes, the least recently used first."""
+        return tuple(self._classes.values())
+
+    def _see(self, key: bytes) -> None:
+        self._seen[key] = None
+        if len(self._seen) > self._bounds.seen_keys:
+            del self._seen[next(iter(self._seen))]
+
+    def _make_room(self, nodes: NodeColumns) -> None:
+        """Drop the least recently used classes until another ranking fits."""
+        rankings = [each.ranking for each in self._classes.values() if each.ranking is not None]
+        used = sum(ranking.nbytes for ranking in rankings)
+        typical = nodes.size * 24
+        bounds = self._bounds
+        while self._classes and (len(self._classes) >= bounds.classes or used + typical > bounds.ranking_bytes):
+            dropped = self._classes.pop(next(iter(self._classes))).ranking
+            used -= 0 if dropped is None else dropped.nbytes
+
+
+def _learned(
+    instance: FrameworkInstance, info: PodInfo, state: CycleState, nodes: NodeColumns, varying: PodReads
+) -> PodClass:
+    unreusable = PodReads.IDENTITY | varying
+    names = {
+        runner.name
+        for runner in instance.filters
+        if runner.name not in state.skip_filter and not _is_reusable(_reuse(runner), _reuse(runner).filter, unreusable)
+    }
+    names |= {
+        scorer.name
+        for scorer, _ in instance.scores
+        if scorer.name not in state.skip_score
+        and (
+            scorer.normalization is Normalization.OWN
+            or not _is_reusable(_reuse(scorer), _reuse(scorer).score, unreusable)
+        )
+    }
+    checks = []
+    for plugin in _distinct((*instance.pre_filter, *instance.pre_score)):
+        check = None
+        if plugin.name not in names and not plugin.reuse.pod & unreusable:
+            check = plugin.reuse_check(info, nodes)
+        if check is None:
+            names.add(plugin.name)
+        elif check is not always:
+            checks.append(check)
+    every_time = EveryTime.of(instance, frozenset(names))
+    prepared = state.clone(without=every_time.names)
+    prepared.times = UNTIMED
+    return PodClass(copy.copy(info), prepared, every_time, tuple(checks))
+
+
+def filter_class(instance: FrameworkInstance, info: PodInfo) -> object:
+    """Return a key that is equal for pods for which every PreFilter and Filter plugin returns the same."""
+    declared = (*(plugin.reuse for plugin in instance.pre_filter), *(_reuse(runner) for runner in instance.filters))
+    return info.uid if any(PodReads.IDENTITY in each.pod for each in declared) else class_key(info)
+
+
+def _is_reusable(reuse: Reuse, reads: Reads, unreusable: PodReads) -> bool:
+    return reads.is_row_local and not reuse.pod & unreusable
+
+
+def _reuse(runner: FilterRunner | ScoreRunner) -> Reuse:
+    """The declaration of a plugin; one that is called node by node has none."""
+    return Reuse() if isinstance(runner, (NodeFilterAdapter, NodeScoreAdapter)) else runner.reuse
+
+
+def _distinct(plugins: Iterable[Plugin]) -> Sequence[Plugin]:
+    return tuple({plugin.name: plugin for plugin in plugins}.values())
