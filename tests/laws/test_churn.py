@@ -35,7 +35,7 @@ FULL = 5
 async def _year(options: SchedulerOptions) -> tuple[list[Counter[str]], list[float]]:
     """Objects that the scheduler holds after each month, and calls for a pod that is tried."""
     clock = VirtualClock()
-    life = ChurnLife(clock, nodes=6, pods=20, options=options, revisions=False)
+    life = ChurnLife(clock, nodes=6, pods=20, options=options)
     held, calls = [], []
     for _ in range(MONTHS):
         profiler = cProfile.Profile()
