@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ import yaml
 
 from hack.controlplane.credentials import User, write_kubeconfig, write_secret
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
+from hack.controlplane.probes import LOOPBACK
 
 _GRANT_SECONDS = 120.0  # a lasting state: the limit is for failures, not for slow machines
 _POLL_SECONDS = 0.05
@@ -90,6 +92,20 @@ class Account:
         return path
 
 
+def expanded_arguments(container: Mapping[str, Any], pod_address: str = LOOPBACK) -> list[str]:
+    """Return the arguments of a container with its variables in place, as a kubelet passes them.
+
+    Args:
+        container: Of a pod's spec; each of its variables is the address of the pod.
+        pod_address: That address.
+    """
+    arguments = list(container["args"])
+    for variable in container.get("env", ()):
+        assert variable["valueFrom"]["fieldRef"]["fieldPath"] == "status.podIP", variable
+        arguments = [argument.replace(f"$({variable['name']})", pod_address) for argument in arguments]
+    return arguments
+
+
 @dataclass(frozen=True)
 class InstalledOperator:
     """What a Deployment of the chart has the kubelet start, read back from the API server.
@@ -116,7 +132,7 @@ class InstalledOperator:
         (mount,) = [one["mountPath"] for one in container["volumeMounts"] if one["name"] == volume["name"]]
         for name, text in self._get(f"configmap/{volume['configMap']['name']}")["data"].items():
             (directory / name).write_text(text)
-        return [argument.replace(mount, str(directory)) for argument in container["args"]]
+        return [argument.replace(mount, str(directory)) for argument in expanded_arguments(container)]
 
     def _pod(self) -> dict[str, Any]:
         pod: dict[str, Any] = self._get(f"deployment/{self.name}")["spec"]["template"]["spec"]

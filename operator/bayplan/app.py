@@ -36,11 +36,12 @@ from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import LeaderElection, LeadershipLostError
+from bayplan.kube.leader_endpoint import LeaderEndpoint
 from bayplan.kube.storage_writes import StorageWrites
 from bayplan.kube.system_clock import SystemClock
 from bayplan.kube.writer import KubeWriter, WriterOptions
 from bayplan.kube_configuration import RunConfiguration
-from bayplan.leadership import LOST_STOP_SECONDS, candidate
+from bayplan.leadership import LOST_STOP_SECONDS, candidate, leader_state
 from bayplan.loop_liveness import LoopLiveness
 from bayplan.plugin_watchdog import PluginWatchdog
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ProfileSource, ResourcePorts
@@ -155,7 +156,8 @@ class Operator:
         self._extenders.on_change = self._profiles.extenders_changed
         self._group_statuses.neighbours = Neighbours(self._groups.status, self._profiles.serves)
         self._profiles.when_elsewhere(self._group_statuses.look_again)
-        self._election = candidate(settings, connection, self._extenders, clock)
+        self._election = candidate(settings, connection, self._extenders, clock, self._endpoint)
+        self._health: HealthServer | None = None
         self._stop_asked = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
@@ -166,7 +168,7 @@ class Operator:
         """Start, run, stop; see :func:`run_operator`."""
         self._watchdog.start()
         self._liveness.start()
-        health = self._health_server()
+        self._health = health = self._health_server()
         if health is not None:
             await health.start()
             log.info("Serving /livez, /readyz and /metrics on port %d", health.port)
@@ -288,12 +290,17 @@ class Operator:
             self._readiness,
             self._connection,
             self._clock.now(),
+            lambda: leader_state(self._election),
             self._settings.enable_profiling,
             "" if self._settings.selection is None else self._settings.selection.text,
             self._profiles.serves,
         )
         protection = protection_of(self._settings, self._connection, self._clock)
         return HealthServer(address, self._readiness, metrics, parts.routes(), protection)
+
+    def _endpoint(self) -> LeaderEndpoint | None:
+        address = self._settings.advertise_address
+        return None if address is None or self._health is None else self._health.endpoint(address)
 
     def _known_pod(self, namespace: str, name: str) -> Pod | None:
         return self._informers.pods.known.get(f"{namespace}/{name}")

@@ -21,6 +21,7 @@ from bayplan.introspection.cache_check import check_cache
 from bayplan.introspection.status_building import StatusSources, operator_status
 from bayplan.introspection.status_model import ExtenderState, Status
 from bayplan.kube.connection import ApiConnection
+from bayplan.kube.leader_endpoint import LeaderState
 from bayplan.reconcile.extenders import extender_states
 from bayplan.serving.debug import DebugEndpoints, DebugSources
 from bayplan.serving.explain import ExplainEndpoint
@@ -37,6 +38,7 @@ class ServedParts(Struct, frozen=True):
 
     Attributes:
         started: The clock's time when the process started.
+        leader: Returns who leads.
         is_profiling_enabled: Whether ``/debug/profile`` answers.
         selector: The label selector of the profiles that this process serves; "" for all.
         serves: Whether this process serves a scheduler name; None where no process does.
@@ -47,6 +49,7 @@ class ServedParts(Struct, frozen=True):
     readiness: Readiness
     connection: ApiConnection
     started: float
+    leader: Callable[[], LeaderState]
     is_profiling_enabled: bool
     selector: str = ""
     serves: Callable[[str], bool | None] = lambda _: None
@@ -55,7 +58,7 @@ class ServedParts(Struct, frozen=True):
         """What to add to the server."""
         context = self.scheduler.context
         explain = ExplainEndpoint(self._explain, self.readiness, lambda: context.suspension.is_on, self._explain_gang)
-        debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self.is_profiling_enabled))
+        debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self.leader, self.is_profiling_enabled))
         return [*explain.routes, *debug.routes]
 
     def _explain(self, namespace: str, name: str) -> Explanation | None:

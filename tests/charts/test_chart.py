@@ -14,8 +14,8 @@ from hack.docs.chart_values import chart_readme
 from tests.charts.conftest import CHART, Helm
 from tests.charts.value_sets import VALUE_SETS
 
-# Where the API server is and who calls it is told to a pod by its service account.
-_NOT_IN_A_CLUSTER = {"kubeconfig", "context"}
+# A pod's service account says where the API server is and who calls it, and the Deployment sets the pod's address.
+_NOT_IN_A_CLUSTER = {"kubeconfig", "context", "advertiseAddress"}
 # Others than the process itself ask it there, and loopback is reached by nobody outside of the container. Two replicas
 # have to agree on who leads.
 _OTHER_DEFAULTS: dict[str, Any] = {

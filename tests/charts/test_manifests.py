@@ -8,7 +8,11 @@ from typing import Any
 
 import pytest
 import yaml
+from bayplan.cli.operator_requests import TOKEN_FILE
+from bayplan.serving.authorization import COMMAND_AUDIENCE
+from bayplan.serving.protection import COMMAND_PATHS
 
+from hack.controlplane.installed_operator import expanded_arguments
 from hack.controlplane.launcher import ControlPlane
 from tests.charts.conftest import Helm
 from tests.charts.rights import granted
@@ -16,6 +20,7 @@ from tests.charts.value_sets import MONITORING, PLAIN, SINGLE, VALUE_SETS
 
 pytestmark = pytest.mark.cluster
 
+_WAYS = (("ingress", "from"), ("egress", "to"))
 _RESTRICTED = "pod-security.kubernetes.io/enforce=restricted"
 
 
@@ -137,6 +142,42 @@ def test_probes_follow_the_address(helm: Helm, settings: dict[str, Any], port: i
 
 
 @pytest.mark.parametrize(
+    ("given", "follows"),
+    [
+        pytest.param({}, True, id="defaults"),
+        pytest.param({"settings": {"serveAddress": "[::]:8080"}}, True, id="another port"),
+        pytest.param(SINGLE, False, id="no leader election"),
+        pytest.param({"settings": PLAIN}, False, id="nobody reviews tokens"),
+        pytest.param({"settings": {"serveAddress": ""}}, False, id="serves nothing"),
+    ],
+)
+def test_a_command_in_a_standby_can_ask_the_leader(helm: Helm, given: dict[str, Any], follows: bool) -> None:
+    """Replicas announce their address, have a token of Bayplan's audience and the right to use it, or none of these."""
+    policy = {"enabled": True, "ingressFrom": [{"podSelector": {"matchLabels": {"app": "prometheus"}}}]}
+    objects = _objects(helm.template({**given, "networkPolicy": policy}, "ns"))
+    pod = objects["Deployment", "release-bayplan"]["spec"]["template"]
+    (container,) = pod["spec"]["containers"]
+    flags = [one for one in expanded_arguments(container, "fd00::1") if one.startswith("--advertise-address")]
+    assert flags == (["--advertise-address=fd00::1"] if follows else [])
+    mounts = {one["name"]: PurePosixPath(one["mountPath"]) for one in container["volumeMounts"] if one.get("readOnly")}
+    tokens = [
+        (mounts[volume["name"]] / token["path"], token["audience"])
+        for volume in pod["spec"]["volumes"]
+        for source in volume.get("projected", {}).get("sources", ())
+        for token in [source["serviceAccountToken"]]
+    ]
+    assert tokens == ([(PurePosixPath(TOKEN_FILE), COMMAND_AUDIENCE)] if follows else [])
+    rules = objects["ClusterRole", "ns:release-bayplan"]["rules"]
+    paths = {path for rule in rules for path in rule.get("nonResourceURLs", ())}
+    assert paths == (COMMAND_PATHS if follows else set())
+    selector = {"podSelector": {"matchLabels": _selected(pod["metadata"]["labels"])}}
+    spec = objects["NetworkPolicy", "release-bayplan"]["spec"]
+    peers = [[one["ports"] for one in spec[way] or () if one.get(end) == [selector]] for way, end in _WAYS]
+    served = [{"port": port["containerPort"], "protocol": "TCP"} for port in container.get("ports", ())]
+    assert peers == ([[served], [served]] if follows else [[], []])
+
+
+@pytest.mark.parametrize(
     ("given", "absent"),
     [
         pytest.param({}, set(), id="defaults"),
@@ -183,6 +224,10 @@ def test_the_default_profile_is_kept(helm: Helm) -> None:
     assert profile["metadata"]["name"] == "bayplan"
     assert profile["metadata"]["annotations"]["helm.sh/resource-policy"] == "keep"
     assert "SchedulerProfile" not in helm.documents({"defaultProfile": {"enabled": False}})
+
+
+def _selected(labels: dict[str, str]) -> dict[str, str]:
+    return {name: labels[name] for name in ("app.kubernetes.io/name", "app.kubernetes.io/instance")}
 
 
 def _objects(manifests: str) -> dict[tuple[str, str], dict[str, Any]]:

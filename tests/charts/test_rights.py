@@ -140,6 +140,26 @@ def test_the_rights_are_those_that_are_used(
     assert len(rights) > 60
 
 
+@pytest.mark.parametrize(
+    ("path", "allowed"),
+    [
+        pytest.param("/debug/status", "true", id="status"),
+        pytest.param("/debug/explain", "true", id="explain"),
+        pytest.param("/debug/cache", "true", id="cache check"),
+        pytest.param("/debug/tasks", "", id="tasks"),
+        pytest.param("/debug/profile", "", id="profile"),
+        pytest.param("/metrics", "", id="metrics"),
+    ],
+)
+def test_what_the_account_may_get_of_a_leader(plane: ControlPlane, account: Account, path: str, allowed: str) -> None:
+    """A command in the pod of a standby gets what it prints, and nothing else that is served."""
+    attributes = {"verb": "get", "path": path}
+    spec = {"user": account.user, "nonResourceAttributes": attributes}
+    review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+    command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
+    assert plane.kubectl(*command, input=json.dumps(review)).replace("false", "") == allowed
+
+
 def test_a_missing_right_is_seen(plane: ControlPlane, account: Account, operator: OperatorProcess) -> None:
     """The measure of the test above does count a refusal."""
     before = refused(plane.audit_events(), account.user)

@@ -11,20 +11,21 @@ from http import HTTPStatus
 
 import aiohttp
 import pytest
+from aiohttp import web
 from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.cluster_access import from_kubeconfig
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.leader_election import NotLeadingError
 from bayplan.kube.system_clock import SystemClock
-from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.health import HealthServer
-from bayplan.serving.protection import Protection, protection_of
+from bayplan.serving.protection import COMMAND_PATHS, Protection, protection_of
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.serving_settings import ServingSettings
 from prometheus_client import CollectorRegistry, Gauge
 
-from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 
 pytestmark = pytest.mark.cluster
 
@@ -42,6 +43,11 @@ def never() -> None:
     raise NotLeadingError("another process leads")
 
 
+async def status(_: web.Request) -> web.Response:
+    """In the place of what names pods."""
+    return web.Response(text="pods")
+
+
 @pytest.fixture
 async def connection(control_plane: ControlPlane) -> AsyncIterator[ApiConnection]:
     access = await from_kubeconfig(control_plane.kubeconfig)
@@ -55,9 +61,10 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
     metrics = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=metrics).set(42)
     clock = SystemClock()
-    authorization = RequestAuthorization(AccessReviews(connection), clock, nobody)
+    authorization = RequestAuthorization(AccessReviews(connection), clock, nobody, COMMAND_PATHS)
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)), authorization, clock)
-    server = HealthServer((LOOPBACK, 0), Readiness(()), metrics, protection=protection)
+    routes = [web.get(path, status) for path in ("/debug/status", "/debug/explain")]
+    server = HealthServer((LOOPBACK, 0), Readiness(()), metrics, routes, protection)
     await server.start()
     yield server
     await server.stop()
@@ -66,30 +73,34 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
 @pytest.fixture
 def scraper(control_plane: ControlPlane, namespace: str) -> str:
     """A token of a service account that may get /metrics, as the chart's metrics-reader may."""
-    control_plane.kubectl("create", "serviceaccount", "scraper", f"--namespace={namespace}")
-    control_plane.kubectl("create", "clusterrole", namespace, "--verb=get", "--non-resource-url=/metrics")
-    account = f"{namespace}:scraper"
-    control_plane.kubectl(
-        "create", "clusterrolebinding", namespace, f"--clusterrole={namespace}", f"--serviceaccount={account}"
-    )
+    grant(control_plane, namespace, "scraper", "/metrics")
+    return token_of(control_plane, namespace, "scraper")
+
+
+def grant(plane: ControlPlane, namespace: str, name: str, path: str) -> None:
+    """Make a service account that may get a path."""
+    plane.kubectl("create", "serviceaccount", name, f"--namespace={namespace}")
+    role = f"{namespace}-{name}"
+    plane.kubectl("create", "clusterrole", role, "--verb=get", f"--non-resource-url={path}")
+    account = f"{namespace}:{name}"
+    plane.kubectl("create", "clusterrolebinding", role, f"--clusterrole={role}", f"--serviceaccount={account}")
     deadline = time.monotonic() + GRANT_SECONDS
     review = {
         "apiVersion": "authorization.k8s.io/v1",
         "kind": "SubjectAccessReview",
         "spec": {
             "user": f"system:serviceaccount:{account}",
-            "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
+            "nonResourceAttributes": {"path": path, "verb": "get"},
         },
     }
     command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
     # The API server takes notice of a binding in its own time, and Bayplan would remember a refusal.
-    while control_plane.kubectl(*command, input=json.dumps(review)) != "true":
+    while plane.kubectl(*command, input=json.dumps(review)) != "true":
         assert time.monotonic() < deadline
-    return token_of(control_plane, namespace, "scraper")
 
 
-def token_of(plane: ControlPlane, namespace: str, account: str) -> str:
-    return plane.kubectl("create", "token", account, f"--namespace={namespace}").strip()
+def token_of(plane: ControlPlane, namespace: str, account: str, *flags: str) -> str:
+    return plane.kubectl("create", "token", account, f"--namespace={namespace}", *flags).strip()
 
 
 async def ask(server: HealthServer, path: str, token: str = "") -> tuple[int, str]:
@@ -117,6 +128,28 @@ async def test_who_may_scrape(
     assert "answer 42.0" in found[1]
     assert (await ask(server, "/debug", scraper))[0] == HTTPStatus.FORBIDDEN
     assert (await ask(server, "/readyz"))[0] == HTTPStatus.OK
+
+
+async def test_who_may_ask_as_a_command(
+    server: HealthServer, connection: ApiConnection, control_plane: ControlPlane, namespace: str
+) -> None:
+    """The right and a token of Bayplan's audience are needed, and that token is good for nothing else."""
+    grant(control_plane, namespace, "replica", "/debug/status")
+    replica = token_of(control_plane, namespace, "replica", f"--audience={COMMAND_AUDIENCE}")
+    assert await ask(server, "/debug/status", replica) == (HTTPStatus.OK, "pods")
+    status, text = await ask(server, "/debug/explain", replica)
+    assert (status, json.loads(text)["message"].endswith('cannot get path "/debug/explain"')) == (
+        HTTPStatus.FORBIDDEN,
+        True,
+    )
+    for audience in ((), ("--audience=another",), ("--audience=another", f"--audience={COMMAND_AUDIENCE}x")):
+        other = token_of(control_plane, namespace, "replica", *audience)
+        assert (await ask(server, "/debug/status", other))[0] == HTTPStatus.UNAUTHORIZED
+    assert (await ask(server, "/metrics", replica))[0] == HTTPStatus.UNAUTHORIZED
+    assert await AccessReviews(connection).user_of(replica) is None
+    kubectl = ("get", "--raw=/api", f"--token={replica}", f"--server={control_plane.url}", "--insecure-skip-tls-verify")
+    with pytest.raises(ControlPlaneError, match=r"Unauthorized|must be logged in"):
+        control_plane.kubectl("--kubeconfig=/dev/null", *kubectl)
 
 
 async def test_no_token_is_logged(

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,13 +51,17 @@ class Reader:
 
     Args:
         plane: The cluster.
-        operator: Its operator, which runs.
+        replicas: Replicas of its operator, which run; the first leads.
         helm: The Helm to use.
         paths: Where things are.
+
+    Attributes:
+        replicas: Where each replica serves, the leader first.
     """
 
-    def __init__(self, plane: ControlPlane, operator: OperatorProcess, helm: Path, paths: Paths) -> None:
+    def __init__(self, plane: ControlPlane, replicas: Sequence[OperatorProcess], helm: Path, paths: Paths) -> None:
         self._plane = plane
+        self.replicas = [replica.url for replica in replicas]
         self._has_release = False
         home = paths.home
         self._directory = home / "bayplan"
@@ -76,7 +81,7 @@ class Reader:
             "DOCS_HELM": str(helm),
             "DOCS_CURL": shutil.which("curl") or "curl",
             "DOCS_PYTHON": sys.executable,
-            "DOCS_SERVER": operator.url,
+            "DOCS_SERVER": self.replicas[0],
             "DOCS_OPERATOR_LOG": str(paths.log),
         }
 
@@ -104,6 +109,12 @@ class Reader:
 
     def follow(self, block: Block, exit_code: int) -> None:
         """Run a block's commands in order, of which the last ends with an exit code, and look at what they print."""
+        # kubectl exec into the Deployment chooses a pod by itself, so each has to do.
+        for replica in self.replicas if " exec " in block.text else self.replicas[:1]:
+            self._environment["DOCS_EXEC_SERVER"] = replica
+            self._follow(block, exit_code)
+
+    def _follow(self, block: Block, exit_code: int) -> None:
         steps = list(block.steps())
         for number, (command, shown) in enumerate(steps, start=1):
             wanted = exit_code if number == len(steps) else 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -60,10 +61,15 @@ def reader(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         plane.start_kwok()
         install_crds(plane)
         plane.kubectl("create", "namespace", "bayplan")
-        flags = ["--namespace=bayplan", "--leader-elect", "--enable-profiling"]
-        with OperatorProcess(plane.kubeconfig, log, flags, installed) as operator:
-            operator.start()
-            yield Reader(plane, operator, helm, paths)
+        flags = ["--namespace=bayplan", "--leader-elect", "--enable-profiling", "--advertise-address=127.0.0.1"]
+        with (
+            OperatorProcess(plane.kubeconfig, log, flags, installed) as leader,
+            OperatorProcess(plane.kubeconfig, log.with_name("standby.log"), flags, installed) as standby,
+        ):
+            leader.start()
+            leader.until(lambda: leader.metric("bayplan_leader", lease="bayplan/bayplan") == 1, "it leads")
+            standby.start()
+            yield Reader(plane, (leader, standby), helm, paths)
 
 
 @pytest.mark.kwok
@@ -74,6 +80,17 @@ def test_the_commands_of_a_page_work(page: Page, reader: Reader) -> None:
     reader.begin(page)
     for block in RUN[page.name]:
         reader.follow(block, int(_treatment(block)["code"] or 0))
+
+
+@pytest.mark.kwok
+@pytest.mark.cluster
+def test_commands_in_the_operators_pod_are_run_on_each_replica(reader: Reader, tmp_path: Path) -> None:
+    """Else a command that works on the leader alone would look as if it worked."""
+    asked = tmp_path / "asked"
+    command = f"kubectl exec deploy/bayplan -- sh -c 'echo $DOCS_SERVER >>{asked}'"
+    reader.follow(Block("a page", 1, "sh", command, "run"), 0)
+    assert asked.read_text().split() == reader.replicas
+    assert len(reader.replicas) == 2
 
 
 def test_each_block_says_what_it_is() -> None:

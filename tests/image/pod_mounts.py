@@ -23,6 +23,7 @@ class PodMounts:
         self._directory = directory
         self._config_maps: dict[str, Path] = {}
         self._account: Path | None = None
+        self._projected: Path | None = None
 
     def add_config_map(self, name: str, data: Mapping[str, str]) -> None:
         """Take the files of a ConfigMap."""
@@ -31,6 +32,10 @@ class PodMounts:
     def add_service_account(self, token: str, authority: str, namespace: str) -> None:
         """Take what tells a pod who it is and whom to trust."""
         self._account = self._files("account", {"token": token, "ca.crt": authority, "namespace": namespace})
+
+    def add_projected_token(self, path: str, token: str) -> None:
+        """Take the file of a volume that projects a token of the account for an audience."""
+        self._projected = self._files("projected", {path: token})
 
     def flags(self, pod: Mapping[str, Any]) -> list[str]:
         """The engine's flags for the mounts of a pod's first container.
@@ -50,6 +55,8 @@ class PodMounts:
                 flags.append(f"--tmpfs={path}:rw,mode=1777,size={size}")
             elif "configMap" in volume and volume["configMap"]["name"] in self._config_maps:
                 flags.append(f"--volume={self._config_maps[volume['configMap']['name']]}:{path}:ro")
+            elif "projected" in volume and self._projected is not None:
+                flags.append(f"--volume={self._projected}:{path}:ro")
             else:
                 assert any(source.get("optional") for source in volume.values() if isinstance(source, dict)), volume
         if pod.get("automountServiceAccountToken") and self._account is not None:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from hack.controlplane.installed_operator import Account
+from hack.controlplane.installed_operator import Account, expanded_arguments
 from hack.controlplane.launcher import ControlPlane
 from hack.controlplane.probes import LOOPBACK, free_port
 from hack.image.engines import ImageError
@@ -76,6 +76,8 @@ def operator(
     mounts.add_config_map(manifests["ConfigMap"]["metadata"]["name"], config)
     authority = (control_plane.state_dir / "certs" / "apiserver.crt").read_text()
     mounts.add_service_account(account.token, authority, cluster_name)
+    audience = ("create", "token", account.name, f"--namespace={cluster_name}", "--audience=bayplan.dev")
+    mounts.add_projected_token("token", control_plane.kubectl(*audience).strip())
     environment = {
         "KUBERNETES_SERVICE_HOST": LOOPBACK,
         "KUBERNETES_SERVICE_PORT": control_plane.url.rpartition(":")[2],
@@ -84,7 +86,7 @@ def operator(
     }
     flags = [*container_flags(pod), *mounts.flags(pod), *(f"--env={key}={one}" for key, one in environment.items())]
     with Container(
-        image.engine, image.tag, flags, container["args"], _probe_url(container, "readinessProbe")
+        image.engine, image.tag, flags, expanded_arguments(container), _probe_url(container, "readinessProbe")
     ) as running:
         running.until_ready()
         yield running

@@ -55,6 +55,11 @@ bayplan
 {{- include "bayplan.serveScheme" . | lower -}}
 {{- end -}}
 
+{{/* Whether commands in the pod of a standby ask the leader: there are several replicas, and the leader can review their token. */}}
+{{- define "bayplan.followsLeader" -}}
+{{- if and .Values.settings.leaderElection.leaderElect .Values.settings.authorizeRequests .Values.settings.serveAddress -}}true{{- end -}}
+{{- end -}}
+
 {{/* Rules between values, which a schema cannot say. */}}
 {{- define "bayplan.checkValues" -}}
 {{- include "bayplan.checkSettings" . -}}

@@ -82,9 +82,10 @@ def explain(
 ) -> None:
     """Show why POD goes where it goes, or nowhere; with podgroup/NAME, the same of a gang.
 
-    The running operator is asked, at 127.0.0.1:10259 unless --server says otherwise (kubectl port-forward leads there).
-    With --offline the cluster is read through the API server, with -f from files; either is then decided in memory.
-    Nothing in the cluster is changed.
+    The running operator is asked, at 127.0.0.1:10259 unless --server names another address. In the operator's pod, a
+    standby names the leader and the command asks that. From a workstation, use kubectl port-forward to the pod that
+    leads. With --offline the cluster is read through the API server, with -f from files; either is then decided in
+    memory. Nothing in the cluster is changed.
 
     Told are: the plugins that reject nodes and why, the nodes that miss by least with what they lack, the scores of the
     best nodes, what preemption would do, and the events that would bring the pod back. Of a gang: its members, and one

@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from bayplan.cli.explained_names import GroupName, PodName
-from bayplan.cli.operator_requests import ask_operator
+from bayplan.cli.operator_requests import OperatorRequest, ask_operator
 from bayplan.cluster_snapshot import take_snapshot
 from bayplan.explanation.building import explain_pod
 from bayplan.explanation.gang_building import explain_gang, named_gang
@@ -50,17 +50,17 @@ def from_operator(server: str, asked: PodName | GroupName) -> Told:
 
     Raises:
         NotFoundError: It knows none such.
-        ServerUnavailableError: It cannot be reached, or is not ready.
+        ServerUnavailableError: It cannot be reached, is not ready, or no leader can be reached.
         ClusterWriteError: It refuses.
     """
     offline = ", or use --offline"
     if isinstance(asked, PodName):
-        answer = ask_operator(server, PATH, {"namespace": asked.namespace, "pod": asked.name}, offline)
-        return read_explanation(answer)
+        query = {"namespace": asked.namespace, "pod": asked.name}
+        return read_explanation(ask_operator(OperatorRequest(server, PATH, query, offline)))
     query = {"namespace": asked.namespace, "podgroup": asked.name}
     if asked.source is not None:
         query["api"] = asked.source.value
-    return read_gang_explanation(ask_operator(server, PATH, query, offline))
+    return read_gang_explanation(ask_operator(OperatorRequest(server, PATH, query, offline)))
 
 
 # -- the API server ---------------------------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class Access(msgspec.Struct, frozen=True):
 class _TokenStatus(msgspec.Struct, frozen=True):
     authenticated: bool = False
     user: User = User()
+    audiences: tuple[str, ...] = ()
 
 
 class _TokenReview(msgspec.Struct, frozen=True):
@@ -76,14 +77,22 @@ class AccessReviews:
         self._tokens = msgspec.json.Decoder(_TokenReview)
         self._access = msgspec.json.Decoder(_AccessReview)
 
-    async def user_of(self, token: str) -> User | None:
-        """Whose a token is; None for a token that the API server does not know.
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        """Return the user of a token; None for a token that the API server does not accept.
+
+        Args:
+            token: The bearer token.
+            audience: For which it must have been issued; "" for the API server itself.
 
         Raises:
-            ClusterWriteError: It cannot be asked.
+            ClusterWriteError: The API server cannot be asked.
         """
-        review = await self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", {"token": token}, self._tokens)
-        return review.status.user if review.status.authenticated else None
+        spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
+        review = await self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec, self._tokens)
+        status = review.status
+        # An authenticator that ignores audiences accepts any token and names none.
+        is_for_audience = not audience or audience in status.audiences
+        return status.user if status.authenticated and is_for_audience else None
 
     async def access(self, user: User, verb: str, path: str) -> Access:
         """Whether a user may do something to a path that is no resource's.

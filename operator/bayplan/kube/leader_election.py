@@ -25,13 +25,14 @@ import os
 import random
 import socket
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 from urllib.parse import quote
 
 from msgspec import Struct
 
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
+from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_endpoint, announcement
 from scheduler_core.errors import (
     ClusterWriteError,
     ConfigError,
@@ -124,6 +125,11 @@ class _Record(Struct, frozen=True):
         return self.seen_at + float(self._spec.get("leaseDurationSeconds") or 0)
 
     @property
+    def annotations(self) -> dict[str, Any]:
+        annotations = self.document.get("metadata", {}).get("annotations")
+        return annotations if isinstance(annotations, dict) else {}
+
+    @property
     def _spec(self) -> dict[str, Any]:
         spec = self.document.get("spec")
         return spec if isinstance(spec, dict) else {}
@@ -137,6 +143,7 @@ class LeaderElection:
         options: Which Lease, and its times.
         clock: Monotonic time counts; the wall clock is only written down.
         identity: This process, unlike any other; made of host name and a random part when left out.
+        endpoint: Returns where this process serves, written into the Lease with each renewal; None announces nothing.
 
     Attributes:
         identity: As it stands in the Lease.
@@ -147,7 +154,12 @@ class LeaderElection:
     """
 
     def __init__(
-        self, connection: ApiConnection, options: ElectionOptions, clock: Clock, identity: str | None = None
+        self,
+        connection: ApiConnection,
+        options: ElectionOptions,
+        clock: Clock,
+        identity: str | None = None,
+        endpoint: Callable[[], LeaderEndpoint | None] = lambda: None,
     ) -> None:
         problems = options.problems("leaderElection")
         if problems:
@@ -156,6 +168,7 @@ class LeaderElection:
         self._options = options
         self._clock = clock
         self.identity = identity or f"{socket.gethostname()}_{os.getpid()}_{uuid.uuid4()}"
+        self._endpoint = endpoint
         self.leading = asyncio.Event()
         self._record: _Record | None = None
         self._until = _NEVER
@@ -182,6 +195,12 @@ class LeaderElection:
     def holder(self) -> str:
         """Who held the Lease when it was last seen; empty when nobody did."""
         return self._record.holder if self._record is not None else ""
+
+    @property
+    def leader_endpoint(self) -> LeaderEndpoint | None:
+        """Where the holder of the Lease serves, as the Lease said when it was last seen; None if it does not say."""
+        record = self._record
+        return announced_endpoint(record.annotations.get(ANNOTATION), record.holder) if record is not None else None
 
     def check(self) -> None:
         """Refuse what must only be sent by the leader.
@@ -340,13 +359,25 @@ class LeaderElection:
 
     async def _create(self) -> None:
         metadata = {"name": self._options.name, "namespace": self._options.namespace}
-        await self._send("POST", self._path, {"metadata": metadata, "spec": self._spec(self.identity, 0)})
+        document = {"metadata": {**metadata, "annotations": self._announced(self.identity, {})}}
+        await self._send("POST", self._path, {**document, "spec": self._spec(self.identity, 0)})
 
     async def _write(self, record: _Record, spec: dict[str, Any]) -> bool:
         kept = record.document.get("spec")
-        document = {**record.document, "spec": {**(kept if isinstance(kept, dict) else {}), **spec}}
+        annotations = self._announced(spec["holderIdentity"], record.annotations)
+        document = {
+            **record.document,
+            "metadata": {**record.document.get("metadata", {}), "annotations": annotations},
+            "spec": {**(kept if isinstance(kept, dict) else {}), **spec},
+        }
         await self._send("PUT", f"{self._path}/{quote(self._options.name, safe='')}", document)
         return True
+
+    def _announced(self, holder: str, annotations: dict[str, Any]) -> dict[str, Any]:
+        """Annotations of a Lease that a holder is written into, "" if it is released."""
+        others = {name: value for name, value in annotations.items() if name != ANNOTATION}
+        endpoint = self._endpoint() if holder else None
+        return others if endpoint is None else {**others, ANNOTATION: announcement(holder, endpoint)}
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None = None) -> dict[str, Any]:
         """Ask the API server; what a write answers is the Lease as it is now."""

@@ -7,6 +7,10 @@ v0.36.3, ``pkg/server/options``: answers hold ten seconds, health is for all, ``
     health, loopback ─▶ answered
     no token ─▶ 401      token unknown ─▶ 401      no right to get the path ─▶ 403      the API server is away ─▶ 503
 
+A command that follows the leader from the pod of a standby comes from another host. It is accepted for the paths of
+``command_paths`` with a token of the audience ``bayplan.dev``, which the API server itself does not accept. A token for
+the API server is not accepted there, so a right to get all paths, such as scrapers often have, shows no pods.
+
 Three differences. There, no token is the user ``system:anonymous``, who is asked about; here one without costs
 the API server nothing. There, a caller on the same host needs a token as well; here ``bayplan explain`` in the pod
 needs none, since whoever may exec or port-forward into it was asked about by the API server. And there, an API server
@@ -17,7 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Hashable
+from collections.abc import Callable, Container, Coroutine, Hashable
 from http import HTTPStatus
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -25,13 +29,15 @@ from aiohttp import web
 from aiohttp.typedefs import Middleware
 
 from bayplan.kube.access_reviews import Access, User
-from bayplan.serving.local_callers import Handler, is_on_this_host
+from bayplan.serving.local_callers import AUTHORIZED_COMMAND, Handler, is_on_this_host
 from bayplan.serving.statuses import status_response
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.ports import Clock
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez"})
 """Asked by the kubelet, which has no token."""
+COMMAND_AUDIENCE = "bayplan.dev"
+"""Audience of the tokens of commands that follow the leader; the chart mounts such a token."""
 _MASTERS = "system:masters"
 _SECONDS = 10.0
 _MOST_KEPT = 1024
@@ -44,8 +50,8 @@ V = TypeVar("V")
 class Reviews(Protocol):
     """Who answers for users and rights."""
 
-    async def user_of(self, token: str) -> User | None:
-        """Whose a token is; None for a token that is not known."""
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        """Return the user of a token for an audience, "" for the API server; None for a token that is not known."""
 
     async def access(self, user: User, verb: str, path: str) -> Access:
         """Whether a user may do something to a path."""
@@ -58,14 +64,20 @@ class RequestAuthorization:
         reviews: Who knows.
         clock: Time.
         is_trusted: Whether whoever asks from an address need not show a token.
+        command_paths: Paths that are for commands, which show a token of their own audience.
     """
 
     def __init__(
-        self, reviews: Reviews, clock: Clock, is_trusted: Callable[[str | None], bool] = is_on_this_host
+        self,
+        reviews: Reviews,
+        clock: Clock,
+        is_trusted: Callable[[str | None], bool] = is_on_this_host,
+        command_paths: Container[str] = (),
     ) -> None:
         self._reviews = reviews
         self._is_trusted = is_trusted
-        self._users: _Answers[bytes, User | None] = _Answers(clock)
+        self._command_paths = command_paths
+        self._users: _Answers[tuple[bytes, str], User | None] = _Answers(clock)
         self._access: _Answers[tuple[str, ...], Access] = _Answers(clock)
 
     @property
@@ -78,6 +90,7 @@ class RequestAuthorization:
                 refusal = await self._refusal(request)
                 if refusal is not None:
                     return refusal
+                request[AUTHORIZED_COMMAND] = request.path in self._command_paths
             return await handler(request)
 
         return authorize
@@ -89,12 +102,15 @@ class RequestAuthorization:
         if scheme.lower() != "bearer" or not token or not token.isascii():
             return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         verb, path = request.method.lower(), request.path
+        audience = COMMAND_AUDIENCE if path in self._command_paths else ""
         try:
             # The token itself is not kept.
             digest = hashlib.sha256(token.encode()).digest()
-            user = await self._users.of(digest, lambda: self._reviews.user_of(token))
+            user = await self._users.of((digest, audience), lambda: self._reviews.user_of(token, audience))
             if user is None:
-                return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: the API server does not know this token")
+                wanted = f" of the audience {audience}" if audience else ""
+                text = f"Unauthorized: the API server does not know this token{wanted}"
+                return status_response(HTTPStatus.UNAUTHORIZED, text)
             if _MASTERS in user.groups:
                 return None
             extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime as dt
+import hashlib
 import ipaddress
 import logging
 import socket
@@ -54,13 +55,24 @@ class ServedCertificate:
         self._pem = b""
         self._told = ""
         if settings.tls_cert_file is None or settings.tls_private_key_file is None:
-            _load(self.context, self_signed_pem())
+            self._take(self_signed_pem())
             return
         self._files = Path(settings.tls_cert_file), Path(settings.tls_private_key_file)
         try:
             self._take(self._read())
         except (OSError, ValueError) as error:
             raise ConfigError([Problem("tlsCertFile", self._unusable(error))]) from error
+
+    @property
+    def fingerprint(self) -> str:
+        """SHA-256 of the certificate that is served now, in DER, as lower-case hex; "" for an unusual form of PEM."""
+        # The certificate itself comes first, its intermediates after it.
+        _, begin, rest = self._pem.decode("latin-1").partition("-----BEGIN CERTIFICATE-----")
+        body, end, _ = rest.partition("-----END CERTIFICATE-----")
+        try:
+            return hashlib.sha256(ssl.PEM_cert_to_DER_cert(begin + body + end)).hexdigest()
+        except ValueError:
+            return ""
 
     async def run(self, clock: Clock) -> None:
         """Look after the files until cancelled."""

@@ -23,6 +23,7 @@ from bayplan.introspection.running_code import (
 )
 from bayplan.introspection.status_building import DEFAULT_LIMIT
 from bayplan.introspection.status_model import Status
+from bayplan.kube.leader_endpoint import LeaderState
 from bayplan.serving.local_callers import for_this_host, refusal
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.snapshot.cache_comparison import CacheDifference
@@ -30,6 +31,7 @@ from scheduler_core.snapshot.cache_comparison import CacheDifference
 INDEX_PATH = "/debug"
 STATUS_PATH = "/debug/status"
 CACHE_PATH = "/debug/cache"
+LEADER_PATH = "/debug/leader"
 TASKS_PATH = "/debug/tasks"
 PROFILE_PATH = "/debug/profile"
 
@@ -42,11 +44,13 @@ class DebugSources(Struct, frozen=True):
     Attributes:
         status: Gives the status, with so many pods of each place of the queue.
         check_cache: Compares the cache with the API server.
+        leader: Returns who leads.
         is_profiling_enabled: Whether ``/debug/profile`` answers.
     """
 
     status: Callable[[int], Status]
     check_cache: Callable[[], Awaitable[list[CacheDifference]]]
+    leader: Callable[[], LeaderState]
     is_profiling_enabled: bool = False
 
 
@@ -68,6 +72,7 @@ class DebugEndpoints:
             INDEX_PATH: self._index,
             STATUS_PATH: self._status,
             CACHE_PATH: self._cache,
+            LEADER_PATH: self._leader,
             TASKS_PATH: self._tasks,
             PROFILE_PATH: self._profile,
         }
@@ -78,6 +83,7 @@ class DebugEndpoints:
         return web.Response(
             text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
             f"{CACHE_PATH}                    the cache against the API server\n"
+            f"{LEADER_PATH}                   who leads, and where it serves\n"
             f"{TASKS_PATH}                    what every task waits for\n"
             f"{PROFILE_PATH}?seconds=N       where the time goes; &format=pstats for a file{profile}\n"
             "/debug/explain?namespace=NS&pod=NAME  why a pod goes where it goes: bayplan explain\n"
@@ -96,6 +102,9 @@ class DebugEndpoints:
         except ClusterWriteError as error:
             return refusal(503, f"the API server cannot be asked: {error}; ask again")
         return web.Response(body=msgspec.json.encode(cache_report(found)), content_type="application/json")
+
+    async def _leader(self, _: web.Request) -> web.Response:
+        return web.Response(body=msgspec.json.encode(self._sources.leader()), content_type="application/json")
 
     async def _tasks(self, _: web.Request) -> web.Response:
         return web.Response(text=tasks_text())

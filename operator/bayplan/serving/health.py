@@ -15,6 +15,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
+from bayplan.kube.leader_endpoint import LeaderEndpoint, endpoint_problem, endpoint_url
 from bayplan.serving.protection import Protection
 from bayplan.serving.readiness import Check, Readiness
 from scheduler_core.errors import ConfigError, Problem
@@ -81,6 +82,17 @@ class HealthServer:
         self.port = self._runner.addresses[0][1]
         if certificate is not None and clock is not None:
             self._renewal = asyncio.create_task(certificate.run(clock), name="renewal of the certificate")
+
+    def endpoint(self, address: str) -> LeaderEndpoint | None:
+        """Return where other replicas reach this server; None if they must not connect to it.
+
+        Args:
+            address: IP address of this host.
+        """
+        certificate = self._protection.certificate
+        scheme, fingerprint = ("http", "") if certificate is None else ("https", certificate.fingerprint)
+        endpoint = LeaderEndpoint(endpoint_url(scheme, address, self.port), fingerprint)
+        return None if endpoint_problem(endpoint) else endpoint
 
     async def stop(self) -> None:
         """Stop listening; requests under way are given half a second."""

@@ -11,8 +11,13 @@ from bayplan.kube.access_reviews import AccessReviews
 from bayplan.kube.connection import ApiConnection
 from bayplan.serving.authorization import RequestAuthorization
 from bayplan.serving.certificate import ServedCertificate
+from bayplan.serving.debug import CACHE_PATH, STATUS_PATH
+from bayplan.serving.explain import PATH as EXPLAIN_PATH
 from bayplan.serving.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
+
+COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
+"""Paths that commands ask the leader for from the pod of a standby."""
 
 
 class Protection(Struct, frozen=True):
@@ -42,6 +47,8 @@ def protection_of(settings: ServingSettings, connection: ApiConnection, clock: C
     """
     return Protection(
         ServedCertificate(settings) if settings.serves_tls else None,
-        RequestAuthorization(AccessReviews(connection), clock) if settings.authorize_requests else None,
+        RequestAuthorization(AccessReviews(connection), clock, command_paths=COMMAND_PATHS)
+        if settings.authorize_requests
+        else None,
         clock,
     )

@@ -11,6 +11,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from bayplan.kube.leader_endpoint import address_problem
 from scheduler_core.config.config_model import ConfigModel, RuleProblem
 
 DEFAULT_SERVE_ADDRESS = "127.0.0.1:10259"
@@ -24,6 +25,12 @@ class ServingSettings(ConfigModel):
     serve_address: str = Field(
         default=DEFAULT_SERVE_ADDRESS,
         description='host:port of /livez, /readyz and /metrics; "" serves nothing. Use 0.0.0.0:10259 in a pod.',
+    )
+    advertise_address: str | None = Field(
+        default=None,
+        min_length=1,
+        description="IP address at which other replicas reach the port of serveAddress. A leader writes it into its "
+        "Lease, so that commands which ask a standby follow it.",
     )
     secure_serving: bool = Field(
         default=False,
@@ -55,6 +62,9 @@ class ServingSettings(ConfigModel):
                     f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to serve nothing, '
                     f'not "{self.serve_address}"',
                 )
+        problem = "" if self.advertise_address is None else address_problem(self.advertise_address)
+        if problem:
+            yield RuleProblem(("advertiseAddress",), problem)
         if self.tls_cert_file and not self.tls_private_key_file:
             yield RuleProblem(("tlsPrivateKeyFile",), "must be given with tlsCertFile")
         if self.tls_private_key_file and not self.tls_cert_file:

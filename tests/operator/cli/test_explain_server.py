@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -14,14 +12,13 @@ from bayplan.explanation.gang_model import GangExplanation, GangVerdict, MemberC
 from bayplan.explanation.model import Explanation, Verdict
 from bayplan.serving.certificate import ServedCertificate
 from bayplan.serving.explain import ExplainEndpoint
-from bayplan.serving.health import HealthServer
 from bayplan.serving.protection import Protection
 from bayplan.serving.readiness import Readiness
 from bayplan.serving.serving_settings import ServingSettings
 from click.testing import CliRunner, Result
-from prometheus_client import CollectorRegistry
 
 from scheduler_core.model.pod_group import GroupSource
+from tests.support.threaded_server import served_in_a_thread
 
 KNOWN = Explanation(
     namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
@@ -49,27 +46,12 @@ def known_gang(namespace: str, name: str, source: GroupSource | None) -> GangExp
 
 @contextmanager
 def operator(*, ready: bool = True, explains: bool = True, secure: bool = False) -> Iterator[str]:
-    """An operator's port in a thread of its own, since the command runs its own loop; its URL."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
+    """An operator's port; its URL."""
     readiness = Readiness(() if ready else ("pods are being listed",))
     routes = ExplainEndpoint(known, readiness, explain_gang=known_gang).routes if explains else []
-
-    async def made() -> HealthServer:
-        protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
-        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes, protection)
-        await server.start()
-        return server
-
-    server = asyncio.run_coroutine_threadsafe(made(), loop).result(10)
-    try:
+    protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)) if secure else None)
+    with served_in_a_thread(readiness, routes, protection) as server:
         yield f"http://127.0.0.1:{server.port}"
-    finally:
-        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        loop.close()
 
 
 def asked(server: str, *options: str) -> Result:

@@ -14,6 +14,7 @@ from bayplan.kube.leader_election import (
     LeadershipLostError,
     NotLeadingError,
 )
+from bayplan.kube.leader_endpoint import ANNOTATION, LeaderEndpoint, announced_endpoint, announcement
 
 from scheduler_core.errors import ConfigError
 from tests.support.fake_api import Answer, FakeApi, refusal
@@ -57,9 +58,10 @@ class Candidate:
     """A candidate "me", its server and its time."""
 
     def __init__(self, api: FakeApi, options: ElectionOptions = OPTIONS) -> None:
+        self.endpoint: LeaderEndpoint | None = LeaderEndpoint("http://127.0.0.1:1")
         self.clock = NapClock()
         self.connection = ApiConnection(api, ConnectionOptions(), self.clock)
-        self.election = LeaderElection(self.connection, options, self.clock, identity="me")
+        self.election = LeaderElection(self.connection, options, self.clock, "me", lambda: self.endpoint)
         self.run = asyncio.ensure_future(self.election.run())
         self.run.add_done_callback(lambda _: self.clock.changed.set())
 
@@ -168,6 +170,56 @@ async def test_a_renewed_lease_is_not_taken(api: FakeApi, me: Candidate) -> None
     assert not api.requests("PUT")
     with pytest.raises(NotLeadingError):
         me.election.check()
+
+
+def announced(api: FakeApi, method: str = "PUT") -> dict[str, str]:
+    """The annotations that were written last."""
+    found: dict[str, str] = api.requests(method)[-1].json["metadata"]["annotations"]
+    return found
+
+
+async def test_a_leader_announces_where_it_serves(api: FakeApi, me: Candidate) -> None:
+    """With each renewal, since certificates change; annotations of others stay, and a release removes its own."""
+    old = lease("")
+    old.body["metadata"]["annotations"] = {"others": "kept", ANNOTATION: announcement("other", LeaderEndpoint("x"))}
+    api.on("GET", LEASE, old)
+    api.on("PUT", LEASE, *(lease("me", str(version)) for version in range(2, 100)))
+    await me.leads()
+    assert announced(api) == {
+        "others": "kept",
+        ANNOTATION: '{"identity":"me","url":"http://127.0.0.1:1","certificateSha256":""}',
+    }
+    me.endpoint = LeaderEndpoint("https://192.0.2.1:1", "a" * 64)
+    await me.advance(5)
+    assert announced_endpoint(announced(api)[ANNOTATION], "me") == me.endpoint
+    me.endpoint = None
+    await me.advance(5)
+    assert announced(api) == {}
+    me.endpoint = LeaderEndpoint("http://127.0.0.1:1")
+    api.on("GET", LEASE, lease("me"))
+    await me.election.release(1)
+    assert announced(api) == {}
+
+
+async def test_a_created_lease_announces_where_its_leader_serves(api: FakeApi, me: Candidate) -> None:
+    """From its first version on."""
+    api.on("POST", LEASES, lease("me", transitions=0))
+    api.on("PUT", LEASE, lease("me"))
+    await me.leads()
+    assert announced_endpoint(announced(api, "POST")[ANNOTATION], "me") == me.endpoint
+
+
+@pytest.mark.parametrize(
+    ("writer", "known"), [pytest.param("other", True, id="its own"), pytest.param("before", False, id="an earlier one")]
+)
+async def test_a_standby_reads_where_the_leader_serves(api: FakeApi, me: Candidate, writer: str, known: bool) -> None:
+    """What an earlier holder announced is not the address of this one."""
+    endpoint = LeaderEndpoint("https://192.0.2.1:10259", "0" * 64)
+    held = lease("other")
+    held.body["metadata"]["annotations"] = {ANNOTATION: announcement(writer, endpoint)}
+    api.on("GET", LEASE, held)
+    await me.stands_by()
+    assert me.election.leader_endpoint == (endpoint if known else None)
 
 
 async def leading(api: FakeApi, me: Candidate) -> None:

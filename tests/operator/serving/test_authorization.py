@@ -10,8 +10,10 @@ import aiohttp
 import pytest
 from aiohttp import web
 from bayplan.kube.access_reviews import Access, User
-from bayplan.serving.authorization import RequestAuthorization
+from bayplan.serving import local_callers
+from bayplan.serving.authorization import COMMAND_AUDIENCE, RequestAuthorization
 from bayplan.serving.health import HealthServer
+from bayplan.serving.local_callers import for_this_host
 from bayplan.serving.protection import Protection
 from bayplan.serving.readiness import Readiness
 from prometheus_client import CollectorRegistry
@@ -31,25 +33,27 @@ class Reviewer:
             "of-stranger": User("stranger"),
             "of-master": User("admin", groups=("system:masters",)),
         }
+        self.commands = {"of-replica": User("bayplan"), "of-monitor": User("monitor")}
         self.asked: list[str] = []
         self.is_away = False
         self.may_answer = asyncio.Event()
         self.may_answer.set()
 
-    async def user_of(self, token: str) -> User | None:
-        """By token."""
+    async def user_of(self, token: str, audience: str = "") -> User | None:
+        """By token and audience."""
         self.asked.append("token")
         await self.may_answer.wait()
         if self.is_away:
             raise ServerUnavailableError("connection refused")
-        return self.users.get(token)
+        return {"": self.users, COMMAND_AUDIENCE: self.commands}[audience].get(token)
 
     async def access(self, user: User, verb: str, path: str) -> Access:
-        """Prometheus may get /metrics."""
+        """Prometheus may get /metrics, and a replica the status."""
         self.asked.append(f"{user.username} {verb} {path}")
         if self.is_away:
             raise ServerUnavailableError("connection refused")
-        return Access(user.username == "prometheus" and (verb, path) == ("get", "/metrics"), "by no role")
+        rights = {("prometheus", "get", "/metrics"), ("bayplan", "get", "/debug/status")}
+        return Access((user.username, verb, path) in rights, "by no role")
 
 
 @pytest.fixture
@@ -67,11 +71,11 @@ def nobody(remote: str | None) -> bool:
     return False
 
 
-async def served(authorization: RequestAuthorization) -> HealthServer:
+async def served(authorization: RequestAuthorization | None) -> HealthServer:
     async def secret(_: web.Request) -> web.Response:
         return web.Response(text="pods of every namespace")
 
-    routes = [web.get("/debug/status", secret)]
+    routes = [web.get(path, for_this_host(secret)) for path in ("/debug/status", "/debug/tasks")]
     protection = Protection(authorization=authorization)
     server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), routes, protection)
     await server.start()
@@ -80,7 +84,7 @@ async def served(authorization: RequestAuthorization) -> HealthServer:
 
 @pytest.fixture
 async def server(reviewer: Reviewer, clock: VirtualClock) -> AsyncIterator[HealthServer]:
-    server = await served(RequestAuthorization(reviewer, clock, nobody))
+    server = await served(RequestAuthorization(reviewer, clock, nobody, {"/debug/status"}))
     yield server
     await server.stop()
 
@@ -97,7 +101,15 @@ async def ask(server: HealthServer, path: str, header: str = "", method: str = "
     [
         pytest.param("/metrics", "Bearer of-prometheus", 200, "", id="the right to get it"),
         pytest.param("/metrics", "bearer  of-prometheus", 200, "", id="another way to write it"),
-        pytest.param("/debug/status", "Bearer of-master", 200, "pods", id="a master may do all"),
+        pytest.param("/debug/tasks", "Bearer of-master", 200, "pods", id="a master may do all"),
+        pytest.param("/debug/status", "Bearer of-replica", 200, "pods", id="a command of another replica"),
+        pytest.param(
+            "/debug/status", "Bearer of-monitor", 403, '"monitor" cannot get', id="a command without the right"
+        ),
+        pytest.param(
+            "/debug/status", "Bearer of-master", 401, "of the audience bayplan.dev", id="a token for the API server"
+        ),
+        pytest.param("/metrics", "Bearer of-replica", 401, "does not know", id="a token for commands elsewhere"),
         pytest.param("/metrics", "", 401, "send a bearer token", id="no token"),
         pytest.param("/metrics", "Basic of-prometheus", 401, "send a bearer token", id="no bearer token"),
         pytest.param("/metrics", "Bearer ", 401, "send a bearer token", id="an empty token"),
@@ -105,7 +117,7 @@ async def ask(server: HealthServer, path: str, header: str = "", method: str = "
         pytest.param(
             "/metrics", "Bearer of-stranger", 403, '"stranger" cannot get path "/metrics": by no role', id="403"
         ),
-        pytest.param("/debug/status", "Bearer of-prometheus", 403, "/debug/status", id="another path"),
+        pytest.param("/debug/tasks", "Bearer of-prometheus", 403, "/debug/tasks", id="another path"),
         pytest.param("/nowhere", "", 401, "send a bearer token", id="a path that is not there"),
         pytest.param("/livez", "", 200, "ok", id="livez is for all"),
         pytest.param("/healthz", "Bearer of-nobody", 200, "ok", id="healthz is for all"),
@@ -118,6 +130,39 @@ async def test_who_is_answered(server: HealthServer, path: str, header: str, sta
     found, text = await ask(server, path, header)
     assert found == status
     assert told in (json.loads(text)["message"] if status in (401, 403) else text)
+
+
+@pytest.mark.parametrize(
+    ("path", "header", "status"),
+    [
+        pytest.param("/debug/status", "Bearer of-replica", 200, id="a command of another replica"),
+        pytest.param("/debug/tasks", "Bearer of-master", 403, id="what no command follows the leader for"),
+    ],
+)
+async def test_who_is_answered_on_another_host(
+    server: HealthServer, monkeypatch: pytest.MonkeyPatch, path: str, header: str, status: int
+) -> None:
+    """Of what names pods, only commands that were accepted get what they print; other rights do not count."""
+    monkeypatch.setattr(local_callers, "is_on_this_host", nobody)
+    assert (await ask(server, path, header))[0] == status
+
+
+async def test_nobody_on_another_host_is_answered_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without authorization there are no accepted commands."""
+    monkeypatch.setattr(local_callers, "is_on_this_host", nobody)
+    server = await served(None)
+    try:
+        assert (await ask(server, "/debug/status", "Bearer of-replica"))[0] == 403
+    finally:
+        await server.stop()
+
+
+async def test_a_token_is_reviewed_for_each_audience(server: HealthServer, reviewer: Reviewer) -> None:
+    """An answer for one audience does not hold for another."""
+    reviewer.users["of-both"] = User("prometheus")
+    reviewer.commands["of-both"] = User("stranger")
+    assert (await ask(server, "/metrics", "Bearer of-both"))[0] == 200
+    assert (await ask(server, "/debug/status", "Bearer of-both"))[0] == 403
 
 
 async def test_a_token_that_is_no_text(server: HealthServer, reviewer: Reviewer) -> None:

@@ -10,9 +10,11 @@ import aiohttp
 import pytest
 from bayplan.introspection.status_model import CacheState, Status
 from bayplan.introspection.status_rendering import read_status
+from bayplan.kube.leader_endpoint import LeaderEndpoint, LeaderState
 from bayplan.serving.debug import (
     CACHE_PATH,
     INDEX_PATH,
+    LEADER_PATH,
     PROFILE_PATH,
     STATUS_PATH,
     TASKS_PATH,
@@ -41,6 +43,11 @@ class Source:
         self.limits.append(limit)
         return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
 
+    def leader(self) -> LeaderState:
+        return LeaderState(
+            is_standby=True, lease="ns/bayplan", holder="other_1", endpoint=LeaderEndpoint("http://[::1]:9")
+        )
+
     async def check_cache(self) -> list[CacheDifference]:
         """One difference."""
         if self.is_server_away:
@@ -55,7 +62,7 @@ def source() -> Source:
 
 @pytest.fixture(params=[True])
 async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterator[HealthServer]:
-    endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, request.param))
+    endpoints = DebugEndpoints(DebugSources(source.status, source.check_cache, source.leader, request.param))
     server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), endpoints.routes)
     await server.start()
     yield server
@@ -93,6 +100,20 @@ async def test_the_cache_check_names_differences(server: HealthServer, source: S
     status, body = await asked(server, CACHE_PATH)
     assert status == 503
     assert "the API server cannot be asked: connection refused; ask again" in json.loads(body)["error"]
+
+
+async def test_who_leads_is_named(server: HealthServer) -> None:
+    """With the address at which the leader serves."""
+    status, body = await asked(server, LEADER_PATH)
+    assert (status, json.loads(body)) == (
+        200,
+        {
+            "isStandby": True,
+            "lease": "ns/bayplan",
+            "holder": "other_1",
+            "endpoint": {"url": "http://[::1]:9", "certificateSha256": ""},
+        },
+    )
 
 
 async def test_tasks_are_listed_with_their_stacks(server: HealthServer) -> None:

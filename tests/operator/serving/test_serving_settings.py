@@ -16,6 +16,10 @@ from scheduler_core.errors import ConfigError
         pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be given with tlsCertFile", id="no key"),
         pytest.param("tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be given with tlsPrivateKeyFile", id="no pair"),
         pytest.param("authorizeRequests: true", "tokens must not travel in the clear", id="tokens in the clear"),
+        pytest.param(
+            "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
+        ),
+        pytest.param("advertiseAddress: 0.0.0.0", "advertiseAddress: must be the address of one host", id="no address"),
         pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="an old version"),
     ],
 )

@@ -1,0 +1,102 @@
+"""Commands against two replicas on the real API server: whichever is asked, the leader answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from bayplan.kube.leader_endpoint import ANNOTATION
+
+from hack.controlplane.launcher import ControlPlane
+from hack.controlplane.schedulers import install_crds
+from tests.support.operator_process import OperatorProcess
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+LEASE = """\
+leaderElection:
+  leaseDuration: 8s
+  renewDeadline: 6s
+  retryPeriod: 1s
+"""
+
+
+def bayplan(replica: OperatorProcess, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a command against a replica."""
+    environment = {"PATH": os.defpath, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'operator'}", "COLUMNS": "200"}
+    command = [sys.executable, "-m", "bayplan", *arguments, "--server", replica.url.partition("://")[2]]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture
+def replicas(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> Iterator[list[OperatorProcess]]:
+    """Two replicas, the first of which leads; each has a certificate of its own."""
+    install_crds(control_plane)
+    settings = tmp_path / "settings.yaml"
+    settings.write_text(LEASE)
+    flags = [f"--settings={settings}", f"--namespace={namespace}", "--leader-elect", "--secure-serving"]
+    flags += ["--authorize-requests", "--advertise-address=127.0.0.1"]
+    logs = tmp_path / "leader.log", tmp_path / "standby.log"
+    with (
+        OperatorProcess(control_plane.kubeconfig, logs[0], flags, secure=True) as leader,
+        OperatorProcess(control_plane.kubeconfig, logs[1], flags, secure=True) as standby,
+    ):
+        leader.start()
+        leads(leader, namespace)
+        standby.start()
+        yield [leader, standby]
+
+
+def leads(replica: OperatorProcess, namespace: str) -> None:
+    replica.until(lambda: replica.metric("bayplan_leader", lease=f"{namespace}/bayplan") == 1, "it leads")
+    replica.wait_until_ready()
+
+
+def test_either_replica_will_do(control_plane: ControlPlane, namespace: str, replicas: list[OperatorProcess]) -> None:
+    """The same answers come from the leader and from the standby, and from the next leader after a takeover."""
+    leader, standby = replicas
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"schedulerName": "nobody", "containers": [{"name": "c", "image": "i"}]},
+    }
+    control_plane.kubectl("create", "--filename=-", input=json.dumps(pod))
+    for replica in replicas:
+        replica.until(partial(is_known, replica, namespace), "the pod is known")
+        explained = bayplan(replica, *explain(namespace))
+        assert 'No profile serves schedulerName "nobody"' in explained.stdout, explained
+        assert bayplan(replica, "status").stdout.startswith("Scheduling\n")
+        assert bayplan(replica, "status", "--check-cache").returncode == 0
+    assert bayplan(standby, "status", "--this-replica").stdout.startswith("Standby, ")
+    announced = control_plane.kubectl(
+        "get", "lease/bayplan", f"--namespace={namespace}", "--output=jsonpath={.metadata.annotations}"
+    )
+    assert json.loads(json.loads(announced)[ANNOTATION])["url"] == leader.url
+    leader.kill()
+    answer = bayplan(standby, "status")
+    assert (answer.returncode, f"and {holder(control_plane, namespace)} leads, but" in answer.stderr) == (1, True), (
+        answer
+    )
+    leads(standby, namespace)
+    assert bayplan(standby, *explain(namespace)).returncode == 0
+
+
+def explain(namespace: str) -> tuple[str, ...]:
+    return ("explain", "-n", namespace, "web")
+
+
+def is_known(replica: OperatorProcess, namespace: str) -> bool:
+    return bayplan(replica, *explain(namespace)).returncode == 0
+
+
+def holder(plane: ControlPlane, namespace: str) -> str:
+    path = "--output=jsonpath={.spec.holderIdentity}"
+    return plane.kubectl("get", "lease/bayplan", f"--namespace={namespace}", path)

@@ -1,0 +1,38 @@
+"""A server of the operator in a thread of its own, for commands, which run a loop of their own."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+from bayplan.serving.health import HealthServer
+from bayplan.serving.protection import Protection
+from bayplan.serving.readiness import Readiness
+from prometheus_client import CollectorRegistry
+
+
+@contextmanager
+def served_in_a_thread(
+    readiness: Readiness, routes: Iterable[web.RouteDef], protection: Protection | None = None
+) -> Iterator[HealthServer]:
+    """Serve routes on a free port of loopback."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    async def made() -> HealthServer:
+        server = HealthServer(("127.0.0.1", 0), readiness, CollectorRegistry(), routes, protection)
+        await server.start()
+        return server
+
+    server = asyncio.run_coroutine_threadsafe(made(), loop).result(10)
+    try:
+        yield server
+    finally:
+        asyncio.run_coroutine_threadsafe(server.stop(), loop).result(10)
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
