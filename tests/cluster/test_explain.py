@@ -187,4 +187,4 @@ def test_what_is_named_comes_true(asker: Asker) -> None:
     assert named["fitsOn"] == "tainted"
     asker.plane.kubectl("taint", "node", "tainted", "gpu-")
     asker.wait("second", "condition=PodScheduled")
-    assert asker.operator_says("second")["headline"] == "pod default/second is on node tainted already"
+    assert asker.operator_says("second")["headline"] == "pod default/second is already scheduled to node tainted"

@@ -1,5 +1,4 @@
-"""Why a pod goes where it goes, or nowhere: for people, and as a document.
+"""Explanations of pods and gangs: why a pod or gang is or is not scheduled, as text and as JSON or YAML.
 
-Owns the model of an explanation, how it is built from an examined attempt, and how it is printed. It must not know
-where the cluster came from: the running operator, an API server and files all end here.
+The same explanation is built from the running operator, an API server or files.
 """

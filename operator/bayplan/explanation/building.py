@@ -1,7 +1,6 @@
-"""Builds an explanation: one examined attempt, the nearest nodes, the events that would help.
+"""Builds the explanation of a pod: one examined attempt, the nearest nodes and the events that would help.
 
-Owns the choice of what is told, and the headline. It must not decide anything itself: each part is asked of the
-scheduler that would schedule the pod. Nothing in that scheduler is different afterwards.
+Everything is computed by the scheduler that would schedule the pod, as a dry run that leaves its state unchanged.
 """
 
 from __future__ import annotations
@@ -9,6 +8,7 @@ from __future__ import annotations
 import numpy as np
 from msgspec.structs import replace
 
+from bayplan.explanation.conversion import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.gang_building import explain_gang, gang_of_pod
 from bayplan.explanation.member_building import with_gang
 from bayplan.explanation.model import (
@@ -22,7 +22,6 @@ from bayplan.explanation.model import (
     Verdict,
 )
 from bayplan.explanation.parts import Unblocking
-from bayplan.explanation.telling import ExplanationOptions, told_events, told_misses, told_victims
 from bayplan.reconcile.extenders import not_asked_notice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.examination import Examination, examine
@@ -35,34 +34,34 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_AS_IF_NEW = "the pod has its node; what is said of nodes and scores is how it would be if it were placed anew now"
+_AS_IF_NEW = "the pod is already scheduled; nodes and scores are those of a dry run that schedules it again now"
 
 
 def explain_pod(context: CycleContext, pod: Pod, options: ExplanationOptions | None = None) -> Explanation:
     """Explain one pod.
 
     Args:
-        context: A scheduler's, between two cycles; it holds the cluster and the live profiles.
-        pod: The pod as the API server shows it; it may be known to the scheduler or not.
-        options: How much is told.
+        context: The scheduler's context, between two cycles; it holds the cluster and the live profiles.
+        pod: The pod as the API server returns it; the scheduler need not have it in its cache or queue.
+        options: Limits on the lists in the explanation.
 
     Returns:
-        The explanation; a plugin's fault is told in it.
+        The explanation; it includes the error if a plugin fails.
 
     Raises:
-        QuantityError: A quantity of the pod cannot be read.
+        QuantityError: A quantity of the pod cannot be parsed.
     """
-    told = options or ExplanationOptions()
-    built = _alone(context, pod, told)
+    limits = options or ExplanationOptions()
+    built = _alone(context, pod, limits)
     gang = gang_of_pod(context, pod)
-    return built if gang is None else with_gang(built, pod, explain_gang(context, gang, told))
+    return built if gang is None else with_gang(built, pod, explain_gang(context, gang, limits))
 
 
-def _alone(context: CycleContext, pod: Pod, told: ExplanationOptions) -> Explanation:
-    """Explain a pod, whatever becomes of its gang."""
+def _alone(context: CycleContext, pod: Pod, options: ExplanationOptions) -> Explanation:
+    """Explain a pod without regard to its gang."""
     if pod.is_terminal or (pod.metadata.deletion_timestamp is not None and not pod.spec.node_name):
-        headline = "has ended" if pod.is_terminal else "is being deleted"
-        return _bare(pod, Verdict.ENDED, f"pod {pod.key} {headline}: it is not scheduled")
+        state = "has terminated" if pod.is_terminal else "is being deleted"
+        return _bare(pod, Verdict.ENDED, f"pod {pod.key} {state}; it is not scheduled")
     instance = context.profiles.get(pod.spec.scheduler_name)
     placed = context.cache.get(pod.metadata.uid)
     node = pod.spec.node_name or ("" if placed is None else placed.info.node_name)
@@ -70,7 +69,7 @@ def _alone(context: CycleContext, pod: Pod, told: ExplanationOptions) -> Explana
         return _without_profile(context, pod, node)
     with without_pod(context.cache.columns, None if placed is None else placed.info):
         waiting = replace(pod, spec=replace(pod.spec, node_name="")) if node else pod
-        built = _examined(context, instance, waiting, told)
+        built = _examined(context, instance, waiting, options)
     return _as_placed(context, built, pod, node) if node else built
 
 
@@ -89,18 +88,19 @@ def _bare(pod: Pod, verdict: Verdict, headline: str, node: str = "") -> Explanat
 def _without_profile(context: CycleContext, pod: Pod, node: str) -> Explanation:
     name = pod.spec.scheduler_name
     if node:
-        return _bare(pod, Verdict.PLACED, f'pod {pod.key} is on node {node}; no profile serves "{name}" here', node)
+        headline = f'pod {pod.key} is scheduled to node {node}; no profile serves its schedulerName "{name}"'
+        return _bare(pod, Verdict.PLACED, headline, node)
     names = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
-    headline = f'no profile serves schedulerName "{name}" of pod {pod.key}; there are: {names}'
+    headline = f'no profile serves schedulerName "{name}" of pod {pod.key}; available profiles: {names}'
     return _bare(pod, Verdict.NO_PROFILE, headline)
 
 
 def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -> Explanation:
-    headline = f"pod {pod.key} is on node {node} already"
+    headline = f"pod {pod.key} is already scheduled to node {node}"
     waiting = context.waiting.get(pod.metadata.uid)
     if waiting is not None:
         plugins = ", ".join(waiting.pending_plugins())
-        headline = f"pod {pod.key} holds node {node} and waits at Permit for {plugins}"
+        headline = f"pod {pod.key} is assumed on node {node} and waits at Permit for {plugins}"
     elif not pod.spec.node_name:
         headline = f"pod {pod.key} is being bound to node {node}"
     notices = (_AS_IF_NEW, *built.notices)
@@ -109,7 +109,7 @@ def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -
     )
 
 
-def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told: ExplanationOptions) -> Explanation:
+def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
     info = context.cache.columns.compile_pod(pod)
     found = examine(context, instance, info)
     notices = [notice for notice in [not_asked_notice(instance.config.extenders)] if notice]
@@ -119,11 +119,11 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told
         node = _destination(context, instance, info)
     elif not found.error:
         try:
-            misses = near_misses(context, instance, found, told.nearest)
+            misses = near_misses(context, instance, found, options.nearest)
         except SchedulerCoreError as error:
-            notices.append(f"the nearest nodes cannot be told: {error}")
+            notices.append(f"the nearest misses cannot be computed: {error}")
     if found.nominated_only:
-        notices.append(f"node {pod.status.nominated_node_name} is promised to the pod, so no other was looked at")
+        notices.append(f"node {pod.status.nominated_node_name} is nominated for the pod; no other node was evaluated")
     verdict = _verdict(found)
     return Explanation(
         namespace=pod.metadata.namespace,
@@ -136,8 +136,8 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told
         message=found.message or (found.gate.message if verdict is Verdict.GATED else None) or None,
         nodes=NodeCounts(context.cache.columns.count, len(found.feasible)),
         rejections=_rejections(found),
-        nearest=told_misses(misses),
-        scores=_scores(found, told.scored),
+        nearest=convert_misses(misses),
+        scores=_scores(found, options.scored),
         preemption=_preemption(found),
         unblocking=_unblocking(context, instance, found, misses),
         notices=tuple(notices),
@@ -145,7 +145,7 @@ def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, told
 
 
 def _destination(context: CycleContext, instance: FrameworkInstance, info: PodInfo) -> str:
-    """The node that the pod's next attempt would choose, ties settled as that attempt would."""
+    """Return the node that the pod's next attempt would select, with ties resolved as in that attempt."""
     known = context.queue.find(info.uid)
     queued = QueuedPod(info, context.clock.now(), 0)
     queued.attempts = 1 if known is None else known.attempts + 1
@@ -165,26 +165,20 @@ def _headline(verdict: Verdict, found: Examination, count: int, node: str) -> st
     name = f"pod {found.pod.key}"
     match verdict:
         case Verdict.ERROR:
-            return f"{name} cannot be decided: {found.error or found.gate.message}"
+            return f"{name} cannot be evaluated: {found.error or found.gate.message}"
         case Verdict.GATED:
             return f"{name} is gated by {found.gate.plugin}: {found.gate.message}"
         case Verdict.FITS:
             ties = len(found.best)
-            tied = f", one of {ties} equally good ones" if ties > 1 else ""
-            return f"{name} would go to node {node}{tied}; it fits on {len(found.feasible)} of {_nodes(count)}"
+            tied = f", one of {ties} nodes with the highest score" if ties > 1 else ""
+            return f"{name} would be scheduled to node {node}{tied}; feasible nodes: {len(found.feasible)} of {count}"
         case _:
             if not count:
-                return f"{name} fits nowhere: there are no nodes"
-            plan = found.preemption
-            acts = plan is not None and plan.result.status.is_success and plan.result.nominated_node
-            if plan is not None and acts:
+                return f"{name} is unschedulable: the cluster has no nodes"
+            plan, room = found.preemption, ""
+            if plan is not None and plan.result.status.is_success and plan.result.nominated_node:
                 room = f"; preemption would make room on node {plan.result.nominated_node}"
-                return f"{name} fits nowhere as things are: 0 of {_nodes(count)}{room}"
-            return f"{name} fits nowhere: 0 of {_nodes(count)}"
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
+            return f"{name} is unschedulable; feasible nodes: 0 of {count}{room}"
 
 
 def _rejections(found: Examination) -> tuple[PluginRejections, ...]:
@@ -237,7 +231,7 @@ def _preemption(found: Examination) -> Preemption | None:
         message = outcome.status.message or "no plugin of the profile preempts"
         return Preemption(None, (), 0, 0 if plan is None else len(plan.candidates), message)
     chosen = next((candidate for candidate in plan.candidates if candidate.node_name == node), None)
-    victims = told_victims(plan.evicted)
+    victims = convert_victims(plan.evicted)
     return Preemption(node, victims, 0 if chosen is None else chosen.pdb_violations, len(plan.candidates), None)
 
 
@@ -246,4 +240,4 @@ def _unblocking(
 ) -> tuple[Unblocking, ...]:
     if found.error:
         return ()
-    return told_events(unblocking_events(context, instance, found, misses))
+    return convert_events(unblocking_events(context, instance, found, misses))

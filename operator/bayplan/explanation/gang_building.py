@@ -1,13 +1,13 @@
-"""Builds the explanation of a gang: its members, and one group cycle in thought if its quorum waits.
+"""Builds the explanation of a gang: its members, and a dry run of its group cycle if its quorum waits.
 
-Owns the choice of what is told, and the headline. It must not decide anything itself: each part is asked of the
-scheduler that would place the gang. Nothing in that scheduler is different afterwards.
+Everything is computed by the scheduler that would schedule the gang; its state is unchanged afterwards.
 """
 
 from __future__ import annotations
 
 from msgspec.structs import replace
 
+from bayplan.explanation.conversion import ExplanationOptions, convert_events, convert_misses, convert_victims
 from bayplan.explanation.gang_model import (
     GangExplanation,
     GangPreemption,
@@ -20,7 +20,6 @@ from bayplan.explanation.gang_model import (
     NextMember,
     PlaceFit,
 )
-from bayplan.explanation.telling import ExplanationOptions, told_events, told_misses, told_victims
 from bayplan.gangs.group_verdict import Phase, Tally, judge
 from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.resources.resource_model import format_time
@@ -39,7 +38,7 @@ _BY_PERMIT = "Coscheduling"
 
 
 def gang_of_pod(context: CycleContext, pod: Pod) -> Gang | None:
-    """The gang of a pod, which the scheduler may know or not; None for none."""
+    """Return the gang of a pod, or None if it has none; the scheduler need not have the pod in its cache or queue."""
     gangs = context.queue.gangs
     gang = gangs.of_uid(pod.metadata.uid)
     key = gangs.key_of(pod)
@@ -50,14 +49,13 @@ def named_gang(context: CycleContext, namespace: str, name: str, source: GroupSo
     """Find a gang by the name of its PodGroup.
 
     Args:
-        context: The scheduler's.
-        namespace: The namespace.
-        name: The name.
-        source: The API; None for the first that has one of that name, in the order in which a pod that names several
-            belongs to them.
+        context: The scheduler's context.
+        namespace: Namespace of the PodGroup.
+        name: Name of the PodGroup.
+        source: API of the PodGroup; None searches all APIs in the order of precedence for a pod that names several.
 
     Returns:
-        The gang, be it only that pods name it; one whose PodGroup exists is preferred. None for none.
+        The gang, or None. A gang exists as soon as a pod names it; one whose PodGroup exists is preferred.
     """
     sources = _SOURCES if source is None else (source,)
     gangs = [context.queue.gangs.get(GroupKey(each, namespace, name)) for each in sources]
@@ -69,37 +67,37 @@ def explain_gang(context: CycleContext, gang: Gang, options: ExplanationOptions 
     """Explain one gang.
 
     Args:
-        context: A scheduler's, between two cycles; it holds the cluster and the live profiles.
+        context: The scheduler's context, between two cycles; it holds the cluster and the live profiles.
         gang: The gang.
-        options: How much is told.
+        options: Limits on the lists in the explanation.
 
     Returns:
-        The explanation; a plugin's fault is told in it.
+        The explanation; it includes the error if a plugin fails.
     """
-    told = options or ExplanationOptions()
+    limits = options or ExplanationOptions()
     bare = _bare(context, gang)
     obstacle = context.queue.gangs.obstacle(gang.key)
     if gang.group is None or obstacle:
         names = _counted(bare.members.existing, "pod")
-        headline = f"gang {gang.key} of {names} waits for its PodGroup: {obstacle}"
+        headline = f"gang {gang.key} with {names} waits for its PodGroup: {obstacle}"
         return replace(bare, verdict=GangVerdict.NO_GROUP, headline=headline)
     judged = judge(gang, Tally.of(gang), gang.group.min_member)
     bare = replace(bare, phase=judged.phase.value)
     if judged.phase is Phase.FINISHED:
         return replace(bare, verdict=GangVerdict.FINISHED, headline=f"gang {gang.key} has finished: {judged.message}")
     if not gang.needed:
-        return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is placed: {judged.message}")
+        return replace(bare, verdict=GangVerdict.PLACED, headline=f"gang {gang.key} is scheduled: {judged.message}")
     entry = gang.entry
     if entry is None or not gang.has_quorum or gang.binding:
         return _not_tried(context, gang, bare, judged.message)
     instance = context.profiles.get(entry.profile)
     if instance is None:
         return _not_tried(context, gang, bare, judged.message)
-    return _examined(context, bare, (gang, entry, instance), told)
+    return _examined(context, bare, (gang, entry, instance), limits)
 
 
 def _bare(context: CycleContext, gang: Gang) -> GangExplanation:
-    """What is known of a gang without asking any plugin."""
+    """Return the parts of an explanation that no plugin is called for."""
     group, outcome, held = gang.group, gang.outcome, context.reservations.of(gang.key)
     last_attempt = reservation = None
     if outcome is not None:
@@ -110,7 +108,9 @@ def _bare(context: CycleContext, gang: Gang) -> GangExplanation:
         reservation = GangReservation(str(held.plan), held.plan.node_names, waits_for)
     notices = []
     if gang.victims:
-        notices.append(f"being evicted for it: {_listed([f'{space}/{name}' for space, name in gang.victims])}")
+        notices.append(
+            f"preemption victims being evicted: {_listed([f'{space}/{name}' for space, name in gang.victims])}"
+        )
     return GangExplanation(
         namespace=gang.key.namespace,
         name=gang.key.name,
@@ -138,21 +138,24 @@ def _bare(context: CycleContext, gang: Gang) -> GangExplanation:
 
 
 def _not_tried(context: CycleContext, gang: Gang, bare: GangExplanation, judged: str) -> GangExplanation:
-    """A gang that lacks members, or whose members are not placed together."""
+    """Explain a gang that lacks members, or whose members are not scheduled together."""
     unplaced = [pod for uid, pod in Tally.of(gang).alive.items() if uid not in gang.placed]
     names = sorted({pod.spec.scheduler_name for pod in unplaced})
     live = [instance for name in names if (instance := context.profiles.get(name)) is not None]
     if names and not live:
         served = ", ".join(sorted(instance.name for instance in context.profiles)) or "none"
-        headline = f'no profile serves schedulerName "{names[0]}" of gang {gang.key}; there are: {served}'
+        headline = f'no profile serves schedulerName "{names[0]}" of gang {gang.key}; available profiles: {served}'
         return replace(bare, verdict=GangVerdict.NO_PROFILE, scheduler_name=names[0], headline=headline)
     if live and all(_is_by_permit(instance) for instance in live):
         name = live[0].name
-        headline = f"gang {gang.key} is placed one by one: profile {name} enables plugin {_BY_PERMIT}; ask about a pod"
+        headline = (
+            f"members of gang {gang.key} are scheduled one by one because profile {name} enables plugin {_BY_PERMIT}; "
+            "explain a pod instead"
+        )
         return replace(bare, verdict=GangVerdict.ONE_BY_ONE, scheduler_name=name, headline=headline)
     held = _held_by_plugins(context, gang, unplaced)
     why = f"{len(gang.waiting)} of {_counted(gang.needed, 'member')} that must be placed together wait; {held}"
-    return replace(bare, headline=f"gang {gang.key} is not tried: {why if held else judged}")
+    return replace(bare, headline=f"gang {gang.key} is not attempted: {why if held else judged}")
 
 
 def _is_by_permit(instance: FrameworkInstance) -> bool:
@@ -160,7 +163,7 @@ def _is_by_permit(instance: FrameworkInstance) -> bool:
 
 
 def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> str:
-    """Members that PreEnqueue plugins other than the gates of their specs hold back, in words; "" for none."""
+    """Return a text that names the members gated by a PreEnqueue plugin other than scheduling gates; "" for none."""
     held = []
     for pod in unplaced:
         queued = context.queue.find(pod.metadata.uid)
@@ -170,7 +173,7 @@ def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> 
             and not pod.spec.scheduling_gates
             and pod.metadata.uid not in gang.waiting
         ):
-            held.append(f"{pod.metadata.name} is held by {queued.gated_by}")
+            held.append(f"{pod.metadata.name} is gated by {queued.gated_by}")
     return _listed(held)
 
 
@@ -180,11 +183,11 @@ def _held_by_plugins(context: CycleContext, gang: Gang, unplaced: list[Pod]) -> 
 def _examined(
     context: CycleContext,
     bare: GangExplanation,
-    asked: tuple[Gang, QueuedGang, FrameworkInstance],
-    told: ExplanationOptions,
+    examined: tuple[Gang, QueuedGang, FrameworkInstance],
+    options: ExplanationOptions,
 ) -> GangExplanation:
-    gang, entry, instance = asked
-    found = examine_gang(context, gang, entry, instance, told.nearest)
+    gang, entry, instance = examined
+    found = examine_gang(context, gang, entry, instance, options.nearest)
     verdict = GangVerdict.ERROR if found.error else GangVerdict.UNSCHEDULABLE
     if found.chosen is not None:
         verdict = GangVerdict.FITS
@@ -197,8 +200,8 @@ def _examined(
         message=found.refusal or None,
         domain=None if chosen is None else chosen.name or None,
         placement=() if chosen is None else tuple(MemberNode(*pair) for pair in chosen.nodes.items()),
-        places=tuple(map(_told_place, found.places)),
-        preemption=None if found.preemption is None else _told_preemption(found.preemption),
+        places=tuple(map(_convert_place, found.places)),
+        preemption=None if found.preemption is None else _convert_preemption(found.preemption),
         kept_off=tuple(KeptOff(str(kept.key), kept.node_names) for kept in found.kept_off),
         notices=(*bare.notices, extenders) if extenders else bare.notices,
     )
@@ -208,15 +211,17 @@ def _headline(found: GangExamination) -> str:
     must = "that must be placed together"
     if found.chosen is not None:
         where = f" in {found.chosen.name}" if found.chosen.name else ""
-        kept = ", on the capacity that is kept for it" if found.is_reserved else ""
+        reserved = " on its reserved capacity" if found.is_reserved else ""
         more = len(found.chosen.nodes) - found.needed
         beyond = f", and {more} more" if more > 0 else ""
-        return f"fits{where}{kept}: there are nodes for all {_counted(found.needed, 'member')} {must}{beyond}"
+        return f"fits{where}{reserved}: there are nodes for all {_counted(found.needed, 'member')} {must}{beyond}"
     if found.error:
-        return f"cannot be decided: {found.error}"
+        return f"cannot be evaluated: {found.error}"
     room = ""
     if found.preemption is not None and found.preemption.plan is not None:
-        room = "; preemption would make room for all" if found.preemption.plan.victims else "; pods that end make room"
+        room = (
+            "; preemption would make room for all" if found.preemption.plan.victims else "; terminating pods make room"
+        )
     if found.refusal:
         return f"does not fit: {found.refusal}{room}"
     nearest = found.places[0]
@@ -227,23 +232,23 @@ def _headline(found: GangExamination) -> str:
     return f"does not fit: there are nodes for {len(nearest.nodes)} of the {found.needed} members {must}{where}{room}"
 
 
-def _told_place(place: ExaminedPlace) -> PlaceFit:
+def _convert_place(place: ExaminedPlace) -> PlaceFit:
     following = place.next_member
-    told = None
+    converted = None
     if following is not None:
-        misses, events = told_misses(following.nearest), told_events(following.unblocking)
-        told = NextMember(following.pod.key, following.message, misses, events)
-    return PlaceFit(place.name or None, len(place.nodes), place.needed, place.is_tried, told)
+        misses, events = convert_misses(following.nearest), convert_events(following.unblocking)
+        converted = NextMember(following.pod.key, following.message, misses, events)
+    return PlaceFit(place.name or None, len(place.nodes), place.needed, place.is_tried, converted)
 
 
-def _told_preemption(preview: GangPreview) -> GangPreemption:
+def _convert_preemption(preview: GangPreview) -> GangPreemption:
     plan = preview.plan
     if plan is None:
         return GangPreemption((), (), (), 0, None, preview.reason)
     return GangPreemption(
-        victims=told_victims(plan.victims),
+        victims=convert_victims(plan.victims),
         nodes=plan.victim_nodes,
-        awaited=told_victims(plan.awaited),
+        awaited=convert_victims(plan.awaited),
         pdb_violations=plan.pdb_violations,
         domain=plan.where.name or None,
         message=None,

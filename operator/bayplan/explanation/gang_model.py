@@ -1,7 +1,6 @@
-"""What an explanation of a gang says.
+"""The document that explains a gang.
 
-Owns the document: its fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case. It
-must not know how it came about.
+The fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case.
 """
 
 from __future__ import annotations
@@ -14,40 +13,40 @@ from bayplan.explanation.parts import NodeLacks, Unblocking, Victim
 
 
 class GangVerdict(Enum):
-    """What becomes of the gang."""
+    """Verdict on the gang."""
 
     FITS = "Fits"
-    """Its quorum waits, and there is room for all of it."""
+    """The quorum waits and fits."""
     UNSCHEDULABLE = "Unschedulable"
-    """Its quorum waits, and does not fit."""
+    """The quorum waits and does not fit."""
     INCOMPLETE = "Incomplete"
-    """Members are missing or held back, so that nothing is tried."""
+    """Members are missing or gated, so the gang is not attempted."""
     PLACED = "Placed"
-    """All members that are needed have nodes."""
+    """All required members are scheduled."""
     FINISHED = "Finished"
-    """All members that are needed have ended well."""
+    """All required members have succeeded."""
     NO_GROUP = "NoGroup"
-    """Pods name it, and there is no such PodGroup."""
+    """Pods name a PodGroup that does not exist or is invalid."""
     NO_PROFILE = "NoProfile"
-    """No profile serves its members' scheduler name."""
+    """No profile serves the schedulerName of the members."""
     ONE_BY_ONE = "OneByOne"
-    """Its profile has members wait for each other at Permit."""
+    """The profile's Coscheduling plugin schedules members one by one; they wait for each other at Permit."""
     ERROR = "Error"
     """A plugin failed."""
 
 
 class MemberCounts(Struct, frozen=True, rename="camel"):
-    """The members of a gang.
+    """Numbers of members of a gang by state.
 
     Attributes:
-        existing: That exist and are not being deleted.
-        gated: Of them, held back by their own scheduling gates.
-        waiting: That wait to be placed together.
-        placed: That have a node, bound or only promised to be.
-        succeeded: That ended well.
-        failed: That failed.
-        min_member: How many the PodGroup asks for; 0 where there is none.
-        needed: How many of those that wait must be placed together now.
+        existing: Members that exist and are not being deleted.
+        gated: Existing members with scheduling gates.
+        waiting: Members that wait to be scheduled together.
+        placed: Members that are bound or assumed.
+        succeeded: Members that succeeded.
+        failed: Members that failed.
+        min_member: minMember of the PodGroup; 0 if there is no PodGroup.
+        needed: Number of waiting members that must be scheduled together now.
     """
 
     existing: int
@@ -61,20 +60,20 @@ class MemberCounts(Struct, frozen=True, rename="camel"):
 
 
 class MemberNode(Struct, frozen=True, rename="camel"):
-    """Where a member would go."""
+    """Node to which a member would be scheduled."""
 
     member: str
     node: str
 
 
 class NextMember(Struct, frozen=True, rename="camel"):
-    """The first member that finds no node while the others are in place.
+    """First member without a feasible node after the members before it are placed.
 
     Attributes:
-        name: ``namespace/name``.
-        message: Why, as its condition words it.
-        nearest: The nodes that lack the least, nearest first.
-        unblocking: Events after which there is a node for it; only for the nearest place.
+        name: ``namespace/name`` of the member.
+        message: Message of its condition.
+        nearest: Nodes that lack the least, nearest first.
+        unblocking: Events after which the member has a feasible node; only for the nearest place.
     """
 
     name: str
@@ -84,14 +83,14 @@ class NextMember(Struct, frozen=True, rename="camel"):
 
 
 class PlaceFit(Struct, frozen=True, rename="camel"):
-    """What came of the gang in one place.
+    """Result of the dry run in one topology domain, or in the whole cluster.
 
     Attributes:
-        domain: The topology domain, such as ``zone=a``; None for anywhere.
-        fitting: How many members find a node there.
-        needed: How many must.
-        is_tried: Whether a cycle would try it; if not, too few members have room there.
-        next_member: Who comes next; None if nobody was turned away.
+        domain: Topology domain, such as ``zone=a``; None for the whole cluster.
+        fitting: Number of members that have a node there.
+        needed: Number of members that need a node there.
+        is_tried: Whether a group cycle would try the domain; False if too few members have room there.
+        next_member: First member without a node; None if no member was rejected.
     """
 
     domain: str | None
@@ -102,15 +101,15 @@ class PlaceFit(Struct, frozen=True, rename="camel"):
 
 
 class GangPreemption(Struct, frozen=True, rename="camel"):
-    """What preemption would do for the whole quorum.
+    """Dry run of preemption for the whole quorum.
 
     Attributes:
-        victims: Pods that it would evict, least important first.
-        nodes: Nodes that they would leave.
-        awaited: Pods that end already, for which the gang waits.
-        pdb_violations: Victims that a PodDisruptionBudget protects.
-        domain: Where the gang would go then; None for anywhere.
-        message: Why it would not; None if it would.
+        victims: Preemption victims, lowest priority first.
+        nodes: Nodes of the victims.
+        awaited: Terminating pods that the gang would wait for.
+        pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
+        domain: Topology domain in which the gang would fit; None for the whole cluster.
+        message: Why preemption does not help; None if it does.
     """
 
     victims: tuple[Victim, ...]
@@ -122,12 +121,12 @@ class GangPreemption(Struct, frozen=True, rename="camel"):
 
 
 class GangReservation(Struct, frozen=True, rename="camel"):
-    """Capacity that is kept for the gang.
+    """Capacity reserved for the gang.
 
     Attributes:
-        where: The domain or nodes, in words.
-        nodes: The nodes.
-        waits_for: Pods that still run there and are waited for, ``namespace/name``.
+        where: The domain or nodes, as text.
+        nodes: Reserved nodes.
+        waits_for: Pods that still run there and that the gang waits for, as ``namespace/name``.
     """
 
     where: str
@@ -136,19 +135,19 @@ class GangReservation(Struct, frozen=True, rename="camel"):
 
 
 class KeptOff(Struct, frozen=True, rename="camel"):
-    """Nodes that are kept for another gang."""
+    """Nodes reserved for another gang."""
 
     gang: str
     nodes: tuple[str, ...]
 
 
 class LastAttempt(Struct, frozen=True, rename="camel"):
-    """How the last attempt ended.
+    """Result of the last attempt.
 
     Attributes:
-        reason: One word, as the condition of the PodGroup has it.
-        message: Why, in words.
-        time: When, RFC 3339; None where that is not known.
+        reason: Reason of the PodGroup's condition, one word in CamelCase.
+        message: Message of the PodGroup's condition.
+        time: Time of the attempt, RFC 3339; None if unknown.
     """
 
     reason: str
@@ -157,21 +156,22 @@ class LastAttempt(Struct, frozen=True, rename="camel"):
 
 
 class GangExplanation(Struct, frozen=True, rename="camel", kw_only=True):
-    """Everything about one gang.
+    """Explanation of one gang.
 
     Attributes:
-        api: The API group of its PodGroup.
-        scheduler_name: Whom its members ask for; None as long as there is none that waits.
+        api: API group of the PodGroup.
+        scheduler_name: schedulerName of the members; None if no quorum waits.
         headline: The verdict in a sentence.
-        phase: How far it has come, as the status of a Bayplan PodGroup tells it; None without a PodGroup.
-        message: Why no place is tried; None where places are, or nothing is to be tried.
-        domain: Where it would go; None for anywhere or nowhere.
-        placement: The node of each member that would get one; empty where the quorum does not fit.
-        places: Where it does not fit, nearest first.
-        preemption: None where it is not reached.
-        reservation: None for none.
-        last_attempt: None if it was not tried.
-        notices: What one should know about this answer.
+        phase: Phase, as in the status of a Bayplan PodGroup; None without a PodGroup.
+        message: Why no domain is tried; None if domains are tried or the gang is not attempted.
+        domain: Topology domain in which the gang fits; None if it fits in no particular domain or does not fit.
+        placement: Node of each member that would be scheduled; empty if the quorum does not fit.
+        places: Domains in which the gang does not fit, nearest first.
+        preemption: Dry run of preemption; None if preemption is not reached.
+        reservation: Capacity reserved for the gang, or None.
+        kept_off: Nodes reserved for other gangs.
+        last_attempt: Result of the last attempt; None if there was none.
+        notices: Limitations of this explanation.
     """
 
     namespace: str

@@ -1,7 +1,4 @@
-"""An explanation of a gang as text for people.
-
-Owns the layout. It must not know where the explanation came from.
-"""
+"""Renders the explanation of a gang as text."""
 
 from __future__ import annotations
 
@@ -40,19 +37,19 @@ _NAMED = 8
 
 
 def read_gang_explanation(answer: bytes) -> GangExplanation:
-    """Read what the operator's endpoint answered.
+    """Decode the response of the operator's endpoint.
 
     Raises:
-        ServerUnavailableError: It is something else.
+        ServerUnavailableError: The response is not an explanation of a gang.
     """
     return read_answer(answer, GangExplanation, "an explanation of a gang")
 
 
 def as_text(explanation: GangExplanation) -> str:
-    """Give an explanation as a headline and tables.
+    """Render an explanation as a headline and tables.
 
     Returns:
-        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """
     return text_of(_sections(explanation))
 
@@ -60,36 +57,38 @@ def as_text(explanation: GangExplanation) -> str:
 RENDERERS = renderers(as_text)
 
 
-def _sections(told: GangExplanation) -> Iterator[RenderableType]:
-    headline = told.headline[:1].upper() + told.headline[1:]
-    yield Text(headline, style=f"bold {_STYLES[told.verdict]}")
-    yield from gang_sections(told)
+def _sections(explanation: GangExplanation) -> Iterator[RenderableType]:
+    headline = explanation.headline[:1].upper() + explanation.headline[1:]
+    yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
+    yield from gang_sections(explanation)
 
 
-def gang_sections(told: GangExplanation) -> Iterator[RenderableType]:
-    """Everything but the headline."""
-    yield Group(Text(f"Members of gang {told.namespace}/{told.name}", style="bold"), _members(told.members))
-    if told.placement:
-        yield Group(Text("Where they would go", style="bold"), _placement(told.placement))
-    if told.places:
-        yield Group(Text("Where it does not fit, nearest first", style="bold"), _places(told.places))
-        yield from _nearest_place(told.places[0])
-    if told.preemption is not None:
-        yield Text.assemble(("Preemption  ", "bold"), _preemption(told.preemption))
-    if told.reservation is not None:
-        yield Text.assemble(("Reservation  ", "bold"), _reservation(told.reservation))
-    for kept in told.kept_off:
-        yield Text.assemble(("Kept off  ", "bold"), f"{_listed(kept.nodes)}, reserved for gang {kept.gang}")
-    if told.last_attempt is not None:
-        last = told.last_attempt
+def gang_sections(explanation: GangExplanation) -> Iterator[RenderableType]:
+    """Yield all sections except the headline."""
+    yield Group(
+        Text(f"Members of gang {explanation.namespace}/{explanation.name}", style="bold"), _members(explanation.members)
+    )
+    if explanation.placement:
+        yield Group(Text("Placement", style="bold"), _placement(explanation.placement))
+    if explanation.places:
+        yield Group(Text("Domains where it does not fit, nearest first", style="bold"), _places(explanation.places))
+        yield from _nearest_place(explanation.places[0])
+    if explanation.preemption is not None:
+        yield Text.assemble(("Preemption  ", "bold"), _preemption(explanation.preemption))
+    if explanation.reservation is not None:
+        yield Text.assemble(("Reservation  ", "bold"), _reservation(explanation.reservation))
+    for other in explanation.kept_off:
+        yield Text.assemble(("Excluded nodes  ", "bold"), f"{_listed(other.nodes)} (reserved for gang {other.gang})")
+    if explanation.last_attempt is not None:
+        last = explanation.last_attempt
         when = f" at {last.time}" if last.time else ""
         yield Text.assemble(("Last attempt  ", "bold"), f"{last.reason}{when}: {last.message}")
-    for notice in told.notices:
+    for notice in explanation.notices:
         yield Text(f"Note: {notice}", style="dim")
 
 
 def _members(counts: MemberCounts) -> Table:
-    table = plain_table("EXIST", "GATED", "WAITING", "PLACED", "SUCCEEDED", "FAILED", "MINIMUM", "NEEDED NOW")
+    table = plain_table("EXIST", "GATED", "WAITING", "PLACED", "SUCCEEDED", "FAILED", "MINIMUM", "NEEDED")
     numbers = (counts.existing, counts.gated, counts.waiting, counts.placed, counts.succeeded, counts.failed)
     table.add_row(*map(str, (*numbers, counts.min_member, counts.needed)))
     return table
@@ -106,7 +105,7 @@ def _placement(placement: Sequence[MemberNode]) -> Table:
 
 
 def _places(places: Sequence[PlaceFit]) -> Table:
-    table = plain_table("DOMAIN", "FIT", "NEXT MEMBER", "WHY NOT")
+    table = plain_table("DOMAIN", "FIT", "NEXT MEMBER", "REASON")
     for place in places:
         following = place.next_member
         why = "" if following is None else following.message
@@ -121,10 +120,10 @@ def _nearest_place(place: PlaceFit) -> Iterator[RenderableType]:
         return
     where = f" in {place.domain}" if place.domain else ""
     if following.nearest:
-        words = f"Nearest misses of {following.name}{where}, the others in place"
+        words = f"Nearest misses of {following.name}{where}, with the members before it placed"
         yield Group(Text(words, style="bold"), nearest_table(following.nearest))
     if following.unblocking:
-        words = f"What would make room for {following.name}{where}"
+        words = f"Events that would make room for {following.name}{where}"
         yield Group(Text(words, style="bold"), events_table(following.unblocking))
 
 
@@ -132,18 +131,18 @@ def _preemption(plan: GangPreemption) -> str:
     if plan.message is not None:
         return plan.message
     where = f" in {plan.domain}" if plan.domain else ""
-    awaited = f"for {_pods(plan.awaited)}, which end already" if plan.awaited else ""
+    awaited = f"wait for terminating pods {_pods(plan.awaited)}" if plan.awaited else ""
     if not plan.victims:
-        return f"would evict nobody, but wait {awaited}"
-    text = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}, after which all fit{where}"
+        return f"would evict no pods but {awaited}"
+    text = f"would evict {_pods(plan.victims)} from {_listed(plan.nodes)}; all members then fit{where}"
     if plan.pdb_violations:
-        text += f", against {plan.pdb_violations} PodDisruptionBudget protection{'s' * (plan.pdb_violations > 1)}"
-    return f"{text}; it would also wait {awaited}" if awaited else text
+        text += f"; PodDisruptionBudget violations: {plan.pdb_violations}"
+    return f"{text}; would also {awaited}" if awaited else text
 
 
-def _reservation(kept: GangReservation) -> str:
-    text = kept.where if kept.where == ", ".join(kept.nodes) else f"{kept.where} ({_listed(kept.nodes)})"
-    return f"{text} is kept for it" + (f" until these end: {_listed(kept.waits_for)}" if kept.waits_for else "")
+def _reservation(held: GangReservation) -> str:
+    text = held.where if held.where == ", ".join(held.nodes) else f"{held.where} ({_listed(held.nodes)})"
+    return text + (f", waiting for these pods to terminate: {_listed(held.waits_for)}" if held.waits_for else "")
 
 
 def _pods(pods: Sequence[Victim]) -> str:

@@ -1,8 +1,7 @@
-"""What an explanation of a pod says.
+"""The document that explains a pod.
 
-Owns the document: its fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case. It
-must not know how it came about. Why structs and not mappings: the command decodes what the operator's endpoint encoded,
-and a field that one of them does not know should be an error at that place and not later.
+The fields are those of the JSON and YAML that users read (``docs/explain.md``), in camel case. They are structs, not
+mappings, so that the command fails where it decodes a response of the operator's endpoint that it does not support.
 """
 
 from __future__ import annotations
@@ -16,36 +15,36 @@ from bayplan.explanation.parts import NodeLacks, Unblocking, Victim
 
 
 class Verdict(Enum):
-    """What becomes of the pod."""
+    """Verdict on the pod."""
 
     FITS = "Fits"
-    """It waits, and there is a node for it."""
+    """The pod waits and has a feasible node."""
     UNSCHEDULABLE = "Unschedulable"
-    """It waits, and no node fits."""
+    """The pod waits and no node is feasible."""
     GATED = "Gated"
-    """Something holds it back before any node is looked at."""
+    """A plugin or its gang gates the pod before any node is evaluated."""
     PLACED = "Placed"
-    """It has its node."""
+    """The pod is bound or assumed."""
     ENDED = "Ended"
-    """It has ended or is being deleted."""
+    """The pod has terminated or is being deleted."""
     NO_PROFILE = "NoProfile"
-    """No profile serves its scheduler name."""
+    """No profile serves the pod's schedulerName."""
     ERROR = "Error"
     """A plugin failed."""
 
 
 class ReasonCount(Struct, frozen=True, rename="camel"):
-    """A reason and on how many nodes it stands."""
+    """Reason, and the number of nodes it applies to."""
 
     reason: str
     nodes: int
 
 
 class PluginRejections(Struct, frozen=True, rename="camel"):
-    """On how many nodes a plugin was the first to say no, and why.
+    """Nodes of which a plugin was the first to reject the pod, with the reasons.
 
     Attributes:
-        nodes: Nodes; 0 where the pod was turned away as a whole.
+        nodes: Number of nodes; 0 if the pod was rejected before any node was evaluated.
     """
 
     plugin: str
@@ -54,7 +53,7 @@ class PluginRejections(Struct, frozen=True, rename="camel"):
 
 
 class ScorePart(Struct, frozen=True, rename="camel"):
-    """One plugin's score for one node: as answered, scaled to 0..100, times the weight."""
+    """One plugin's score for one node: as returned, normalized to 0..100, and multiplied by the weight."""
 
     raw: int
     normalized: int
@@ -62,7 +61,7 @@ class ScorePart(Struct, frozen=True, rename="camel"):
 
 
 class NodeScore(Struct, frozen=True, rename="camel"):
-    """A node's scores by plugin, and their sum."""
+    """Scores of a node by plugin, and their sum."""
 
     node: str
     total: int
@@ -70,13 +69,13 @@ class NodeScore(Struct, frozen=True, rename="camel"):
 
 
 class Preemption(Struct, frozen=True, rename="camel"):
-    """What preemption would do.
+    """Dry run of preemption.
 
     Attributes:
-        node: The node that it would make room on; None if it would not.
-        pdb_violations: Victims that a PodDisruptionBudget protects.
-        candidates: Nodes that it could choose among.
-        message: Why it would not; None if it would.
+        node: Node that would be nominated; None if preemption does not help.
+        pdb_violations: Number of victims whose eviction violates a PodDisruptionBudget.
+        candidates: Number of candidate nodes.
+        message: Why preemption does not help; None if it does.
     """
 
     node: str | None
@@ -87,27 +86,27 @@ class Preemption(Struct, frozen=True, rename="camel"):
 
 
 class NodeCounts(Struct, frozen=True, rename="camel"):
-    """How many nodes there are, and on how many the pod fits."""
+    """Number of nodes in the cluster, and of feasible nodes."""
 
     total: int
     feasible: int
 
 
 class Explanation(Struct, frozen=True, rename="camel", kw_only=True):
-    """Everything about one pod.
+    """Explanation of one pod.
 
     Attributes:
         headline: The verdict in a sentence.
-        node: Where the pod is or would go; None for nowhere.
-        tied: All nodes of the highest score.
-        message: What the FailedScheduling event would say; None if it fits.
-        rejections: By plugin, those of most nodes first.
-        nearest: The nodes that lack the least, nearest first.
-        scores: The best nodes, best first.
-        preemption: None where it is not reached.
-        unblocking: Events upon which the pod is tried again.
-        notices: What one should know about this answer.
-        gang: The gang to which the pod belongs; None for none.
+        node: Node of the pod, or the node to which it would be scheduled; None if there is none.
+        tied: All nodes with the highest score.
+        message: Message of the FailedScheduling event; None if the pod fits.
+        rejections: Rejections by plugin, the plugin with most nodes first.
+        nearest: Nodes that lack the least, nearest first.
+        scores: Nodes with the highest scores, best first.
+        preemption: Dry run of preemption; None if preemption is not reached.
+        unblocking: Events that would requeue the pod.
+        notices: Limitations of this explanation.
+        gang: Explanation of the pod's gang, or None.
     """
 
     namespace: str

@@ -1,7 +1,4 @@
-"""Parts that explanations of pods and of gangs have in common.
-
-Owns their fields. It must not know what they are parts of.
-"""
+"""Parts that the explanations of pods and of gangs share."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ from msgspec import Struct
 
 
 class Amount(Struct, frozen=True, rename="camel"):
-    """A resource of which a node has too little; cpu in milli, the rest in whole units."""
+    """Resource of which a node has too little; cpu in millicores, all other resources in whole units."""
 
     resource: str
     needed: int
@@ -17,11 +14,11 @@ class Amount(Struct, frozen=True, rename="camel"):
 
 
 class Lack(Struct, frozen=True, rename="camel"):
-    """Why one plugin rejects one node.
+    """Reasons why one plugin rejects one node.
 
     Attributes:
-        preemption_may_help: Whether removing pods from the node might mend it.
-        amounts: Where it is a matter of amounts; otherwise empty.
+        preemption_may_help: Whether the rejection may be resolved by removing pods from the node.
+        amounts: Resources of which the node has too little; empty if the reasons are not about resources.
     """
 
     plugin: str
@@ -31,14 +28,14 @@ class Lack(Struct, frozen=True, rename="camel"):
 
 
 class NodeLacks(Struct, frozen=True, rename="camel"):
-    """All that one node lacks, every plugin asked."""
+    """Everything that one node lacks, from all Filter plugins."""
 
     node: str
     lacks: tuple[Lack, ...]
 
 
 class Victim(Struct, frozen=True, rename="camel"):
-    """A pod that preemption would evict."""
+    """Pod that preemption would evict."""
 
     namespace: str
     name: str
@@ -46,13 +43,13 @@ class Victim(Struct, frozen=True, rename="camel"):
 
 
 class Unblocking(Struct, frozen=True, rename="camel"):
-    """An event upon which the pod is tried again.
+    """Event that would requeue the pod.
 
     Attributes:
-        what: It in words.
-        event: Its kind, as metrics name it.
-        plugins: The plugins that rejected the pod and wait for such an event.
-        fits_on: The node where the pod would then fit; None if that is not certain.
+        what: Description of the event.
+        event: Name of the event, as in metrics.
+        plugins: Plugins that rejected the pod and whose queueing hints answer Queue to the event.
+        fits_on: Node that would then be feasible; None if that is not certain.
     """
 
     what: str

@@ -1,7 +1,4 @@
-"""An explanation as text for people.
-
-Owns the layout, and units as people write them. It must not know where the explanation came from.
-"""
+"""Renders the explanation of a pod as text."""
 
 from __future__ import annotations
 
@@ -29,19 +26,19 @@ _STYLES = {
 
 
 def read_explanation(answer: bytes) -> Explanation:
-    """Read what the operator's endpoint answered.
+    """Decode the response of the operator's endpoint.
 
     Raises:
-        ServerUnavailableError: It is something else.
+        ServerUnavailableError: The response is not an explanation.
     """
     return read_answer(answer, Explanation, "an explanation")
 
 
 def as_text(explanation: Explanation) -> str:
-    """Give an explanation as a headline and tables.
+    """Render an explanation as a headline and tables.
 
     Returns:
-        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """
     return text_of(_sections(explanation))
 
@@ -49,28 +46,28 @@ def as_text(explanation: Explanation) -> str:
 RENDERERS = renderers(as_text)
 
 
-def _sections(told: Explanation) -> Iterator[RenderableType]:
-    headline = told.headline[:1].upper() + told.headline[1:]
-    yield Text(headline, style=f"bold {_STYLES[told.verdict]}")
-    if told.rejections:
-        yield Group(Text("Rejected by", style="bold"), _rejections(told))
-    if told.nearest:
-        yield Group(Text("Nearest misses", style="bold"), nearest_table(told.nearest))
-    if told.scores:
-        yield from _scores(told)
-    if told.preemption is not None:
-        yield Text.assemble(("Preemption  ", "bold"), _preemption(told.preemption))
-    if told.unblocking:
-        yield Group(Text("What would bring it back", style="bold"), events_table(told.unblocking))
-    if told.gang is not None:
-        yield from gang_sections(told.gang)
-    for notice in told.notices:
+def _sections(explanation: Explanation) -> Iterator[RenderableType]:
+    headline = explanation.headline[:1].upper() + explanation.headline[1:]
+    yield Text(headline, style=f"bold {_STYLES[explanation.verdict]}")
+    if explanation.rejections:
+        yield Group(Text("Rejected by", style="bold"), _rejections(explanation))
+    if explanation.nearest:
+        yield Group(Text("Nearest misses", style="bold"), nearest_table(explanation.nearest))
+    if explanation.scores:
+        yield from _scores(explanation)
+    if explanation.preemption is not None:
+        yield Text.assemble(("Preemption  ", "bold"), _preemption(explanation.preemption))
+    if explanation.unblocking:
+        yield Group(Text("Events that would requeue it", style="bold"), events_table(explanation.unblocking))
+    if explanation.gang is not None:
+        yield from gang_sections(explanation.gang)
+    for notice in explanation.notices:
         yield Text(f"Note: {notice}", style="dim")
 
 
-def _rejections(told: Explanation) -> Table:
-    table = plain_table("PLUGIN", "NODES", "WHY")
-    for entry in told.rejections:
+def _rejections(explanation: Explanation) -> Table:
+    table = plain_table("PLUGIN", "NODES", "REASONS")
+    for entry in explanation.rejections:
         words = "; ".join(
             f"{reason.nodes} {reason.reason}" if len(entry.reasons) > 1 and reason.nodes else reason.reason
             for reason in entry.reasons
@@ -79,26 +76,27 @@ def _rejections(told: Explanation) -> Table:
     return table
 
 
-def _scores(told: Explanation) -> Iterator[RenderableType]:
-    plugins = list(told.scores[0].plugins)
-    table = plain_table("PLUGIN", *(score.node for score in told.scores))
+def _scores(explanation: Explanation) -> Iterator[RenderableType]:
+    plugins = list(explanation.scores[0].plugins)
+    table = plain_table("PLUGIN", *(score.node for score in explanation.scores))
     for plugin in plugins:
         cells = []
-        for score in told.scores:
+        for score in explanation.scores:
             part = score.plugins[plugin]
             cells.append(f"{part.raw} → {part.normalized} → {part.weighted}")
         table.add_row(Text(plugin), *cells)
-    table.add_row(Text("total", style="bold"), *(Text(str(score.total), style="bold") for score in told.scores))
-    shown = f"{len(told.scores)} best of {told.nodes.feasible}" if told.nodes.feasible > len(told.scores) else "all"
-    yield Group(Text(f"Scores of nodes that fit ({shown}): raw → normalised → weighted", style="bold"), table)
+    table.add_row(Text("total", style="bold"), *(Text(str(score.total), style="bold") for score in explanation.scores))
+    count = len(explanation.scores)
+    shown = f"best {count} of {explanation.nodes.feasible}" if explanation.nodes.feasible > count else "all"
+    yield Group(Text(f"Scores of feasible nodes ({shown}): raw → normalized → weighted", style="bold"), table)
 
 
 def _preemption(plan: Preemption) -> str:
     if plan.node is None:
         return (plan.message or "would not help").rpartition("preemption: ")[2]
     victims = ", ".join(f"{victim.namespace}/{victim.name} (priority {victim.priority})" for victim in plan.victims)
-    text = f"would evict {victims or 'nobody'} from node {plan.node}"
+    text = f"would evict {victims or 'no pods'} from node {plan.node}"
     if plan.pdb_violations:
-        text += f", against {plan.pdb_violations} PodDisruptionBudget protection{'s' * (plan.pdb_violations > 1)}"
+        text += f"; PodDisruptionBudget violations: {plan.pdb_violations}"
     others = plan.candidates - 1
-    return text + (f"; {others} other node{'s' * (others > 1)} would do, too" if others > 0 else "")
+    return text + (f"; other candidate nodes: {others}" if others > 0 else "")

@@ -1,7 +1,4 @@
-"""Tables that explanations of pods and of gangs share.
-
-Owns their columns, and amounts as people write them. It must not know what else is told.
-"""
+"""Tables that the explanations of pods and of gangs share."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ from scheduler_core.framework.cluster_events import NODE_ADD
 
 
 def nearest_table(nearest: tuple[NodeLacks, ...]) -> Table:
-    """What nodes lack, one row for each plugin."""
+    """Return a table of what nodes lack, one row for each plugin."""
     table = plain_table("NODE", "PLUGIN", "LACKS")
     for miss in nearest:
         name = miss.node
@@ -26,7 +23,7 @@ def nearest_table(nearest: tuple[NodeLacks, ...]) -> Table:
 
 
 def lack_text(lack: Lack) -> str:
-    """What a node lacks in words, amounts where there are any: ``needs 500m cpu, 320m free``."""
+    """Return what a node lacks as text, with amounts if there are any: ``needs 500m cpu, 320m free``."""
     if not lack.amounts:
         return "; ".join(lack.reasons)
     return "; ".join(
@@ -37,10 +34,10 @@ def lack_text(lack: Lack) -> str:
 
 
 def events_table(events: tuple[Unblocking, ...]) -> Table:
-    """Events that would help, and what follows."""
-    table = plain_table("EVENT", "THEN", "BY THE HINT OF")
+    """Return a table of events that would requeue the pod, with the result of each."""
+    table = plain_table("EVENT", "RESULT", "QUEUEING HINT OF")
     for entry in events:
         place = "it" if entry.event == NODE_ADD.name else entry.fits_on
-        then = f"fits on {place}" if entry.fits_on else "is tried again"
-        table.add_row(Text(entry.what), Text(then), Text(", ".join(entry.plugins) or "any"))
+        result = f"fits on {place}" if entry.fits_on else "requeued"
+        table.add_row(Text(entry.what), Text(result), Text(", ".join(entry.plugins) or "any"))
     return table

@@ -44,10 +44,10 @@ def test_prints_for_people() -> None:
     result = explained(NODE + RUNNING + WAITING, "--pod", "shop/waiting")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
-        "Pod shop/waiting fits nowhere: 0 of 1 node",
+        "Pod shop/waiting is unschedulable; feasible nodes: 0 of 1",
         "",
         "Rejected by",
-        "PLUGIN            NODES  WHY",
+        "PLUGIN            NODES  REASONS",
         "NodeResourcesFit  1      Insufficient cpu",
         "",
         "Nearest misses",
@@ -56,8 +56,8 @@ def test_prints_for_people() -> None:
         "",
         "Preemption  0/1 nodes are available: 1 No preemption victims found for incoming pod.",
         "",
-        "What would bring it back",
-        "EVENT                                    THEN        BY THE HINT OF",
+        "Events that would requeue it",
+        "EVENT                                    RESULT      QUEUEING HINT OF",
         "node n grown to 4180m cpu allocatable    fits on n   NodeResourcesFit",
         "pod default/running deleted from node n  fits on n   NodeResourcesFit",
         "a node added with 500m cpu or more free  fits on it  NodeResourcesFit",

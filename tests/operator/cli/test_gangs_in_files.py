@@ -71,7 +71,7 @@ def test_why_a_gang_waits() -> None:
     )
     assert text[2:5] == [
         "Members of gang ml/train",
-        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED NOW",
+        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED",
         "3      0      3        0       0          0       3        3",
     ]
     assert "a2    NodeResourcesFit  needs 3 cpu, 2 free" in text

@@ -1,4 +1,4 @@
-"""Explanations, as the scheduler that decides gives them."""
+"""Explanations of pods, built by the scheduler that would schedule them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 import pytest
 from bayplan.explanation.building import explain_pod
+from bayplan.explanation.conversion import ExplanationOptions
 from bayplan.explanation.model import (
     Explanation,
     NodeCounts,
@@ -15,7 +16,6 @@ from bayplan.explanation.model import (
     Verdict,
 )
 from bayplan.explanation.parts import Amount, Lack, NodeLacks, Victim
-from bayplan.explanation.telling import ExplanationOptions
 
 from scheduler_core.config.extender_config import Extender
 from scheduler_core.config.plugins_config import Plugins
@@ -31,87 +31,98 @@ from tests.support.scheduling import BARE, Rig, plugin_set, rig
 
 
 def served(*objects: Node | Pod) -> Rig:
-    """A scheduler with the default plugins."""
+    """Return a scheduler with the default plugins."""
     made = rig(defaults=default_plugins())
     made.add(*objects)
     return made
 
 
-def explained(made: Rig, asked: Pod, **options: int) -> Explanation:
+def explained(made: Rig, target: Pod, **options: int) -> Explanation:
     """Explain a pod."""
-    return explain_pod(made.context, asked, ExplanationOptions(**options))
+    return explain_pod(made.context, target, ExplanationOptions(**options))
 
 
 def test_a_pod_that_fits() -> None:
-    """It is told where it would go, and why there."""
-    told = explained(served(node("a"), node("b"), pod("p", node_name="a", requests={"cpu": "2"})), pod())
-    assert (told.verdict, told.node, told.tied, told.message) == (Verdict.FITS, "b", ("b",), None)
-    assert told.headline == "pod default/pod would go to node b; it fits on 2 of 2 nodes"
-    assert [score.node for score in told.scores] == ["b", "a"]
-    assert told.scores[0].total > told.scores[1].total
-    for score in told.scores:
+    """The explanation has the node, the ties and the scores."""
+    explanation = explained(served(node("a"), node("b"), pod("p", node_name="a", requests={"cpu": "2"})), pod())
+    assert (explanation.verdict, explanation.node, explanation.tied, explanation.message) == (
+        Verdict.FITS,
+        "b",
+        ("b",),
+        None,
+    )
+    assert explanation.headline == "pod default/pod would be scheduled to node b; feasible nodes: 2 of 2"
+    assert [score.node for score in explanation.scores] == ["b", "a"]
+    assert explanation.scores[0].total > explanation.scores[1].total
+    for score in explanation.scores:
         assert score.total == sum(part.weighted for part in score.plugins.values())
-    assert (told.unblocking, told.nearest, told.preemption) == ((), (), None)
+    assert (explanation.unblocking, explanation.nearest, explanation.preemption) == ((), (), None)
 
 
-def test_the_node_among_equals_is_the_one_that_the_next_attempt_takes() -> None:
-    """Ties are settled as the cycle will."""
+def test_a_tie_is_resolved_as_in_the_next_attempt() -> None:
+    """The node is the one that the next scheduling cycle selects."""
     waiting = pod()
     made = served(*(node(f"n{number}") for number in range(9)), waiting)
-    told = explained(made, waiting)
-    assert len(told.tied) == 9
-    assert "one of 9 equally good ones" in told.headline
+    explanation = explained(made, waiting)
+    assert len(explanation.tied) == 9
+    assert "one of 9 nodes with the highest score" in explanation.headline
     attempt = made.decide()
     assert attempt is not None
-    assert attempt.node_name == told.node
+    assert attempt.node_name == explanation.node
 
 
-def test_a_pod_that_fits_nowhere() -> None:
-    """Who rejects how many nodes and why, the nearest with amounts, and the message of the event."""
+def test_an_unschedulable_pod() -> None:
+    """The explanation has the rejections by plugin, the nearest misses with amounts, and the message of the event."""
     objects: list[Node | Pod] = [
         node("a", allocatable={"cpu": "1", "memory": "1Gi", "pods": "9"}),
         node("b", allocatable={"cpu": "500m", "memory": "64Gi", "pods": "9"}),
         node("c", unschedulable=True),
     ]
-    told = explained(served(*objects), pod(requests={"cpu": "2", "memory": "2Gi"}))
-    assert (told.verdict, told.node, told.nodes) == (Verdict.UNSCHEDULABLE, None, NodeCounts(3, 0))
-    assert told.headline == "pod default/pod fits nowhere: 0 of 3 nodes"
-    assert told.rejections == (
+    explanation = explained(served(*objects), pod(requests={"cpu": "2", "memory": "2Gi"}))
+    assert (explanation.verdict, explanation.node, explanation.nodes) == (Verdict.UNSCHEDULABLE, None, NodeCounts(3, 0))
+    assert explanation.headline == "pod default/pod is unschedulable; feasible nodes: 0 of 3"
+    assert explanation.rejections == (
         PluginRejections(
             "NodeResourcesFit", 2, (ReasonCount("Insufficient cpu", 2), ReasonCount("Insufficient memory", 1))
         ),
         PluginRejections("NodeUnschedulable", 1, (ReasonCount("node(s) were unschedulable", 1),)),
     )
     fit = Lack("NodeResourcesFit", ("Insufficient cpu",), False, (Amount("cpu", 2000, 500),))
-    assert told.nearest[0] == NodeLacks("b", (fit,))
-    assert told.message is not None
-    assert told.message.startswith("0/3 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, 2 ")
-    assert told.unblocking
+    assert explanation.nearest[0] == NodeLacks("b", (fit,))
+    assert explanation.message is not None
+    assert explanation.message.startswith(
+        "0/3 nodes are available: 1 Insufficient memory, 1 node(s) were unschedulable, 2 "
+    )
+    assert explanation.unblocking
 
 
-def test_preemption_is_planned_and_not_done() -> None:
-    """Node, victims and protected victims are told; nobody is evicted and nothing is promised."""
+def test_preemption_is_a_dry_run() -> None:
+    """Node, victims and PodDisruptionBudget violations are reported; no pod is evicted and no node is nominated."""
     victim = pod("victim", node_name="n", requests={"cpu": "3"}, labels={"app": "a"}, priority=1)
     made = served(node("n"), victim)
     made.context.cache.columns.disruption_budgets.assign(budget("guard", {"app": "a"}, 0))
-    told = explained(made, pod(requests={"cpu": "2"}, priority=10))
-    assert told.preemption is not None
-    assert told.preemption.node == "n"
-    assert told.preemption.victims == (Victim("default", "victim", 1),)
-    assert (told.preemption.pdb_violations, told.preemption.candidates, told.preemption.message) == (1, 1, None)
-    assert told.headline.endswith("; preemption would make room on node n")
+    explanation = explained(made, pod(requests={"cpu": "2"}, priority=10))
+    assert explanation.preemption is not None
+    assert explanation.preemption.node == "n"
+    assert explanation.preemption.victims == (Victim("default", "victim", 1),)
+    assert (
+        explanation.preemption.pdb_violations,
+        explanation.preemption.candidates,
+        explanation.preemption.message,
+    ) == (1, 1, None)
+    assert explanation.headline.endswith("; preemption would make room on node n")
     assert made.writer.patches == []
     assert made.context.cache.get(victim.metadata.uid) is not None
     assert not list(made.queue.nominator.nodes())
 
 
-def test_why_preemption_would_not_help() -> None:
-    """The plugin's own words are told."""
-    told = explained(served(node("n")), pod(requests={"cpu": "64"}))
-    assert told.preemption is not None
-    assert told.preemption.node is None
-    assert told.preemption.message is not None
-    assert "Preemption is not helpful for scheduling" in told.preemption.message
+def test_why_preemption_does_not_help() -> None:
+    """The message is the plugin's."""
+    explanation = explained(served(node("n")), pod(requests={"cpu": "64"}))
+    assert explanation.preemption is not None
+    assert explanation.preemption.node is None
+    assert explanation.preemption.message is not None
+    assert "Preemption is not helpful for scheduling" in explanation.preemption.message
 
 
 BARE_ROWS = [
@@ -124,70 +135,75 @@ BARE_ROWS = [
     pytest.param(
         pod(scheduler_name="nightly"),
         Verdict.NO_PROFILE,
-        'no profile serves schedulerName "nightly" of pod default/pod; there are: default-scheduler',
+        'no profile serves schedulerName "nightly" of pod default/pod; available profiles: default-scheduler',
         id="no profile",
     ),
     pytest.param(
         pod(phase="Succeeded", node_name="n"),
         Verdict.ENDED,
-        "pod default/pod has ended: it is not scheduled",
+        "pod default/pod has terminated; it is not scheduled",
         id="ended",
     ),
     pytest.param(
         pod(scheduler_name="other", node_name="n"),
         Verdict.PLACED,
-        'pod default/pod is on node n; no profile serves "other" here',
-        id="placed by another scheduler",
+        'pod default/pod is scheduled to node n; no profile serves its schedulerName "other"',
+        id="scheduled by another scheduler",
     ),
 ]
 
 
-@pytest.mark.parametrize(("asked", "verdict", "headline"), BARE_ROWS)
-def test_pods_of_which_no_node_is_looked_at(asked: Pod, verdict: Verdict, headline: str) -> None:
-    """The headline says it all."""
-    told = explained(served(node("n")), asked)
-    assert (told.verdict, told.headline, told.scores, told.nearest) == (verdict, headline, (), ())
+@pytest.mark.parametrize(("target", "verdict", "headline"), BARE_ROWS)
+def test_pods_for_which_no_node_is_evaluated(target: Pod, verdict: Verdict, headline: str) -> None:
+    """The explanation has a headline, and neither scores nor nearest misses."""
+    explanation = explained(served(node("n")), target)
+    assert (explanation.verdict, explanation.headline, explanation.scores, explanation.nearest) == (
+        verdict,
+        headline,
+        (),
+        (),
+    )
 
 
 def test_no_nodes() -> None:
-    """An empty cluster is told in plain words, and that a node would help."""
-    told = explained(served(), pod())
-    assert told.headline == "pod default/pod fits nowhere: there are no nodes"
-    assert told.message == "no nodes available to schedule pods"
-    assert [(event.what, event.fits_on) for event in told.unblocking] == [("a node added", "new-node")]
+    """The headline says that the cluster is empty, and a node added would make the pod fit."""
+    explanation = explained(served(), pod())
+    assert explanation.headline == "pod default/pod is unschedulable: the cluster has no nodes"
+    assert explanation.message == "no nodes available to schedule pods"
+    assert [(event.what, event.fits_on) for event in explanation.unblocking] == [("a node added", "new-node")]
 
 
-def test_a_placed_pod_is_explained_as_if_it_were_new() -> None:
-    """Its own place does not count against it, and it is on its node afterwards as before."""
+def test_a_bound_pod_is_explained_as_if_it_were_scheduled_now() -> None:
+    """Its own requests do not count against it, and the columns are unchanged afterwards."""
     placed = pod("placed", node_name="n", requests={"cpu": "3"})
     made = served(node("n"), placed, pod("other", node_name="n"))
     columns = made.context.cache.columns
     before = (columns.requested.copy(), list(columns.pods[0]))
-    told = explained(made, placed)
-    assert (told.verdict, told.node, told.headline) == (
+    explanation = explained(made, placed)
+    assert (explanation.verdict, explanation.node, explanation.headline) == (
         Verdict.PLACED,
         "n",
-        "pod default/placed is on node n already",
+        "pod default/placed is already scheduled to node n",
     )
-    assert [score.node for score in told.scores] == ["n"]
-    assert "as if" not in told.headline
-    assert "if it were placed anew now" in told.notices[0]
+    assert [score.node for score in explanation.scores] == ["n"]
+    assert "dry run" not in explanation.headline
+    assert "a dry run that schedules it again now" in explanation.notices[0]
     assert (columns.requested == before[0]).all()
     assert list(columns.pods[0]) == before[1]
 
 
 def test_an_assumed_pod_is_being_bound() -> None:
-    """The API server shows no node yet, the scheduler holds one."""
+    """The API server has no node for the pod yet, but the scheduler has assumed one."""
     waiting = pod("fresh")
     made = served(node("n"), waiting)
     assert made.decide() is not None
-    told = explained(made, waiting)
-    assert (told.verdict, told.node) == (Verdict.PLACED, "n")
-    assert told.headline == "pod default/fresh is being bound to node n"
+    explanation = explained(made, waiting)
+    assert (explanation.verdict, explanation.node) == (Verdict.PLACED, "n")
+    assert explanation.headline == "pod default/fresh is being bound to node n"
 
 
 class Faulty(NodeFilterPlugin):
-    """Raises."""
+    """Plugin that raises."""
 
     name = "Faulty"
 
@@ -195,32 +211,32 @@ class Faulty(NodeFilterPlugin):
         raise RuntimeError("out of luck")
 
 
-def test_a_fault_of_a_plugin_is_told() -> None:
-    """It names the plugin."""
+def test_a_plugin_failure_is_reported() -> None:
+    """The headline names the plugin."""
     made = rig((Faulty,), defaults=Plugins(multi_point=plugin_set("Faulty", *BARE)))
     made.add(node("n"))
-    told = explained(made, pod())
-    assert told.verdict is Verdict.ERROR
-    assert 'running "Faulty" filter plugin' in told.headline
-    assert told.unblocking == ()
+    explanation = explained(made, pod())
+    assert explanation.verdict is Verdict.ERROR
+    assert 'running "Faulty" filter plugin' in explanation.headline
+    assert explanation.unblocking == ()
 
 
-def test_a_promised_node_is_noted() -> None:
-    """Only it was looked at."""
-    told = explained(served(node("a"), node("b")), pod(nominated_node="b"))
-    assert told.node == "b"
-    assert told.notices == ("node b is promised to the pod, so no other was looked at",)
+def test_a_nominated_node_is_noted() -> None:
+    """A notice says that no other node was evaluated."""
+    explanation = explained(served(node("a"), node("b")), pod(nominated_node="b"))
+    assert explanation.node == "b"
+    assert explanation.notices == ("node b is nominated for the pod; no other node was evaluated",)
 
 
-def test_no_more_than_asked_for() -> None:
-    """The options bound the lists."""
+def test_options_limit_the_lists() -> None:
+    """No list is longer than its option."""
     made = served(*(node(f"n{number}") for number in range(9)))
     assert len(explained(made, pod(), scored=3).scores) == 3
     assert len(explained(made, pod(requests={"cpu": "9"}), nearest=2).nearest) == 2
 
 
 def test_the_document_has_the_documented_fields() -> None:
-    """``docs/explain.md`` tells users of these names."""
+    """The names are those in ``docs/explain.md``."""
     document: dict[str, Any] = msgspec.to_builtins(explained(served(node("n")), pod(requests={"cpu": "64"})))
     assert list(document) == [
         "namespace",
@@ -245,8 +261,8 @@ def test_the_document_has_the_documented_fields() -> None:
     assert list(document["unblocking"][0]) == ["what", "event", "plugins", "fitsOn"]
 
 
-def test_extenders_are_not_asked() -> None:
-    """Whoever reads the explanation of a profile that has some is told so."""
+def test_extenders_are_not_called() -> None:
+    """A notice says so if the profile has extenders."""
     made = served(node("a"))
     extender = Extender.model_validate({"urlPrefix": "http://licences.example.com", "filterVerb": "filter"})
     config = ProfileConfig(scheduler_name=pod().spec.scheduler_name, extenders=(extender,))

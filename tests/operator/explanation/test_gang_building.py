@@ -1,4 +1,4 @@
-"""Explanations of gangs and of their members, as the scheduler that decides gives them."""
+"""Explanations of gangs and of their members, built by the scheduler that would schedule them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MISSING = (
 
 @pytest.fixture
 def cluster() -> Rig:
-    """A scheduler for gangs, without nodes."""
+    """Return a scheduler for gangs, without nodes."""
     return served(rig(defaults=default_plugins()))
 
 
@@ -108,26 +108,26 @@ STATES = [
     pytest.param(
         lacks_members,
         GangVerdict.INCOMPLETE,
-        "gang default/train is not tried: 1 of 3 members exist; 2 more are needed.",
+        "gang default/train is not attempted: 1 of 3 members exist; 2 more are needed.",
         id="members are missing",
     ),
     pytest.param(
         is_gated,
         GangVerdict.INCOMPLETE,
-        "gang default/train is not tried: 1 of 2 members is held back by scheduling gates (example.com/quota); 2 are "
-        "needed.",
+        "gang default/train is not attempted: 1 of 2 members is held back by scheduling gates (example.com/quota); 2 "
+        "are needed.",
         id="gated",
     ),
     pytest.param(
         lacks_its_group,
         GangVerdict.NO_GROUP,
-        "gang default/train of 2 pods waits for its PodGroup: " + MISSING,
+        "gang default/train with 2 pods waits for its PodGroup: " + MISSING,
         id="no PodGroup",
     ),
     pytest.param(
         lacks_a_profile,
         GangVerdict.NO_PROFILE,
-        'no profile serves schedulerName "nightly" of gang default/train; there are: default-scheduler',
+        'no profile serves schedulerName "nightly" of gang default/train; available profiles: default-scheduler',
         id="no profile",
     ),
     pytest.param(
@@ -140,7 +140,7 @@ STATES = [
     pytest.param(
         is_placed,
         GangVerdict.PLACED,
-        "gang default/train is placed: All 2 members that are needed have nodes.",
+        "gang default/train is scheduled: All 2 members that are needed have nodes.",
         id="placed",
     ),
     pytest.param(
@@ -153,17 +153,15 @@ STATES = [
 
 
 @pytest.mark.parametrize(("state", "verdict", "headline"), STATES)
-def test_what_becomes_of_a_gang(
-    cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str
-) -> None:
-    """The headline says it, and what to do where somebody has to do something."""
+def test_the_verdict_on_a_gang(cluster: Rig, state: Callable[[Rig], None], verdict: GangVerdict, headline: str) -> None:
+    """The headline says why, and what to do if the user has to act."""
     state(cluster)
-    told = explained(cluster)
-    assert (told.verdict, told.headline) == (verdict, headline)
+    explanation = explained(cluster)
+    assert (explanation.verdict, explanation.headline) == (verdict, headline)
 
 
 def test_members_are_counted(cluster: Rig) -> None:
-    """Each in its state, and how many of those that wait must come together."""
+    """Members are counted by state, together with how many of the waiting ones must be scheduled together."""
     cluster.add(small("a"))
     ask(
         cluster,
@@ -178,15 +176,15 @@ def test_members_are_counted(cluster: Rig) -> None:
 
 
 def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
-    """In the order of how many fit; events are told of the nearest."""
+    """Domains are ordered by how many members fit; only the nearest has events."""
     does_not_fit(cluster)
-    told = explained(cluster)
-    assert [(place.domain, place.fitting, place.needed) for place in told.places] == [
+    explanation = explained(cluster)
+    assert [(place.domain, place.fitting, place.needed) for place in explanation.places] == [
         ("zone=a", 2, 3),
         ("zone=c", 2, 3),
         ("zone=b", 1, 3),
     ]
-    following = [place.next_member for place in told.places]
+    following = [place.next_member for place in explanation.places]
     assert [each.name for each in following if each is not None] == [
         "default/train-2",
         "default/train-2",
@@ -196,69 +194,75 @@ def test_the_nearest_domain_and_what_it_lacks(cluster: Rig) -> None:
     assert all(each.nearest for each in following if each is not None)
 
 
-def test_who_would_be_evicted(cluster: Rig) -> None:
-    """With the headline's word that there would be room for all; nobody is evicted by asking."""
+def test_preemption_victims_of_a_gang(cluster: Rig) -> None:
+    """The headline says that preemption makes room for all; no pod is evicted by the explanation."""
     cluster.add(small("a"), runs("v0", "a"), runs("v1", "a", 1))
     ask(cluster, *members(2, priority=10), of=group(min_member=2))
-    told = explained(cluster)
-    assert told.preemption is not None
-    assert told.preemption.victims == (Victim("default", "v0", 0), Victim("default", "v1", 1))
-    assert (told.preemption.nodes, told.preemption.message) == (("a",), None)
-    assert told.headline.endswith("; preemption would make room for all")
+    explanation = explained(cluster)
+    assert explanation.preemption is not None
+    assert explanation.preemption.victims == (Victim("default", "v0", 0), Victim("default", "v1", 1))
+    assert (explanation.preemption.nodes, explanation.preemption.message) == (("a",), None)
+    assert explanation.headline.endswith("; preemption would make room for all")
     assert cluster.writer.deletions == []
 
 
-async def test_what_is_kept_for_it_and_from_others(cluster: Rig) -> None:
-    """The nodes, the pods that are waited for, how the last attempt went; and who is kept off."""
+async def test_reservations_of_and_against_a_gang(cluster: Rig) -> None:
+    """The explanation has the reserved nodes, the pods waited for, the last attempt, and nodes reserved for others."""
     cluster.add(small("a", 2), runs("v", "a"))
     ask(cluster, *members(2, "big"), of=group("big", 2, is_strict=True))
     async with cluster.running():
         await cluster.scheduler.until_idle()
         cluster.clock.advance(61.0)
         await cluster.scheduler.until_idle()
-    told = explained(cluster, "big")
-    assert told.reservation is not None
-    assert (told.reservation.where, told.reservation.nodes, told.reservation.waits_for) == ("a", ("a",), ("default/v",))
-    assert told.last_attempt is not None
-    assert told.last_attempt.reason == "Unschedulable"
-    assert "capacity is reserved for it, on a" in told.last_attempt.message
+    explanation = explained(cluster, "big")
+    assert explanation.reservation is not None
+    assert (explanation.reservation.where, explanation.reservation.nodes, explanation.reservation.waits_for) == (
+        "a",
+        ("a",),
+        ("default/v",),
+    )
+    assert explanation.last_attempt is not None
+    assert explanation.last_attempt.reason == "Unschedulable"
+    assert "capacity is reserved for it, on a" in explanation.last_attempt.message
     ask(cluster, *members(1, "late"), of=group("late", 1))
-    (kept,) = explained(cluster, "late").kept_off
-    assert (kept.gang, kept.nodes) == ("default/big", ("a",))
+    (reserved,) = explained(cluster, "late").kept_off
+    assert (reserved.gang, reserved.nodes) == ("default/big", ("a",))
 
 
 def test_members_that_wait_at_permit() -> None:
-    """A profile that enables Coscheduling tries them one by one, and that is said."""
+    """The headline says that a profile with Coscheduling schedules members one by one."""
     made = served(rig(defaults=default_plugins(), serve=False))
     enabled = default_plugins().model_copy(update={"permit": plugin_set("Coscheduling")})
     made.serve(profile(plugins=enabled))
     made.add(small("a"))
     ask(made, *members(2), of=group(min_member=2))
-    told = explained(made)
-    assert (told.verdict, told.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
-    assert "profile default-scheduler enables plugin Coscheduling; ask about a pod" in told.headline
+    explanation = explained(made)
+    assert (explanation.verdict, explanation.scheduler_name) == (GangVerdict.ONE_BY_ONE, "default-scheduler")
+    assert "profile default-scheduler enables plugin Coscheduling; explain a pod instead" in explanation.headline
 
 
-def test_extenders_are_not_asked() -> None:
-    """Whoever reads the explanation of a profile that has some is told so."""
+def test_extenders_are_not_called() -> None:
+    """A notice says so if the profile has extenders."""
     client = ScriptedExtender()
     made = served(extended_rig((extender(), client), defaults=default_plugins()))
     fits(made)
-    told = explained(made)
-    assert told.verdict is GangVerdict.FITS
-    assert told.notices == ("Extenders are not asked here, as the running operator would: http://extender.",)
+    explanation = explained(made)
+    assert explanation.verdict is GangVerdict.FITS
+    assert explanation.notices == ("Extenders are not asked here, as the running operator would: http://extender.",)
 
 
 # -- members ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
-    """It goes where the group cycle puts it."""
+    """Its node is that of the group cycle."""
     fits(cluster)
-    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-1"])
-    assert (told.verdict, told.node) == (Verdict.FITS, "a")
-    assert told.headline.startswith("pod default/train-1 would go to node a with its gang; gang default/train fits")
-    assert told.gang == explained(cluster)
+    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-1"])
+    assert (explanation.verdict, explanation.node) == (Verdict.FITS, "a")
+    assert explanation.headline.startswith(
+        "pod default/train-1 would be scheduled to node a with its gang; gang default/train fits"
+    )
+    assert explanation.gang == explained(cluster)
 
 
 @pytest.mark.parametrize(
@@ -269,52 +273,54 @@ def test_a_member_of_a_gang_that_fits(cluster: Rig) -> None:
     ],
 )
 def test_a_member_waits_with_its_gang(cluster: Rig, state: Callable[[Rig], None], verdict: Verdict) -> None:
-    """It goes nowhere though it fits alone, and what is said of nodes is said to be of it alone."""
+    """It has no node although it fits alone, and a notice says that the nodes are those of the pod alone."""
     state(cluster)
-    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-0"])
-    assert (told.verdict, told.node, told.preemption) == (verdict, None, None)
-    assert told.gang is not None
-    assert told.headline == f"pod default/train-0 waits for its gang; {told.gang.headline}"
-    assert told.notices[0] == "what is said of nodes and scores is of this pod alone, as if it had no gang"
-    assert told.scores
+    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-0"])
+    assert (explanation.verdict, explanation.node, explanation.preemption) == (verdict, None, None)
+    assert explanation.gang is not None
+    assert explanation.headline == f"pod default/train-0 waits for its gang; {explanation.gang.headline}"
+    assert explanation.notices[0] == "nodes and scores are those of this pod alone, as if it had no gang"
+    assert explanation.scores
 
 
-@pytest.mark.parametrize("is_known", [True, False], ids=["seen", "not seen by the scheduler"])
+@pytest.mark.parametrize("is_known", [True, False], ids=["in the queue", "not in the queue"])
 def test_a_member_whose_group_is_missing(cluster: Rig, *, is_known: bool) -> None:
-    """It is gated, with the remedy, and no node is looked at."""
+    """It is gated, the message says what to do, and no node is evaluated."""
     lacks_its_group(cluster)
-    asked = members(3)[0 if is_known else 2]
-    told = explain_pod(cluster.context, asked)
-    assert (told.verdict, told.node, told.scores) == (Verdict.GATED, None, ())
-    assert told.message == MISSING
-    assert told.headline == f"pod {asked.key} is gated by GangScheduling: {MISSING}"
+    target = members(3)[0 if is_known else 2]
+    explanation = explain_pod(cluster.context, target)
+    assert (explanation.verdict, explanation.node, explanation.scores) == (Verdict.GATED, None, ())
+    assert explanation.message == MISSING
+    assert explanation.headline == f"pod {target.key} is gated by GangScheduling: {MISSING}"
 
 
 def test_a_member_beyond_the_quorum_without_room(cluster: Rig) -> None:
-    """The gang does not wait for it."""
+    """The headline says that the gang fits without it."""
     cluster.add(small("a"))
     ask(cluster, *members(3), of=group(min_member=2))
-    told = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-2"])
-    assert (told.verdict, told.node) == (Verdict.UNSCHEDULABLE, None)
-    assert told.headline.startswith("pod default/train-2 would be left over: its gang fits without it; ")
+    explanation = explain_pod(cluster.context, gang_of(cluster).pods["uid-of-default-train-2"])
+    assert (explanation.verdict, explanation.node) == (Verdict.UNSCHEDULABLE, None)
+    assert explanation.headline.startswith(
+        "pod default/train-2 has no node in the placement of its gang, which fits without it; "
+    )
 
 
-async def test_a_member_that_joins_a_gang_that_is_placed(cluster: Rig) -> None:
-    """It is explained as a pod of its own, in the domain of the others."""
+async def test_a_member_that_joins_a_scheduled_gang(cluster: Rig) -> None:
+    """It is explained as a single pod in the domain of the other members."""
     cluster.add(small("a", 2, zone="a"), small("b", 4, zone="b"))
     ask(cluster, *members(2), of=group(min_member=2, topology=ZONE))
     await settle(cluster)
     late = member("late")
     cluster.add(late)
-    told = explain_pod(cluster.context, late)
-    assert told.verdict is Verdict.UNSCHEDULABLE
-    assert {each.plugin for each in told.rejections} == {"GangScheduling", "NodeResourcesFit"}
-    assert told.gang is not None
-    assert told.gang.verdict is GangVerdict.PLACED
+    explanation = explain_pod(cluster.context, late)
+    assert explanation.verdict is Verdict.UNSCHEDULABLE
+    assert {each.plugin for each in explanation.rejections} == {"GangScheduling", "NodeResourcesFit"}
+    assert explanation.gang is not None
+    assert explanation.gang.verdict is GangVerdict.PLACED
 
 
 def test_a_pod_without_a_gang(cluster: Rig) -> None:
-    """Nothing is said of gangs."""
+    """The explanation has no gang."""
     cluster.add(small("a"))
     assert explain_pod(cluster.context, pod()).gang is None
 
@@ -328,13 +334,13 @@ def test_a_pod_without_a_gang(cluster: Rig) -> None:
     ],
 )
 def test_gangs_by_name(cluster: Rig, source: GroupSource | None, is_found: bool) -> None:
-    """The name alone is enough, unless another API is meant."""
+    """A gang is found by name alone, or by name and API."""
     fits(cluster)
     assert (named_gang(cluster.context, "default", "train", source) is not None) is is_found
 
 
 def test_the_document_has_the_documented_fields(cluster: Rig) -> None:
-    """``docs/explain.md`` tells users of these names."""
+    """The names are those in ``docs/explain.md``."""
     does_not_fit(cluster)
     document: dict[str, Any] = msgspec.to_builtins(explained(cluster))
     assert list(document) == [

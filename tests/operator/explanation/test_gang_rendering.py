@@ -1,4 +1,4 @@
-"""Explanations of gangs as people and programs read them."""
+"""Explanations of gangs as text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from bayplan.explanation.parts import Amount, Lack, NodeLacks, Unblocking, Victi
 from scheduler_core.errors import ServerUnavailableError
 
 OLD, OLDER, ENDING = Victim("ml", "old", 1), Victim("ml", "older", 0), Victim("ml", "ending", 0)
-NOWHERE = GangExplanation(
+UNSCHEDULABLE = GangExplanation(
     namespace="ml",
     name="train",
     api="bayplan.dev",
@@ -58,10 +58,10 @@ NOWHERE = GangExplanation(
     notices=("services cannot be listed",),
 )
 PREEMPTION = (
-    "would evict ml/older (priority 0), ml/old (priority 1) from a, b, after which all fit in zone=a, against 1 "
-    "PodDisruptionBudget protection; it would also wait for ml/ending (priority 0), which end already"
+    "would evict ml/older (priority 0), ml/old (priority 1) from a, b; all members then fit in zone=a; "
+    "PodDisruptionBudget violations: 1; would also wait for terminating pods ml/ending (priority 0)"
 )
-SOMEWHERE = GangExplanation(
+FITS = GangExplanation(
     namespace="ml",
     name="train",
     api="bayplan.dev",
@@ -76,32 +76,32 @@ SOMEWHERE = GangExplanation(
 
 
 def test_a_gang_that_does_not_fit() -> None:
-    """Members, domains, what the nearest lacks and what would help, evictions, reservations: in that order."""
-    assert as_text(NOWHERE).splitlines() == [
+    """Members, domains, nearest misses, events, preemption, reservations, last attempt: in that order."""
+    assert as_text(UNSCHEDULABLE).splitlines() == [
         "Gang ml/train does not fit: there are nodes for 3 of the 4 members that must be placed together",
         "",
         "Members of gang ml/train",
-        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED NOW",
+        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED",
         "5      1      4        0       0          0       4        4",
         "",
-        "Where it does not fit, nearest first",
-        "DOMAIN  FIT     NEXT MEMBER  WHY NOT",
+        "Domains where it does not fit, nearest first",
+        "DOMAIN  FIT     NEXT MEMBER  REASON",
         "zone=a  3 of 4  ml/train-3   0/2 nodes are available: 2 Insufficient cpu.",
         "zone=b  1 of 4  ml/train-1   0/2 nodes are available: ...",
         "",
-        "Nearest misses of ml/train-3 in zone=a, the others in place",
+        "Nearest misses of ml/train-3 in zone=a, with the members before it placed",
         "NODE  PLUGIN  LACKS",
         "a     Fit     needs 2 cpu, 500m free",
         "",
-        "What would make room for ml/train-3 in zone=a",
-        "EVENT                           THEN       BY THE HINT OF",
+        "Events that would make room for ml/train-3 in zone=a",
+        "EVENT                           RESULT     QUEUEING HINT OF",
         "pod ml/old deleted from node a  fits on a  Fit",
         "",
         f"Preemption  {PREEMPTION}",
         "",
-        "Reservation  zone=a (a, b) is kept for it until these end: ml/old",
+        "Reservation  zone=a (a, b), waiting for these pods to terminate: ml/old",
         "",
-        "Kept off  c, d, reserved for gang ml/big",
+        "Excluded nodes  c, d (reserved for gang ml/big)",
         "",
         "Last attempt  Unschedulable at 2026-11-21T10:00:00Z: 3 of the 4 fit",
         "",
@@ -110,34 +110,34 @@ def test_a_gang_that_does_not_fit() -> None:
 
 
 def test_a_gang_that_fits() -> None:
-    """Who goes where, node by node."""
-    assert as_text(SOMEWHERE).splitlines() == [
+    """The placement is listed node by node."""
+    assert as_text(FITS).splitlines() == [
         "Gang ml/train fits in zone=a: there are nodes for all 3 members that must be placed together",
         "",
         "Members of gang ml/train",
-        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED NOW",
+        "EXIST  GATED  WAITING  PLACED  SUCCEEDED  FAILED  MINIMUM  NEEDED",
         "3      0      3        0       0          0       3        3",
         "",
-        "Where they would go",
+        "Placement",
         "NODE  MEMBERS",
         "a     1        ml/train-1",
         "b     2        ml/train-0, ml/train-2",
     ]
 
 
-def test_a_member_is_told_with_its_gang() -> None:
-    """What is said of the pod comes first."""
-    told = Explanation(
+def test_a_member_is_shown_with_its_gang() -> None:
+    """The pod's headline comes first."""
+    explanation = Explanation(
         namespace="ml",
         name="train-0",
         scheduler_name="pack",
         verdict=Verdict.FITS,
-        headline="pod ml/train-0 would go to node b with its gang",
+        headline="pod ml/train-0 would be scheduled to node b with its gang",
         node="b",
-        gang=SOMEWHERE,
+        gang=FITS,
     )
-    text = rendering.as_text(told).splitlines()
-    assert text[:3] == ["Pod ml/train-0 would go to node b with its gang", "", "Members of gang ml/train"]
+    text = rendering.as_text(explanation).splitlines()
+    assert text[:3] == ["Pod ml/train-0 would be scheduled to node b with its gang", "", "Members of gang ml/train"]
     assert text[-1] == "b     2        ml/train-0, ml/train-2"
 
 
@@ -151,31 +151,33 @@ def test_a_member_is_told_with_its_gang() -> None:
         ),
         pytest.param(
             GangPreemption((), (), (ENDING,), 0, None, None),
-            "Preemption  would evict nobody, but wait for ml/ending (priority 0), which end already",
-            id="pods end anyway",
+            "Preemption  would evict no pods but wait for terminating pods ml/ending (priority 0)",
+            id="pods terminate anyway",
         ),
         pytest.param(
             GangPreemption((OLD,), ("a",), (), 0, None, None),
-            "Preemption  would evict ml/old (priority 1) from a, after which all fit",
-            id="anywhere",
+            "Preemption  would evict ml/old (priority 1) from a; all members then fit",
+            id="any domain",
         ),
     ],
 )
-def test_what_preemption_would_do(plan: GangPreemption, words: str) -> None:
-    """In a sentence."""
-    assert words in as_text(msgspec.structs.replace(NOWHERE, preemption=plan)).splitlines()
+def test_preemption_as_text(plan: GangPreemption, words: str) -> None:
+    """The dry run of preemption is one sentence."""
+    assert words in as_text(msgspec.structs.replace(UNSCHEDULABLE, preemption=plan)).splitlines()
 
 
-@pytest.mark.parametrize("told", [pytest.param(NOWHERE, id="nowhere"), pytest.param(SOMEWHERE, id="somewhere")])
-def test_json_and_yaml_say_the_same(told: GangExplanation) -> None:
-    """One document, in two spellings; the endpoint's answer comes out as it went in."""
-    document = json.loads(RENDERERS["json"](told))
-    assert document == yaml.safe_load(RENDERERS["yaml"](told)) == json.loads(msgspec.json.encode(told))
-    assert read_gang_explanation(msgspec.json.encode(told)) == told
-    assert document["members"]["minMember"] == told.members.min_member
+@pytest.mark.parametrize(
+    "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
+)
+def test_json_and_yaml_are_equal(explanation: GangExplanation) -> None:
+    """JSON and YAML hold the same document, and an encoded explanation is decoded unchanged."""
+    document = json.loads(RENDERERS["json"](explanation))
+    assert document == yaml.safe_load(RENDERERS["yaml"](explanation)) == json.loads(msgspec.json.encode(explanation))
+    assert read_gang_explanation(msgspec.json.encode(explanation)) == explanation
+    assert document["members"]["minMember"] == explanation.members.min_member
 
 
-def test_another_answer_is_no_explanation() -> None:
-    """Whoever asked the wrong server is told so."""
+def test_another_response_is_an_error() -> None:
+    """The error says that the response is not an explanation of a gang."""
     with pytest.raises(ServerUnavailableError, match="is not an explanation of a gang"):
         read_gang_explanation(b'{"a": 1}')

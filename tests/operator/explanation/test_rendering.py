@@ -1,4 +1,4 @@
-"""Explanations as people and programs read them."""
+"""Explanations of pods as text, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ from bayplan.explanation.tables import lack_text
 from scheduler_core.cycle.candidate_events import amount_text
 from scheduler_core.errors import ServerUnavailableError
 
-NOWHERE = Explanation(
+UNSCHEDULABLE = Explanation(
     namespace="ml",
     name="train",
     scheduler_name="pack",
     verdict=Verdict.UNSCHEDULABLE,
-    headline="pod ml/train fits nowhere: 0 of 2 nodes",
+    headline="pod ml/train is unschedulable; feasible nodes: 0 of 2",
     message="0/2 nodes are available: ...",
     nodes=NodeCounts(2, 0),
     rejections=(
@@ -49,14 +49,14 @@ NOWHERE = Explanation(
 )
 
 VICTIMS = "ml/old (priority 1), ml/older (priority 0)"
-OTHERS = "2 other nodes would do, too"
+DETAILS = "PodDisruptionBudget violations: 1; other candidate nodes: 2"
 
-SOMEWHERE = Explanation(
+FITS = Explanation(
     namespace="ml",
     name="train",
     scheduler_name="pack",
     verdict=Verdict.FITS,
-    headline="pod ml/train would go to node a; it fits on 7 of 9 nodes",
+    headline="pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
     node="a",
     tied=("a",),
     nodes=NodeCounts(9, 7),
@@ -67,13 +67,13 @@ SOMEWHERE = Explanation(
 )
 
 
-def test_a_pod_that_fits_nowhere() -> None:
-    """Headline, rejections, nearest misses, preemption, events, notes: in the order in which one asks."""
-    assert as_text(NOWHERE).splitlines() == [
-        "Pod ml/train fits nowhere: 0 of 2 nodes",
+def test_an_unschedulable_pod() -> None:
+    """Headline, rejections, nearest misses, preemption, events, notes: in that order."""
+    assert as_text(UNSCHEDULABLE).splitlines() == [
+        "Pod ml/train is unschedulable; feasible nodes: 0 of 2",
         "",
         "Rejected by",
-        "PLUGIN  NODES  WHY",
+        "PLUGIN  NODES  REASONS",
         "Fit     2      2 Insufficient cpu; 1 Insufficient memory",
         "",
         "Nearest misses",
@@ -82,13 +82,13 @@ def test_a_pod_that_fits_nowhere() -> None:
         "b     Taint   tainted",
         "      Fit     needs 1 pods, 0 free",
         "",
-        f"Preemption  would evict {VICTIMS} from node a, against 1 PodDisruptionBudget protection; {OTHERS}",
+        f"Preemption  would evict {VICTIMS} from node a; {DETAILS}",
         "",
-        "What would bring it back",
-        "EVENT                           THEN            BY THE HINT OF",
-        "pod ml/old deleted from node a  fits on a       Fit",
-        "claim ml/data created           is tried again  Volumes",
-        "a node added                    fits on it      Fit, Taint",
+        "Events that would requeue it",
+        "EVENT                           RESULT      QUEUEING HINT OF",
+        "pod ml/old deleted from node a  fits on a   Fit",
+        "claim ml/data created           requeued    Volumes",
+        "a node added                    fits on it  Fit, Taint",
         "",
         "Note: services cannot be listed",
     ]
@@ -96,10 +96,10 @@ def test_a_pod_that_fits_nowhere() -> None:
 
 def test_a_pod_that_fits() -> None:
     """The score table has a column for each of the best nodes."""
-    assert as_text(SOMEWHERE).splitlines() == [
-        "Pod ml/train would go to node a; it fits on 7 of 9 nodes",
+    assert as_text(FITS).splitlines() == [
+        "Pod ml/train would be scheduled to node a; feasible nodes: 7 of 9",
         "",
-        "Scores of nodes that fit (2 best of 7): raw → normalised → weighted",
+        "Scores of feasible nodes (best 2 of 7): raw → normalized → weighted",
         "PLUGIN  a              b",
         "Fit     50 → 50 → 50   40 → 40 → 40",
         "Taint   0 → 100 → 300  0 → 100 → 300",
@@ -107,18 +107,20 @@ def test_a_pod_that_fits() -> None:
     ]
 
 
-@pytest.mark.parametrize("told", [pytest.param(NOWHERE, id="nowhere"), pytest.param(SOMEWHERE, id="somewhere")])
-def test_json_and_yaml_say_the_same(told: Explanation) -> None:
-    """One document, in two spellings; the endpoint's answer comes out as it went in."""
-    document = json.loads(RENDERERS["json"](told))
-    assert document == yaml.safe_load(RENDERERS["yaml"](told)) == json.loads(msgspec.json.encode(told))
-    assert read_explanation(msgspec.json.encode(told)) == told
+@pytest.mark.parametrize(
+    "explanation", [pytest.param(UNSCHEDULABLE, id="unschedulable"), pytest.param(FITS, id="fits")]
+)
+def test_json_and_yaml_are_equal(explanation: Explanation) -> None:
+    """JSON and YAML hold the same document, and an encoded explanation is decoded unchanged."""
+    document = json.loads(RENDERERS["json"](explanation))
+    assert document == yaml.safe_load(RENDERERS["yaml"](explanation)) == json.loads(msgspec.json.encode(explanation))
+    assert read_explanation(msgspec.json.encode(explanation)) == explanation
     assert document["schedulerName"] == "pack"
 
 
 @pytest.mark.parametrize("answer", [pytest.param(b"<html>", id="no JSON"), pytest.param(b'{"a": 1}', id="other JSON")])
-def test_another_answer_is_no_explanation(answer: bytes) -> None:
-    """Whoever asked the wrong server is told so."""
+def test_another_response_is_an_error(answer: bytes) -> None:
+    """The error asks whether --server is a Bayplan of the same version."""
     with pytest.raises(ServerUnavailableError, match="is --server a Bayplan"):
         read_explanation(answer)
 
@@ -136,12 +138,12 @@ def test_another_answer_is_no_explanation(answer: bytes) -> None:
         pytest.param("example.com/gpu", 2, "2", id="a number"),
     ],
 )
-def test_amounts_read_as_people_write_them(resource: str, amount: int, text: str) -> None:
-    """Cores, bytes in binary units, else the number."""
+def test_amounts_are_written_as_kubernetes_quantities(resource: str, amount: int, text: str) -> None:
+    """CPU is written in cores or millicores, bytes in binary units, anything else as a number."""
     assert amount_text(resource, amount) == text
 
 
 def test_an_overcommitted_node_has_nothing_free() -> None:
-    """People do not ask for less than nothing; the document keeps the number."""
+    """The text shows 0 free; the document has the negative number."""
     lack = Lack("Fit", ("Insufficient cpu",), True, (Amount("cpu", 500, -250), Amount("memory", 1 << 30, 0)))
     assert lack_text(lack) == "needs 500m cpu, 0 free; needs 1Gi memory, 0 free"
