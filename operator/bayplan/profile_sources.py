@@ -9,14 +9,15 @@ root calls in order.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
-from typing import Any, Protocol
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec import Struct
 
 from bayplan.gangs.bayplan_groups import BayplanGroups
-from bayplan.handlers import Watchers, watch_custom_resources
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.connection import ApiConnection
@@ -33,6 +34,9 @@ from bayplan.settings import Settings, revision_namespace
 from scheduler_core.errors import ClusterWriteError
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from bayplan.handlers import Watchers
 
 log = logging.getLogger(__name__)
 
@@ -155,7 +159,7 @@ class CustomResourceProfiles:
             "controller of profiles": self._controller.run(),
             "lists of profiles": self._lists.run(),
             "lists of groups": self._group_lists.run(),
-            "watch of custom resources": watch_custom_resources(self._ports.access, watchers, self._clock, spawned),
+            "watch of custom resources": _watch(self._ports, watchers, spawned),
         }
 
     def extenders_changed(self) -> None:
@@ -184,6 +188,12 @@ class CustomResourceProfiles:
             await self._controller.publish(counts_too=True)
         except ClusterWriteError as error:
             log.warning("The last statuses could not be written; the next process writes them: %s", error)
+
+
+async def _watch(ports: ResourcePorts, watchers: Watchers, spawned: Callable[[], None]) -> None:
+    """Watch the custom resources with kopf, which is imported in a thread: pods are scheduled meanwhile."""
+    handlers = await asyncio.to_thread(import_module, "bayplan.handlers")
+    await handlers.watch_custom_resources(ports.access, watchers, ports.clock, spawned)
 
 
 class ConfiguredProfiles:
