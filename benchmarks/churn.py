@@ -13,6 +13,7 @@ import asyncio
 import gc
 import resource
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
@@ -41,10 +42,9 @@ class Month(msgspec.Struct, frozen=True):
     resources: int
 
 
-async def measure(nodes: int, pods: int, months: int) -> list[Month]:
+async def measure(nodes: int, pods: int, months: int) -> AsyncIterator[Month]:
     """Live some months."""
     life = ChurnLife(SystemClock(), nodes, pods)
-    found = []
     for month in range(1, months + 1):
         begun = time.process_time()
         tried = await life.month()
@@ -52,19 +52,18 @@ async def measure(nodes: int, pods: int, months: int) -> list[Month]:
         gc.collect()
         columns = life.scheduler.context.cache.columns
         taint_lists, resources = len(columns.taint_sets), len(columns.resources)
-        found.append(Month(month, tried, _resident_mib(), 1e6 * seconds / tried, taint_lists, resources))
+        yield Month(month, tried, _resident_mib(), 1e6 * seconds / tried, taint_lists, resources)
     life.close()
-    return found
 
 
-def table(months: list[Month]) -> str:
-    """The months as lines of text."""
-    lines = [f"{'month':>5} {'pods':>6} {'RSS MiB':>8} {'us/pod':>7} {'taint lists':>11} {'resources':>9}"]
-    lines += [
-        f"{each.month:5} {each.pods:6} {each.rss_mib:8.1f} {each.pod_us:7.0f} {each.taint_lists:11} {each.resources:9}"
-        for each in months
-    ]
-    return "\n".join(lines)
+async def _show(args: argparse.Namespace) -> None:
+    is_json = args.output == "json"
+    if not is_json:
+        print(f"{'month':>5} {'pods':>6} {'RSS MiB':>8} {'us/pod':>7} {'taint lists':>11} {'resources':>9}")
+    async for each in measure(args.nodes, args.pods, args.months):
+        line = f"{each.month:5} {each.pods:6} {each.rss_mib:8.1f} {each.pod_us:7.0f}"
+        line += f" {each.taint_lists:11} {each.resources:9}"
+        print(msgspec.json.encode(each).decode() if is_json else line, flush=True)
 
 
 def _resident_mib() -> float:
@@ -79,9 +78,7 @@ def main() -> None:
     parser.add_argument("--pods", type=int, default=2000)
     parser.add_argument("--months", type=int, default=12)
     parser.add_argument("-o", "--output", choices=("table", "json"), default="table")
-    args = parser.parse_args()
-    months = asyncio.run(measure(args.nodes, args.pods, args.months))
-    print(msgspec.json.encode(months).decode() if args.output == "json" else table(months))
+    asyncio.run(_show(parser.parse_args()))
 
 
 if __name__ == "__main__":

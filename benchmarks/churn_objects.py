@@ -51,6 +51,7 @@ from scheduler_core.model.taints import NO_SCHEDULE, PREFER_NO_SCHEDULE, Taint, 
 from scheduler_core.model.workloads import LabelPairsSpec, LabelSelectorSpec, ReplicaSet, Service
 
 GANG_MEMBERS = 2
+_FEW = 20
 _HOSTNAME = "kubernetes.io/hostname"
 _ZONE = "topology.kubernetes.io/zone"
 _ZONES = "abc"
@@ -149,14 +150,15 @@ def pod(month: int, number: int) -> Pod:
             spec = replace(spec, affinity=Affinity(node_affinity=affinity), node_selector={_ZONE: _ZONES[number % 3]})
         case 5:
             spec = replace(spec, containers=(_container({**requests, f"vendor.com/device-{month}": "1"}),))
-        case 6:
+        case 6 if number < _FEW:
+            # These fit nowhere, and are tried whenever something changes.
             spec = replace(spec, containers=(_container({**requests, f"invented.com/{month}-{number}": "1"}),))
         case 7:
             port = ContainerPort(container_port=80, host_port=1024 + (97 * month + number) % 60_000)
             spec = replace(spec, containers=(replace(_container(requests), ports=(port,)),))
         case 8:
             spec = replace(spec, volumes=(Volume("data", claim=ClaimVolumeSource("data")),))
-        case _:
+        case 9:
             spec = replace(spec, scheduler_name=f"scheduler-{month}-{number}")
     return _pod(month, name, labels, spec)
 

@@ -79,3 +79,13 @@ def test_changes_that_are_forgotten_are_all_found_anew() -> None:
     _fill(nodes, 1, 2, 3)
     journal.refresh()
     assert journal.done == ["all", "all"]
+
+
+def test_all_rows_are_found_anew_when_resources_change_columns() -> None:
+    """A column may then be another resource's, also on rows that have not changed."""
+    nodes = _many()
+    journal = Journal(nodes)
+    journal.refresh()
+    nodes.update_node(node("n7", allocatable={"cpu": "4", "example.com/gpu": "1"}))
+    journal.refresh()
+    assert journal.done == ["all", "all"]
