@@ -29,6 +29,7 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
         return ""
     if found is None:
         return ""
+    context.measures.profiles[attempt.instance.name].reused += 1
     found.state.times = attempt.state.times
     attempt.state = found.state
     attempt.feasible_count = found.feasible_count

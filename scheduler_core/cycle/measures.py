@@ -72,6 +72,7 @@ class ProfileMeasures:
         groups: Seconds of gangs' attempts by their result, from the pop until their binding begins.
         gang_waits: Seconds from when a gang's quorum was there to be tried until it was placed.
         gates: Seconds of PreEnqueue by answer, which do.
+        reused: Pods whose node was chosen from reused results.
         reuse_errors: Errors in the reuse of results, by plugin; "" for the scheduler's own.
     """
 
@@ -84,6 +85,7 @@ class ProfileMeasures:
         "groups",
         "points",
         "reuse_errors",
+        "reused",
         "scheduled",
         "scheduling",
     )
@@ -100,6 +102,7 @@ class ProfileMeasures:
         self.binding = CyclesOfPoints(self.points)
         self.scheduled = Backlog()
         self.gates = tuple(Backlog() for _ in Code)
+        self.reused = 0
         self.reuse_errors: dict[str, int] = {}
 
     def settle(self) -> None:

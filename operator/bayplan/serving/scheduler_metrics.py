@@ -186,6 +186,14 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
             for plugin, count in counts.items():
                 evaluations.add_metric([plugin, point, name], count)
     yield evaluations
+    reused = CounterMetricFamily(
+        "bayplan_reused_results",
+        "Number of scheduling cycles that chose a node from the results of earlier pods of the same class.",
+        labels=["profile"],
+    )
+    for name, profile in profiles:
+        reused.add_metric([name], profile.reused)
+    yield reused
     reuse = CounterMetricFamily(
         "bayplan_reuse_errors",
         "Number of errors in results reused from earlier pods, after which the full scheduling cycle decided.",

@@ -48,12 +48,12 @@ class ReuseBounds(Struct, frozen=True):
     Attributes:
         classes: Classes; the least recently used one is dropped first.
         ranking_bytes: Memory of all rankings, in bytes; as above.
-        seen_keys: Keys of classes of which one pod was seen; the oldest is dropped first.
+        seen_keys: Keys of classes of which one pod was seen, for each looseness; the oldest is dropped first.
     """
 
     classes: int = 256
     ranking_bytes: int = 32 * 1024 * 1024
-    seen_keys: int = 4096
+    seen_keys: int = 1024
 
 
 DEFAULT_REUSE_BOUNDS = ReuseBounds()
@@ -242,7 +242,7 @@ class PodClasses:
     def __init__(self, bounds: ReuseBounds) -> None:
         self._bounds = bounds
         self._classes: dict[bytes, PodClass] = {}
-        self._seen: dict[bytes, None] = {}
+        self._seen: tuple[dict[bytes, None], ...] = tuple({} for _ in LOOSENESS)
         self.untimed = 0
 
     def lookup(self, instance: FrameworkInstance, info: PodInfo, nodes: NodeColumns) -> PodClass | None:
@@ -258,18 +258,18 @@ class PodClasses:
         if not self._classes:
             return None
         stricter: list[bytes] = []
-        for looseness in range(len(LOOSENESS)):
+        for looseness, seen in enumerate(self._seen):
             key = class_key(info, looseness)
             found = self._classes.pop(key, None)
             if found is not None:
                 if not found.is_current(instance, nodes):
-                    self._see(key)
+                    self._see(seen, key)
                     return None
                 self._classes[key] = found
-                for each in stricter:
-                    self._see(each)
+                for other, each in zip(self._seen, stricter, strict=False):
+                    self._see(other, each)
                 return found
-            if key in self._seen:
+            if key in seen:
                 return None
             stricter.append(key)
         return None
@@ -283,25 +283,25 @@ class PodClasses:
             state: Its cycle state.
             nodes: The columns.
         """
-        for looseness in range(len(LOOSENESS)):
+        for looseness, seen in enumerate(self._seen):
             key = class_key(info, looseness)
             if key in self._classes:
                 return
-            if key in self._seen:
-                del self._seen[key]
+            if key in seen:
+                del seen[key]
                 self._make_room(nodes)
                 self._classes[key] = _learned(instance, info, state, nodes, LOOSENESS[looseness])
                 return
-            self._see(key)
+            self._see(seen, key)
 
     def stored(self) -> Sequence[PodClass]:
         """Return all classes, the least recently used first."""
         return tuple(self._classes.values())
 
-    def _see(self, key: bytes) -> None:
-        self._seen[key] = None
-        if len(self._seen) > self._bounds.seen_keys:
-            del self._seen[next(iter(self._seen))]
+    def _see(self, seen: dict[bytes, None], key: bytes) -> None:
+        seen[key] = None
+        if len(seen) > self._bounds.seen_keys:
+            del seen[next(iter(seen))]
 
     def _make_room(self, nodes: NodeColumns) -> None:
         """Drop the least recently used classes until another ranking fits."""

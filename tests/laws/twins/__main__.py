@@ -31,7 +31,7 @@ def main() -> int:
     begun, totals, errors, failed, seed = time.monotonic(), Counter[str](), Counter[str](), 0, given.seed
     while totals["decisions"] < given.decisions:
         counts = Life(seed, TINY if given.tiny else REAL, has_gangs=given.gangs).run(DECISIONS_PER_LIFE)
-        for name in ("decisions", "placed", "gangs", "victims", "filtered", "saved"):
+        for name in ("decisions", "placed", "gangs", "victims", "reused"):
             totals[name] += getattr(counts, name)
         errors.update(counts.reuse_errors)
         if counts.problem:
@@ -41,8 +41,7 @@ def main() -> int:
     seconds = time.monotonic() - begun
     print(
         f"{seed - given.seed} lives, {totals['decisions']} decisions: {totals['placed']} pods and {totals['gangs']} "
-        f"gangs placed, {totals['victims']} victims, "
-        f"{totals['saved'] / max(1, totals['filtered']):.0%} of Filter saved; "
+        f"gangs placed, {totals['reused']} cycles reused results, {totals['victims']} victims; "
         f"{totals['decisions'] / seconds:.0f} decisions/s"
     )
     print(f"{failed} lives differ; errors in reuse by plugin: {dict(errors) or 'none'}")

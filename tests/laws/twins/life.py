@@ -49,8 +49,7 @@ class LifeCounts(Struct):
         placed: Pods that got a node.
         gangs: Gangs that got their nodes.
         victims: Pods that were evicted.
-        filtered: Nodes that Filter plugins judged, without reuse.
-        saved: How many fewer they judged with it.
+        reused: Pods whose node was chosen from reused results.
         reuse_errors: Errors in reused results, by plugin.
         problem: How the twins differ; "" if they do not.
     """
@@ -59,8 +58,7 @@ class LifeCounts(Struct):
     placed: int = 0
     gangs: int = 0
     victims: int = 0
-    filtered: int = 0
-    saved: int = 0
+    reused: int = 0
     reuse_errors: dict[str, int] = {}
     problem: str = ""
 
@@ -106,9 +104,8 @@ class Life:
     def run(self, decisions: int) -> LifeCounts:
         """Live until that many pods and gangs were decided, or the twins differ."""
         asyncio.run(self._run(decisions))
-        reusing, computing = self._twins
-        self.counts.filtered = computing.filtered
-        self.counts.saved = computing.filtered - reusing.filtered
+        reusing, _ = self._twins
+        self.counts.reused = reusing.reused
         self.counts.reuse_errors = reusing.reuse_errors
         return self.counts
 

@@ -103,9 +103,9 @@ class Twin:
         self.rig.serve(config)
 
     @property
-    def filtered(self) -> int:
-        """Nodes that Filter plugins judged."""
-        return sum(sum(each.evaluations.filter.values()) for each in self.rig.context.measures.profiles.values())
+    def reused(self) -> int:
+        """Pods whose node was chosen from reused results."""
+        return sum(each.reused for each in self.rig.context.measures.profiles.values())
 
     @property
     def reuse_errors(self) -> dict[str, int]:
