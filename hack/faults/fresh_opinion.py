@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+from bayplan.cluster_informers import STORAGE, WORKLOADS
 
 from hack.faults.api_server import NODES, ApiServer
 from hack.faults.extender import suits
@@ -64,7 +64,7 @@ class FreshOpinion:
         clock = LoopClock(loop)
         fresh = make_scheduler(clock, _NoWriter(), _Unjudged(), _OPTIONS)
         self.context: CycleContext = fresh.context
-        for path in SURROUNDINGS:
+        for path in WORKLOADS:
             for each in server.objects(path):
                 fresh.workload_feed.added(each)
         for path in STORAGE:

@@ -1,14 +1,13 @@
-"""Bayplan, the operator around the scheduler core.
+"""Bayplan, the operator around the scheduler core: custom resources, cluster I/O and the command line.
 
-Owns the custom resources, the cluster's I/O and the command. What is decided about pods is decided in
-:mod:`scheduler_core`, which knows nothing of this package.
+Decisions about pods are made in :mod:`scheduler_core`, which does not import this package.
 """
 
 
 def __getattr__(name: str) -> str:
-    """``__version__``, read when it is asked for: most commands never ask, and reading it takes 25 ms."""
+    """Read ``__version__`` on access: it takes 25 ms, and most commands do not need it."""
     if name != "__version__":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib.metadata import version  # noqa: PLC0415 - the import is what takes the time
+    from importlib.metadata import version  # noqa: PLC0415 - this import takes the 25 ms
 
     return version("bayplan")

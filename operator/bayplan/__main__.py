@@ -1,7 +1,4 @@
-"""The ``bayplan`` command, also as ``python -m bayplan``.
-
-Owns the entry point only; what there is to run stands in ``bayplan.cli``.
-"""
+"""Entry point of the ``bayplan`` command and of ``python -m bayplan``; the commands are in ``bayplan.cli``."""
 
 from bayplan.cli import bayplan
 

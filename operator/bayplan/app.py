@@ -1,14 +1,12 @@
-"""The operator's composition root: makes the parts, starts them in order, ends them in order.
+"""The operator's composition root: builds the parts, starts them in order and stops them in order.
 
-Owns the order. It must not hold any rule of scheduling or reconciling.
-
-    connect ─▶ serve /livez ─▶ every kind, profiles, kept revisions are read ─▶ (standby, /readyz ─▶ the Lease is ours)
+    connect ─▶ serve /livez ─▶ list all resources, profiles, stored revisions ─▶ (standby, /readyz ─▶ acquire the Lease)
             ─▶ first reconcile ─▶ schedule, watch, /readyz
-            ─▶ SIGTERM, SIGINT, a core task's fault or a lost Lease ─▶ no more cycles
-            ─▶ binds end ─▶ writes flushed ─▶ Lease released ─▶ closed
+            ─▶ SIGTERM, SIGINT, a failed core task or a lost Lease ─▶ no more cycles
+            ─▶ binds finish ─▶ writes flushed ─▶ Lease released ─▶ closed
 
-Why the profiles are listed here and not by kopf: kopf says that it is ready before its first list, and a first cycle
-without the profiles, or a profile without its kept revision, would schedule by the wrong rules.
+Profiles are listed here and not by kopf: kopf reports readiness before its first list, and a first cycle without the
+profiles, or with a profile but not its stored revisions, would schedule by the wrong rules.
 """
 
 from __future__ import annotations
@@ -71,19 +69,19 @@ _FAULT_EXIT_CODE = 1
 async def run_operator(
     settings: Settings, stopping: Callable[[float], None], configuration: RunConfiguration | None = None
 ) -> int:
-    """Run the operator until it is told to stop.
+    """Run the operator until it is stopped by a signal or by a failure.
 
     Args:
-        settings: Everything that is not a profile's.
-        stopping: Told, when the end begins, within how many seconds it should be over.
-        configuration: Run its profiles, and no custom resources.
+        settings: All settings of the operator; profiles are configured elsewhere.
+        stopping: Called when the shutdown begins, with the seconds that it may take.
+        configuration: Run the profiles of this file instead of custom resources.
 
     Returns:
-        The exit code: 0 after SIGTERM or SIGINT, 1 after a fault or when the lease was lost.
+        The exit code: 0 after SIGTERM or SIGINT, 1 after a failure or when the Lease was lost.
 
     Raises:
         ConfigError: The credentials, the address to serve or the configuration cannot be used.
-        RegistryError: A plugin that is installed cannot be loaded.
+        RegistryError: An installed plugin cannot be loaded.
     """
     if runs_in_cluster(settings):
         access = await from_service_account()
@@ -97,10 +95,10 @@ class Operator:
     """All parts of one process.
 
     Args:
-        settings: Everything that is not a profile's.
+        settings: All settings of the operator; profiles are configured elsewhere.
         access: Credentials.
-        stopping: Told, when the end begins, within how many seconds it should be over.
-        configuration: Run its profiles, and no custom resources.
+        stopping: Called when the shutdown begins, with the seconds that it may take.
+        configuration: Run the profiles of this file instead of custom resources.
     """
 
     def __init__(
@@ -155,17 +153,17 @@ class Operator:
         )
         self._extenders.on_change = self._profiles.extenders_changed
         self._group_statuses.neighbours = Neighbours(self._groups.status, self._profiles.serves)
-        self._profiles.when_elsewhere(self._group_statuses.look_again)
+        self._profiles.watch_served_elsewhere(self._group_statuses.look_again)
         self._election = candidate(settings, connection, self._extenders, clock, self._endpoint)
         self._health: HealthServer | None = None
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._fault = asyncio.Event()
-        self._is_lost = False
+        self._lease_lost = False
         self._collector = CollectorPause()
 
     async def run(self) -> int:
-        """Start, run, stop; see :func:`run_operator`."""
+        """Start, run and stop; see :func:`run_operator`."""
         self._watchdog.start()
         self._liveness.start()
         self._health = health = self._health_server()
@@ -212,14 +210,14 @@ class Operator:
         self._readiness.fulfil(_PROFILES)
         if not self._delays_caches:
             await self._informers.synced.wait()
-        # Once a standby kept what it has listed, little is left to do at its takeover.
-        self._collector.keep()
+        # Freeze here as well: a standby then has little left to freeze at its takeover.
+        self._collector.freeze()
         if self._election is not None:
             await self._stand_by(self._election)
         await self._informers.synced.wait()
         await self._groups.settle()
         self._profiles.activate()
-        self._collector.keep()
+        self._collector.freeze()
         self._spawn("scheduler", self._scheduler.run())
         self._spawn("statuses of groups", self._group_statuses.run())
         for name, work in self._profiles.tasks(self._take_signals).items():
@@ -229,14 +227,14 @@ class Operator:
         log.info("Scheduling: %d nodes, %d pods are known", len(nodes), len(pods))
 
     async def _stand_by(self, election: LeaderElection) -> None:
-        """Wait for the Lease, with everything ready; then take up what has changed while nobody told."""
+        """Wait for the Lease with everything loaded, then read what changed while this process was a standby."""
         self._readiness.stand_by(lambda: f"standby, {election.holder or 'nobody'} leads")
         await election.leading.wait()
         self._readiness.lead()
         if self._delays_caches:
             self._watch_cluster()
         await self._profiles.read()
-        # What the leader before has written meanwhile, nobody has told.
+        # Statuses that the previous leader wrote in the meantime are not in memory yet.
         self._group_statuses.take_over()
 
     @property
@@ -254,16 +252,16 @@ class Operator:
         if fault is None and task.get_name() == "start":
             return
         if isinstance(fault, LeadershipLostError):
-            self._is_lost = True
+            self._lease_lost = True
             log.critical("%s", fault)
         else:
-            self._tell_fault(task, fault)
+            self._log_failure(task, fault)
         self._fault.set()
-        self._stop_asked.set()
+        self._stop_requested.set()
 
-    def _tell_fault(self, task: asyncio.Task[None], fault: BaseException | None) -> None:
+    def _log_failure(self, task: asyncio.Task[None], fault: BaseException | None) -> None:
         log.critical(
-            "The %s ended by a fault of its own; the process ends, so that it is started anew. Please report it.",
+            "The %s failed unexpectedly; the process exits so that it is restarted. Please report this bug.",
             task.get_name(),
             exc_info=fault,
         )
@@ -315,18 +313,18 @@ class Operator:
 
     def _signalled(self, number: signal.Signals) -> None:
         log.info("Stopping: %s", number.name)
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     async def _until_stop_or_fault(self) -> None:
-        await self._stop_asked.wait()
+        await self._stop_requested.wait()
 
     async def _stop(self) -> None:
-        """End in order, all of it within the grace of the settings."""
+        """Stop in order, within the grace period of the settings."""
         self._readiness.stop()
-        grace = min(self._settings.graceful_stop_seconds, LOST_STOP_SECONDS if self._is_lost else float("inf"))
+        grace = min(self._settings.graceful_stop_seconds, LOST_STOP_SECONDS if self._lease_lost else float("inf"))
         self._stopping(grace)
         deadline = self._clock.now() + grace * 0.9
-        # Whoever might start something new goes first; the informers stay, since they confirm the last binds.
+        # Stop first whatever may start new work. The informers stay: they confirm the last binds.
         watches = {_watch_task(resource) for resource, _ in self._informers}
         await self._debugger.stop()
         early = [name for name in self._tasks if name not in watches and name != _ELECTION]
@@ -338,7 +336,7 @@ class Operator:
                 await self._profiles.finish()
         await self._end(list(self._tasks), max(0.1, deadline - self._clock.now()))
         if self._election is not None:
-            # Only now that nothing of ours is on its way any more.
+            # Released last, when no request of this process is in flight any more.
             await self._election.release(max(0.5, deadline - self._clock.now()))
         log.info("Stopped")
 
@@ -349,7 +347,7 @@ class Operator:
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=seconds)
             for task in late:
-                log.warning("The %s does not end and is left", task.get_name())
+                log.warning("The %s did not stop in time and is abandoned", task.get_name())
 
 
 def _watch_task(resource: str) -> str:

@@ -1,13 +1,9 @@
-"""The informers of everything that the scheduler reads, each delivering to its feed.
+"""The informers of all resources that the scheduler reads, each delivering to its feed.
 
-Owns the list: which collection of the API is which struct, and which feed takes it. It must not look into objects. All
-kinds that an in-tree plugin reads are watched whether a live profile enables it or not, so that an edited profile never
-waits for a list. For kind by kind it holds that
-
-    listing --first list complete--> synced
-
-and only when all are synced may the first cycle begin: a pod whose claim or whose namespace is not known yet would be
-decided wrongly. A kind that not every cluster serves joins when it is served, and the first cycle does not wait for it.
+Every resource that an in-tree plugin reads is watched, whether or not a live profile enables the plugin, so that an
+edited profile never waits for a list. The first cycle starts when all of them are synced: a pod whose claim or
+namespace is not known yet would be decided wrongly. A resource that not every cluster serves joins when it is served,
+and the first cycle does not wait for it.
 """
 
 from __future__ import annotations
@@ -44,10 +40,10 @@ from scheduler_core.scheduler import Scheduler
 
 _NODES = "nodes"
 _PODS = "pods"
-# A dozen watches are no load, so that they need not wait half a minute as those of a thousand kubelets must.
+# A dozen watches are a small load: they retry sooner than the half minute that suits a thousand kubelets.
 _OPTIONS = InformerOptions(backoff_maximum_seconds=5.0)
 
-SURROUNDINGS: Mapping[str, type[KubeObject]] = {
+WORKLOADS: Mapping[str, type[KubeObject]] = {
     "/api/v1/namespaces": Namespace,
     "/api/v1/services": Service,
     "/api/v1/replicationcontrollers": ReplicationController,
@@ -55,7 +51,7 @@ SURROUNDINGS: Mapping[str, type[KubeObject]] = {
     "/apis/apps/v1/statefulsets": StatefulSet,
     "/apis/policy/v1/poddisruptionbudgets": PodDisruptionBudget,
 }
-"""Collections that the workload feed takes."""
+"""Struct of each collection that the workload feed receives."""
 
 STORAGE: Mapping[str, type[KubeObject]] = {
     "/api/v1/persistentvolumes": PersistentVolume,
@@ -66,13 +62,13 @@ STORAGE: Mapping[str, type[KubeObject]] = {
     "/apis/storage.k8s.io/v1/csistoragecapacities": CsiStorageCapacity,
     "/apis/storage.k8s.io/v1/volumeattachments": VolumeAttachment,
 }
-"""Collections that the storage feed takes."""
+"""Struct of each collection that the storage feed receives."""
 
 T = TypeVar("T", bound=KubeObject)
 
 
 class _Feed(Protocol):
-    """What the workload feed and the storage feed have in common."""
+    """The interface that the workload feed and the storage feed share."""
 
     @property
     def added(self) -> Callable[[Any], None]: ...
@@ -85,13 +81,13 @@ class _Feed(Protocol):
 
 
 class FeedSink(Struct, Generic[T], frozen=True):
-    """One kind, delivered to the scheduler.
+    """Handlers of one resource's events.
 
     Attributes:
-        on_add: Takes what has come.
-        on_update: Takes what has changed, the old form first.
-        on_delete: Takes what is gone.
-        on_synced: Told when the first list is complete.
+        on_add: Called with an added object.
+        on_update: Called with the old and the new object.
+        on_delete: Called with a deleted object.
+        on_synced: Called when the first list is complete.
     """
 
     on_add: Callable[[T], None]
@@ -104,15 +100,15 @@ class ClusterInformers:
     """All informers, by the plural of their resource.
 
     Args:
-        connection: To the API server.
-        scheduler: Whose feeds take what comes.
-        clock: Time.
+        connection: Connection to the API server.
+        scheduler: Its feeds receive the objects.
+        clock: Clock.
 
     Attributes:
         nodes: The informer of nodes.
         pods: The informer of pods.
-        arrivals: How late pods come.
-        by_resource: Every informer, those two first.
+        arrivals: Delay with which new pods arrive.
+        by_resource: Every informer, nodes and pods first.
         synced: Set when every first list is complete.
     """
 
@@ -125,13 +121,13 @@ class ClusterInformers:
         self.synced = asyncio.Event()
         self.by_resource: dict[str, Informer[Any]] = {}
         feed: ClusterFeed = scheduler.feed
-        nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._told(_NODES))
+        nodes = FeedSink(feed.node_added, feed.node_updated, feed.node_deleted, self._synced_callback(_NODES))
         self.nodes: Informer[Node] = self._informer("/api/v1/nodes", scheduler.decoded.node, nodes)
         self.arrivals = PodArrivals(clock, lambda: self.pods.synced)
-        added = self.arrivals.told(feed.pod_added)
-        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._told(_PODS))
+        added = self.arrivals.counting(feed.pod_added)
+        pods = FeedSink(added, feed.pod_updated, feed.pod_deleted, self._synced_callback(_PODS))
         self.pods: Informer[Pod] = self._informer("/api/v1/pods", scheduler.decoded.pod, pods)
-        self._watch(SURROUNDINGS, scheduler.workload_feed)
+        self._watch(WORKLOADS, scheduler.workload_feed)
         self._watch(STORAGE, scheduler.storage_feed)
         for kind in scheduler.decoded.kinds:
             self._watch({kind.path: kind.struct}, scheduler.declared_feeds[kind.path])
@@ -141,42 +137,42 @@ class ClusterInformers:
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """What must be fulfilled before the first cycle, in the words of ``/readyz``."""
+        """Conditions of the first cycle, as ``/readyz`` shows them."""
         return tuple(_condition(resource) for resource in self.by_resource)
 
     def report_to(self, readiness: Readiness) -> None:
-        """Fulfil the :attr:`conditions` of ``readiness``, and say there what keeps one from being fulfilled."""
+        """Fulfil the :attr:`conditions` of ``readiness``, and show there which error blocks a condition."""
         self._readiness = readiness
         for resource, informer in self:
             readiness.explain(_condition(resource), _obstacle(informer))
 
-    # -- kinds that others take ---------------------------------------------------------------------------------
+    # -- resources of other receivers ---------------------------------------------------------------------------
 
     def watch(self, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
-        """Have one more kind watched, before anything runs; the sink's ``on_synced`` is told beside this account."""
-        return self._joined(self._name(path), path, kind, sink)
+        """Watch one more resource; call this before the informers run. ``on_synced`` of the sink is called too."""
+        return self._join(self._name(path), path, kind, sink)
 
     def begin(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
-        """Make the informer of a kind that not every cluster serves; the caller runs it, at any time."""
+        """Make the informer of a resource that not every cluster serves; the caller runs it at any time."""
         self._joined_later.add(resource)
-        return self._joined(resource, path, kind, sink)
+        return self._join(resource, path, kind, sink)
 
-    def _joined(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
+    def _join(self, resource: str, path: str, kind: type[T], sink: FeedSink[T]) -> Informer[T]:
         def synced() -> None:
             sink.on_synced()
             self._kind_synced(resource)
 
-        told = FeedSink(sink.on_add, sink.on_update, sink.on_delete, synced)
-        return self._informer(path, kind, told, resource)
+        joined = FeedSink(sink.on_add, sink.on_update, sink.on_delete, synced)
+        return self._informer(path, kind, joined, resource)
 
     def _watch(self, kinds: Mapping[str, type[KubeObject]], feed: _Feed) -> None:
         for path, kind in kinds.items():
             name = self._name(path)
-            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._told(name))
+            sink: FeedSink[Any] = FeedSink(feed.added, feed.updated, feed.deleted, self._synced_callback(name))
             self._informer(path, kind, sink)
 
     def _name(self, path: str) -> str:
-        """The plural; the whole path where another group has the same plural."""
+        """Return the plural, or the whole path if another API group has the same plural."""
         plural = path.rpartition("/")[2]
         return path if plural in self.by_resource else plural
 
@@ -185,7 +181,7 @@ class ClusterInformers:
         self.by_resource[resource or self._name(path)] = informer.configure(_OPTIONS, self._outages)
         return informer
 
-    def _told(self, resource: str) -> Callable[[], None]:
+    def _synced_callback(self, resource: str) -> Callable[[], None]:
         return lambda: self._kind_synced(resource)
 
     def _kind_synced(self, resource: str) -> None:

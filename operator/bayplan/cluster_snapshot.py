@@ -1,10 +1,7 @@
-"""A scheduler that has seen a cluster once, through the API server, and decides in memory.
+"""A scheduler loaded once from a cluster, for commands that dry-run decisions.
 
-Owns what is listed and how it reaches the scheduler's feeds: the same collections that the operator watches, and its
-custom resources, judged as the operator judges them. It writes nothing: whatever the scheduler would write ends in a
-cluster in memory.
-
-Why not the operator's informers: a command that looks once wants one list of each kind and an end.
+Lists what the operator watches, validates the custom resources as the operator does, and writes nothing: the writes of
+its scheduler end in a cluster in memory.
 """
 
 from __future__ import annotations
@@ -12,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+from bayplan.cluster_informers import STORAGE, WORKLOADS
 from bayplan.gangs.group_lists import list_groups
 from bayplan.kube.connection import ApiConnection
 from bayplan.kube.custom_resources import CustomResources
@@ -32,11 +29,11 @@ from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 @dataclass(slots=True)
 class ClusterSnapshot:
-    """A cluster as it was a moment ago.
+    """State of a cluster at one moment.
 
     Attributes:
-        scheduler: Knows its nodes, pods and profiles; it is not running.
-        pods: By ``namespace/name``.
+        scheduler: Scheduler with the cluster's nodes, pods and profiles; it does not run.
+        pods: Pods by ``namespace/name``.
         notices: What could not be read, in sentences.
     """
 
@@ -49,15 +46,15 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     """List a cluster.
 
     Args:
-        connection: To its API server.
+        connection: Connection to its API server.
         options: The scheduler's settings.
 
     Returns:
-        The cluster; a kind that may not be listed, other than nodes and pods, is left out and told in the notices.
+        The snapshot. A resource that may not be listed, other than nodes and pods, is left out with a notice.
 
     Raises:
         ClusterWriteError: Nodes, pods or profiles cannot be listed.
-        ConfigError: The profiles do not go together.
+        ConfigError: The profiles contradict each other.
         RegistryError: An installed plugin cannot be used.
     """
     registry = in_tree_registry()
@@ -65,7 +62,7 @@ async def take_snapshot(connection: ApiConnection, options: SchedulerOptions) ->
     snapshot = ClusterSnapshot(Scheduler(SystemClock(), MemoryCluster(), options, registry))
     scheduler = snapshot.scheduler
     await _read_profiles(connection, snapshot)
-    for path, kind in SURROUNDINGS.items():
+    for path, kind in WORKLOADS.items():
         for shown in await _listed(connection, path, kind, snapshot):
             scheduler.workload_feed.added(shown)
     for path, kind in STORAGE.items():
@@ -92,7 +89,7 @@ async def _listed(connection: ApiConnection, path: str, kind: Any, snapshot: Clu
     try:
         objects, unreadable = await list_objects(connection, path, kind)
     except (ForbiddenError, NotFoundError) as error:
-        snapshot.notices.append(f"{plural} cannot be listed, so it is decided as if there were none: {error}")
+        snapshot.notices.append(f"{plural} cannot be listed; decisions are made as if there were none: {error}")
         return []
     _note_unreadable(snapshot, plural, unreadable)
     return objects
@@ -100,7 +97,7 @@ async def _listed(connection: ApiConnection, path: str, kind: Any, snapshot: Clu
 
 def _note_unreadable(snapshot: ClusterSnapshot, plural: str, count: int) -> None:
     if count:
-        snapshot.notices.append(f"{count} of the {plural} cannot be read and were left out")
+        snapshot.notices.append(f"{count} of the {plural} cannot be read and are left out")
 
 
 async def _read_profiles(connection: ApiConnection, snapshot: ClusterSnapshot) -> None:
@@ -109,7 +106,7 @@ async def _read_profiles(connection: ApiConnection, snapshot: ClusterSnapshot) -
         configs, _ = await resources.list(PluginConfig.definition.plural)
         profiles, _ = await resources.list(SchedulerProfile.definition.plural)
     except NotFoundError:
-        snapshot.notices.append("Bayplan's custom resources are not installed; the default profile stands in")
+        snapshot.notices.append("Bayplan's custom resources are not installed; the default profile is used")
         instance = snapshot.scheduler.build(ProfileConfig(scheduler_name=DEFAULT_SCHEDULER_NAME))
         snapshot.scheduler.activate([instance])
         return
@@ -123,8 +120,8 @@ async def _read_profiles(connection: ApiConnection, snapshot: ClusterSnapshot) -
             except ConfigError as error:
                 problems += [profile.located(problem) for problem in error.problems]
         if problems:
-            told = "; ".join(str(problem) for problem in problems)
+            reasons = "; ".join(str(problem) for problem in problems)
             snapshot.notices.append(
-                f"profile {profile.meta.name} is not valid and left out (the operator may run an older one): {told}"
+                f"profile {profile.meta.name} is invalid and ignored (the operator may run an older one): {reasons}"
             )
     snapshot.scheduler.activate(instances)

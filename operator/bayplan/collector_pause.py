@@ -1,14 +1,14 @@
-"""Python's garbage collector while a process takes in what will stay.
+"""Python's garbage collector during a start.
 
-Owns the collector's switch. It must not know what is taken in. Why: nearly all that first lists allocate stays, so the
-collector would find next to nothing, and what is there in the end would be walked by every full collection for as long
-as the process lives.
+Nearly everything that the first lists allocate stays. The collector would find next to nothing, and every later full
+collection would walk all of it. So the collector is off until the lists are complete, and then ignores what is there.
 
-    on --begin()--> off --keep()--> on, all that is there out of its sight
-                     └--too long, or end()--> on
+    on --begin()--> off --freeze()--> on, existing objects ignored
+                     └--time limit, or end()--> on
 
-Nothing is collected before it is kept: that takes as long as a hundred pods do, for a few hundred kilobytes. From then
-on the collector looks more seldom than by default, since what a burst of pods allocates is mostly freed without it.
+No collection runs before the freeze: it would take as long as scheduling a hundred pods, to free a few hundred
+kilobytes. Afterwards the collector runs less often than by default, because most of what a burst of pods allocates is
+freed by reference counting.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ import gc
 
 _LONGEST_SECONDS = 60.0
 _NEW_OBJECTS = 10_000
-"""So many more are there before the collector looks; by default it is 700. To look at these takes 8 ms."""
+"""New objects before the collector runs, instead of the default 700. A collection of so many takes 8 ms."""
 
 
 class CollectorPause:
-    """Keeps the collector off from a start until what the start has listed is kept."""
+    """Pause of the garbage collector from the begin of a start until its lists are complete."""
 
     def __init__(self) -> None:
         self._limit: asyncio.TimerHandle | None = None
 
     def begin(self) -> None:
-        """Turn the collector off, within a running loop, but not for long.
+        """Turn the collector off, within a running loop and for a limited time.
 
-        A start that has to wait, for an API server that is away, must not pile up garbage meanwhile.
+        A start that waits for an unreachable API server must not accumulate garbage.
         """
         self._limit = asyncio.get_running_loop().call_later(_LONGEST_SECONDS, self.end)
         gc.disable()
 
-    def keep(self) -> None:
-        """Take all that is there out of the collector's sight, for good, and turn it on."""
+    def freeze(self) -> None:
+        """Exempt all existing objects from collection for good, and turn the collector on."""
         gc.freeze()
         gc.set_threshold(_NEW_OBJECTS, *gc.get_threshold()[1:])
         self.end()

@@ -1,11 +1,10 @@
-"""A KubeSchedulerConfiguration with its defaults filled in, as ``kube-scheduler --write-config-to`` prints it.
+"""Prints a KubeSchedulerConfiguration with its defaults, as ``kube-scheduler --write-config-to`` does.
 
-Owns the printed form. It must not know the defaults: those are the models' own. Why the same form to the letter: the
-two outputs can be compared, which shows whether a file means the same to both schedulers.
+The output equals kube-scheduler's byte for byte, so that a diff of the two shows whether a file means the same to both.
 
-Follows kube-scheduler v1.36.3, cmd/kube-scheduler/app/options/configfile.go: plugins merged with the default set but
-multiPoint not spread, args of the plugins that are enabled, in the order of their names, and resources that extenders
-have ignored in the place of NodeResourcesFit's own ``ignoredResources``.
+Follows kube-scheduler v1.36.3, cmd/kube-scheduler/app/options/configfile.go: plugins are merged with the default set
+but multiPoint is not expanded; args are those of the enabled plugins, sorted by name; resources that extenders declare
+as ignored replace NodeResourcesFit's own ``ignoredResources``.
 """
 
 from __future__ import annotations
@@ -43,15 +42,15 @@ _DEFAULT_RESOURCES = ({"name": "cpu", "weight": 1}, {"name": "memory", "weight":
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes as Go's printer does: everything in full, an empty text in double quotes."""
+    """YAML dumper with the style of Go's: no aliases, an empty string in double quotes."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Whether to write in full what stands elsewhere already."""
+        """Return True: write repeated values in full."""
         del data
         return True
 
     def represent_str(self, data: str) -> yaml.ScalarNode:
-        """A text."""
+        """Represent a string."""
         return self.represent_scalar("tag:yaml.org,2002:str", data, style=None if data else '"')
 
 
@@ -59,7 +58,7 @@ _Dumper.add_representer(str, _Dumper.represent_str)
 
 
 def offline_scheduler() -> Scheduler:
-    """A scheduler without a cluster, with all plugins that are installed, to build profiles on.
+    """Return a scheduler without a cluster, with all installed plugins, for building profiles.
 
     Raises:
         RegistryError: An installed plugin cannot be loaded.
@@ -73,10 +72,10 @@ def completed_configuration(configuration: RunConfiguration) -> str:
     """Print a configuration with its defaults.
 
     Args:
-        configuration: The file.
+        configuration: The parsed file.
 
     Returns:
-        YAML, keys in alphabetical order.
+        YAML with sorted keys.
 
     Raises:
         ConfigError: A profile cannot be built; with every problem.
@@ -132,7 +131,7 @@ def _profile(profile: KubeSchedulerProfile, registry: Registry, ignored: list[st
 def _plugin_set(found: PluginSet) -> dict[str, Any]:
     document = {
         "enabled": [{"name": entry.name, "weight": entry.weight or 0} for entry in found.enabled],
-        # Only the name of what is disabled counts.
+        # Only the name of a disabled plugin matters.
         "disabled": [{"name": entry.name, "weight": 0} for entry in found.disabled],
     }
     return {name: entries for name, entries in document.items() if entries}
@@ -160,7 +159,7 @@ def _complete_balance(_: ConfigModel, document: dict[str, Any]) -> None:
 _COMPLETIONS: Mapping[str, Callable[[ConfigModel, dict[str, Any]], None]] = MappingProxyType(
     {"NodeResourcesFit": _complete_fit, "NodeResourcesBalancedAllocation": _complete_balance}
 )
-"""Defaults that the models leave to the plugin."""
+"""Defaults that the args models leave to the plugin."""
 
 
 def _extender(extender: Extender) -> dict[str, Any]:
@@ -171,7 +170,7 @@ def _extender(extender: Extender) -> dict[str, Any]:
 
 
 def _without_unset(node: Any) -> Any:
-    """Leave out what is null or an empty list, as Go's ``omitempty`` does."""
+    """Drop null values and empty lists, as Go's ``omitempty`` does."""
     if isinstance(node, dict):
         return {name: _without_unset(value) for name, value in node.items() if value is not None and value != []}
     return [_without_unset(value) for value in node] if isinstance(node, list) else node

@@ -1,8 +1,8 @@
-"""From a KubeSchedulerConfiguration to SchedulerProfiles, PluginConfigs and settings of the operator.
+"""Converts a KubeSchedulerConfiguration to SchedulerProfiles, PluginConfigs and settings of the operator.
 
-Owns which field goes where. It must not write files. Why backoffs and the percentage stand in every profile although
-settings could say them once: the profiles then mean the same under any operator's settings, and an unset percentage
-means another thing there (the adaptive formula) than here (all nodes).
+Backoffs and percentageOfNodesToScore are written into every profile although settings could hold them once: the
+profiles then mean the same under any operator's settings, and an unset percentage has different meanings
+(kube-scheduler: the adaptive formula; Bayplan: all nodes).
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ from scheduler_core.errors import ConfigError, Problem
 
 _DEFAULT_PARALLELISM = 16
 _DEFAULT_NAME_NOTICE = (
-    f'a profile of the name "{DEFAULT_SCHEDULER_NAME}" is refused unless the operator runs with '
+    f'a profile named "{DEFAULT_SCHEDULER_NAME}" is rejected unless the operator runs with '
     "--allow-default-scheduler (settings.allowDefaultScheduler); stop kube-scheduler first, or choose another name"
 )
 _Shared = Mapping[tuple[str, str], str]
-"""From a plugin and its args in canonical form to the PluginConfig that holds them."""
+"""Maps a plugin and its args in canonical form to the name of their PluginConfig."""
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """An object to be applied.
+    """Object to apply.
 
     Attributes:
         document: The object.
-        notices: What its reader should know.
+        notices: Notes for the reader of the manifest.
     """
 
     document: dict[str, Any]
@@ -51,23 +51,23 @@ class Manifest:
 
     @property
     def kind(self) -> str:
-        """Such as ``SchedulerProfile``."""
+        """The object's kind, such as ``SchedulerProfile``."""
         return str(self.document["kind"])
 
     @property
     def name(self) -> str:
-        """Of the object."""
+        """The object's name."""
         return str(self.document["metadata"]["name"])
 
 
 @dataclass(frozen=True, slots=True)
 class ImportedConfiguration:
-    """What a file becomes.
+    """Result of converting a file.
 
     Attributes:
         manifests: PluginConfigs first, then a SchedulerProfile for each profile in the order of the file.
-        settings: The settings file of the operator: what is not a profile's.
-        notices: What did not find a place, and what must be done besides.
+        settings: The operator's settings file, for fields that do not belong to a profile.
+        notices: What could not be converted, and what else must be done.
     """
 
     manifests: tuple[Manifest, ...]
@@ -76,16 +76,16 @@ class ImportedConfiguration:
 
 
 def import_configuration(configuration: RunConfiguration) -> ImportedConfiguration:
-    """Translate a file.
+    """Convert a file.
 
     Args:
-        configuration: The file.
+        configuration: The parsed file.
 
     Returns:
-        The objects, the settings and what is to be told.
+        The objects, the settings and the notices.
 
     Raises:
-        ConfigError: A profile cannot be built, or goes beyond what the custom resources take; with every problem.
+        ConfigError: A profile cannot be built, or the custom resources do not support a value; with every problem.
         RegistryError: An installed plugin cannot be loaded.
     """
     for instance in build_profiles(offline_scheduler(), configuration):
@@ -109,7 +109,7 @@ def import_configuration(configuration: RunConfiguration) -> ImportedConfigurati
 
 
 def _shared_args(configs: tuple[ProfileConfig, ...]) -> dict[tuple[str, str], str]:
-    """Name the args that more than one profile gives to a plugin."""
+    """Name the args that more than one profile uses for a plugin."""
     counts = Counter(_key(entry) for config in configs for entry in config.plugin_config)
     names: dict[tuple[str, str], str] = {}
     for key, count in counts.items():
@@ -164,7 +164,7 @@ def _manifest_problems(path: str, manifests: list[Manifest]) -> Iterator[Problem
         except ConfigError as error:
             for problem in error.problems:
                 where = f"{path}: {manifest.kind} {manifest.name}: {problem.path}"
-                yield Problem(where, f"{problem.message}; the custom resource takes no other")
+                yield Problem(where, f"{problem.message}; the custom resource supports no other value")
 
 
 def _key(entry: plugins_config.PluginConfig) -> tuple[str, str]:
@@ -177,13 +177,13 @@ def _entry(entry: plugins_config.PluginConfig) -> dict[str, Any]:
 
 
 def _written_args(entry: plugins_config.PluginConfig) -> dict[str, Any]:
-    """The args; without their type where the plugin's name says it already."""
+    """Return the args without their type if the plugin's name implies it."""
     typed = ("apiVersion", "kind") if entry.name in IN_TREE_ARGS else ()
     return {name: value for name, value in entry.args.items() if name not in typed}
 
 
 def _free_name(wanted: str, taken: set[str]) -> str:
-    """A DNS name like the wanted one that is not taken."""
+    """Return a DNS name similar to the wanted one that is not taken."""
     labels = [label.strip("-") for label in re.sub(r"[^a-z0-9.-]", "-", wanted.lower()).split(".")]
     base = ".".join(label for label in labels if label)[:MAX_NAME_LENGTH].rstrip(".-") or "profile"
     name, number = base, 1
@@ -194,7 +194,7 @@ def _free_name(wanted: str, taken: set[str]) -> str:
     return name
 
 
-# -- what is not a profile's ----------------------------------------------------------------------------------------
+# -- settings -------------------------------------------------------------------------------------------------------
 
 
 def _settings(document: KubeSchedulerConfiguration) -> dict[str, Any]:
@@ -224,16 +224,16 @@ def _notices(document: KubeSchedulerConfiguration) -> Iterator[str]:
     election = document.leader_election
     if election.leader_elect:
         lease = f"{election.resource_namespace}/{election.resource_name}"
-        yield f"the Lease {lease} stays kube-scheduler's; the operator takes one of its own"
+        yield f"the Lease {lease} remains kube-scheduler's; the operator uses its own"
     if document.parallelism != _DEFAULT_PARALLELISM:
-        yield f"parallelism {document.parallelism} has no counterpart: all nodes are looked at in one vectorised step"
+        yield f"parallelism {document.parallelism} has no counterpart: all nodes are evaluated in one vectorised step"
     if document.enable_contention_profiling is False and document.enable_profiling:
-        yield "enableContentionProfiling has no counterpart: one thread has no locks to contend for"
+        yield "enableContentionProfiling has no counterpart: the operator runs one thread, without lock contention"
     if document.client_connection.kubeconfig:
-        yield "clientConnection.kubeconfig stands in the settings; leave it out for an operator that runs in a pod"
+        yield "clientConnection.kubeconfig is in the settings; remove it for an operator that runs in a pod"
 
 
 def _extender_notices(extenders: tuple[Extender, ...]) -> list[str]:
     if any(extender.tls_config is not None and extender.tls_config.key_data for extender in extenders):
-        return ["a client key stands in tlsConfig.keyData, where whoever reads profiles reads it; use keyFile"]
+        return ["tlsConfig.keyData holds a client key, which anyone who can read profiles can read; use keyFile"]
     return []

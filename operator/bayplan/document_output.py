@@ -1,8 +1,4 @@
-"""Documents that the operator answers with, and how commands print them: for people, as JSON and as YAML.
-
-Owns the forms that ``-o`` names, and what is said of an answer that cannot be read. It must not know what is shown,
-nor how it is laid out for people.
-"""
+"""Documents that the operator's endpoints return, and their output formats: text for people, JSON and YAML."""
 
 from __future__ import annotations
 
@@ -18,23 +14,23 @@ from scheduler_core.errors import ServerUnavailableError
 T = TypeVar("T")
 
 PIPED_WIDTH = 4096
-"""Characters to a line where nobody looks: a file or grep wants one row on one line."""
+"""Line width if stdout is not a terminal: in a file or for grep, one row is one line."""
 
 
 def renderers(as_text: Callable[[T], str]) -> Mapping[str, Callable[[T], str]]:
-    """Give what prints a document, by what ``-o`` calls it; YAML ends its last line by itself.
+    """Return the function that renders a document, by output format; YAML output ends with a line break.
 
     Args:
-        as_text: Prints it for people.
+        as_text: Renders the document for people.
     """
-    return {"table": lambda document: as_text(fit_for_lines(document)), "json": _as_json, "yaml": _as_yaml}
+    return {"table": lambda document: as_text(printable_document(document)), "json": _as_json, "yaml": _as_yaml}
 
 
-def fit_for_lines(document: T) -> T:
-    """Give a document whose texts feign no line when they are laid out; all that a text holds is still told.
+def printable_document(document: T) -> T:
+    """Return a copy whose strings cannot fake table rows: control characters escaped, line breaks indented.
 
     Args:
-        document: A struct that could be sent as JSON.
+        document: A struct that can be encoded as JSON.
     """
     return msgspec.convert(_fit(msgspec.to_builtins(document)), type(document))
 
@@ -58,18 +54,18 @@ def _as_yaml(document: Any) -> str:
 
 
 def read_answer(answer: bytes, kind: type[T], what: str) -> T:
-    """Read a document that the operator answered with.
+    """Decode a document that the operator returned.
 
     Args:
-        answer: Its JSON.
+        answer: JSON.
         kind: The document's type.
-        what: What it should be, with its article.
+        what: Name of the document with its article, for the error.
 
     Raises:
-        ServerUnavailableError: It is something else.
+        ServerUnavailableError: The JSON is not such a document.
     """
     try:
         return msgspec.json.decode(answer, type=kind)
     except msgspec.DecodeError as error:
-        message = f"the answer is not {what} ({error}); is --server a Bayplan of this version?"
+        message = f"the response is not {what} ({error}); is --server a Bayplan of this version?"
         raise ServerUnavailableError(message) from error

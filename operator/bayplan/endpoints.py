@@ -1,7 +1,4 @@
-"""What the operator serves beside health and metrics.
-
-Owns which part of the process answers which endpoint. It must not know paths or documents.
-"""
+"""The operator's endpoints beside health and metrics: explain, status and debugging."""
 
 from __future__ import annotations
 
@@ -34,14 +31,14 @@ E = TypeVar("E", Explanation, GangExplanation)
 
 
 class ServedParts(Struct, frozen=True):
-    """The parts that are told of.
+    """The parts of the process that the endpoints show.
 
     Attributes:
         started: The clock's time when the process started.
-        leader: Returns who leads.
-        is_profiling_enabled: Whether ``/debug/profile`` answers.
-        selector: The label selector of the profiles that this process serves; "" for all.
-        serves: Whether this process serves a scheduler name; None where no process does.
+        leader: Returns the leader.
+        is_profiling_enabled: Whether ``/debug/profile`` is served.
+        selector: Label selector of the profiles that this process serves; "" for all.
+        serves: Returns whether this process serves a scheduler name; None if no process does.
     """
 
     scheduler: Scheduler
@@ -55,7 +52,7 @@ class ServedParts(Struct, frozen=True):
     serves: Callable[[str], bool | None] = lambda _: None
 
     def routes(self) -> list[web.RouteDef]:
-        """What to add to the server."""
+        """Return the routes to add to the server."""
         context = self.scheduler.context
         explain = ExplainEndpoint(self._explain, self.readiness, lambda: context.suspension.is_on, self._explain_gang)
         debug = DebugEndpoints(DebugSources(self._status, self._check_cache, self.leader, self.is_profiling_enabled))
@@ -71,13 +68,13 @@ class ServedParts(Struct, frozen=True):
         return None if gang is None else self._located(explain_gang(context, gang))
 
     def _located(self, explanation: E) -> E:
-        """Send who asks about another process's pods there."""
+        """Name the process to query if another one serves the pod's profile."""
         name = explanation.scheduler_name
         if not name or self.serves(name) is not False:
             return explanation
-        mine = f"this one serves the profiles that match {self.selector}"
+        mine = f"this process serves the profiles that match {self.selector}"
         return replace(
-            explanation, headline=f"{explanation.headline}; another process serves {name}, ask that one ({mine})"
+            explanation, headline=f"{explanation.headline}; another process serves {name}, query that one ({mine})"
         )
 
     def _status(self, limit: int) -> Status:

@@ -1,11 +1,10 @@
-"""The feature gates of Bayplan itself: which there are, and which are on.
+"""Bayplan's own feature gates.
 
-Owns names, stages, defaults and the grammar of ``--feature-gates``. It must not know what a gate turns off: whoever
-puts the parts together asks :class:`FeatureGates` and leaves a part out. Why beta gates can be turned off: each is a
-part that the operator also works without, so that whoever suspects it can rule it out without another version.
+A beta gate can be turned off: each is a part that the operator also works without, so that a suspected part can be
+ruled out without changing the version.
 
-Follows component-base v0.36.3, featuregate/feature_gate.go: ``AllAlpha`` and ``AllBeta`` hold for the gates of their
-stage that are not given by name; one that is locked to its default takes no other value.
+Follows component-base v0.36.3, featuregate/feature_gate.go: ``AllAlpha`` and ``AllBeta`` apply to the gates of their
+stage that are not set by name; a gate that is locked to its default accepts no other value.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _FALSE = frozenset({"false", "f", "0"})
 
 
 class Stage(Enum):
-    """How far a feature has come; the values are those of kube-scheduler's metric."""
+    """Maturity of a feature; the values are those of kube-scheduler's metric."""
 
     ALPHA = "ALPHA"
     BETA = "BETA"
@@ -33,20 +32,20 @@ class Stage(Enum):
 
     @property
     def word(self) -> str:
-        """The stage for people."""
+        """The stage as shown to people."""
         return self.value or "GA"
 
 
 class FeatureGate(Struct, frozen=True):
-    """One gate.
+    """Feature gate.
 
     Attributes:
-        name: As in ``--feature-gates``.
-        default: Whether it is on when nobody says anything.
-        stage: How far the feature has come.
-        since: The version of Bayplan in which it came into this stage.
-        description: What it turns on, and what happens without.
-        is_locked: Whether it takes no other value than its default.
+        name: Name in ``--feature-gates``.
+        default: Whether it is on if it is not set.
+        stage: Maturity of the feature.
+        since: Version of Bayplan in which it reached this stage.
+        description: What it turns on, and what happens when it is off.
+        is_locked: Whether it accepts only its default.
     """
 
     name: str
@@ -68,16 +67,16 @@ GATES: tuple[FeatureGate, ...] = (
         Stage.BETA,
         "0.1",
         "PodGroups of scheduler-plugins (scheduling.x-k8s.io) and of Kubernetes itself (scheduling.k8s.io) are gangs "
-        "too; a pod that names one that cannot be read is held back. When off, they are neither read nor written: a "
-        "pod that names one is scheduled as a pod of its own. Bayplan's own PodGroups are gangs either way.",
+        "too; a pod that names a PodGroup that cannot be read is held back. When off, they are neither read nor "
+        "written: a pod that names one is scheduled on its own. Bayplan's own PodGroups are gangs either way.",
     ),
     FeatureGate(
         GANG_PREEMPTION,
         True,
         Stage.BETA,
         "0.1",
-        "A gang that fits nowhere evicts pods of lower priority if its quorum fits then. When off, a gang waits until "
-        "room comes by itself; single pods preempt either way.",
+        "A gang that does not fit evicts pods of lower priority if its quorum then fits. When off, it waits until "
+        "capacity becomes free; single pods preempt either way.",
     ),
     FeatureGate(
         RESULT_CACHE,
@@ -88,20 +87,20 @@ GATES: tuple[FeatureGate, ...] = (
         "called for every node and pod: the same decisions, at a higher cost.",
     ),
 )
-"""In the order of their names."""
+"""Sorted by name."""
 
 _SETS: Mapping[str, Stage] = {"AllAlpha": Stage.ALPHA, "AllBeta": Stage.BETA}
 
 
 class FeatureGates:
-    """Which gates are on.
+    """The state of all gates.
 
     Args:
-        given: What was asked for, by name; ``AllAlpha`` and ``AllBeta`` may stand among them.
-        known: The gates that there are.
+        given: Requested values by name; may include ``AllAlpha`` and ``AllBeta``.
+        known: The existing gates.
 
     Raises:
-        ConfigError: A name is unknown, or a locked gate is given another value.
+        ConfigError: A name is unknown, or a locked gate is set to another value.
     """
 
     def __init__(self, given: Mapping[str, bool] | None = None, known: Sequence[FeatureGate] = GATES) -> None:
@@ -114,15 +113,15 @@ class FeatureGates:
         self.known = tuple(known)
 
     def is_on(self, name: str) -> bool:
-        """Whether a gate is on.
+        """Return whether a gate is on.
 
         Raises:
-            KeyError: There is none of that name.
+            KeyError: There is no gate of that name.
         """
         return self._on[name]
 
     def states(self) -> Iterator[tuple[str, Stage, bool]]:
-        """Name, stage and state of every gate, those for a whole stage included, as Kubernetes tells them."""
+        """Yield name, stage and state of every gate, ``AllAlpha`` and ``AllBeta`` included as Kubernetes does."""
         for name, stage in _SETS.items():
             yield name, stage, self._sets[name]
         for gate in self.known:
@@ -130,14 +129,14 @@ class FeatureGates:
 
 
 def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATES) -> Iterator[RuleProblem]:
-    """Find what is wrong with gates that are asked for.
+    """Validate requested gates.
 
     Args:
-        given: By name.
-        known: The gates that there are.
+        given: Values by name.
+        known: The existing gates.
 
     Yields:
-        A problem for each unknown name and each locked gate with another value; their places are the names.
+        A problem for each unknown name and each locked gate with another value; its location is the name.
     """
     by_name = {gate.name: gate for gate in known}
     names = sorted((*by_name, *_SETS))
@@ -146,23 +145,23 @@ def gate_problems(given: Mapping[str, bool], known: Sequence[FeatureGate] = GATE
         if gate is None:
             if name not in _SETS:
                 hint = did_you_mean(name, names)
-                yield RuleProblem((name,), f"there is no such feature gate{hint}; known are {', '.join(names)}")
+                yield RuleProblem((name,), f"unknown feature gate{hint}; known: {', '.join(names)}")
         elif gate.is_locked and value != gate.default:
-            told = str(gate.default).lower()
-            yield RuleProblem((name,), f"is {gate.stage.word} and locked to {told}; leave it out")
+            locked = str(gate.default).lower()
+            yield RuleProblem((name,), f"is {gate.stage.word} and locked to {locked}; remove it")
 
 
 def parse_feature_gates(text: str) -> dict[str, bool]:
-    """Read the value of ``--feature-gates``.
+    """Parse the value of ``--feature-gates``.
 
     Args:
         text: Such as ``ResultCache=false,AllAlpha=true``.
 
     Returns:
-        The values by name; the last one counts where a name is repeated.
+        The values by name; the last one wins if a name is repeated.
 
     Raises:
-        ConfigError: An entry is no ``Name=true`` or ``Name=false``; with every such entry.
+        ConfigError: An entry is not ``Name=true`` or ``Name=false``; with every such entry.
     """
     gates: dict[str, bool] = {}
     problems = []
@@ -170,7 +169,7 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
         name, sign, value = (part.strip() for part in entry.partition("="))
         word = value.lower()
         if not name or not sign or word not in _TRUE | _FALSE:
-            problems.append(Problem("--feature-gates", f'"{entry}" must be such as ResultCache=false'))
+            problems.append(Problem("--feature-gates", f'"{entry}" must have the form ResultCache=false'))
         else:
             gates[name] = word in _TRUE
     if problems:
@@ -178,10 +177,10 @@ def parse_feature_gates(text: str) -> dict[str, bool]:
     return gates
 
 
-def gates_in_short(known: Sequence[FeatureGate] = GATES) -> str:
-    """Name each gate with its stage and default, as ``kube-scheduler --help`` does."""
-    told = [f"{gate.name} ({gate.stage.word}, default {str(gate.default).lower()})" for gate in known]
-    return f"{', '.join(told)}, and AllAlpha and AllBeta for all of a stage that are not named"
+def gates_summary(known: Sequence[FeatureGate] = GATES) -> str:
+    """List each gate with its stage and default, as ``kube-scheduler --help`` does."""
+    gates = [f"{gate.name} ({gate.stage.word}, default {str(gate.default).lower()})" for gate in known]
+    return f"{', '.join(gates)}, and AllAlpha and AllBeta for all gates of a stage that are not named"
 
 
 def _value_of(gate: FeatureGate, given: Mapping[str, bool]) -> bool:

@@ -1,7 +1,6 @@
-"""A file for a library that reads only files, of what is in memory: keys and certificates, for the TLS library.
+"""A file with content from memory, for the TLS library, which reads keys and certificates only from files.
 
-Owns the file. It must not know what is in it. Why in memory where the system can: disks may be read-only, and a private
-key has no business on one.
+In memory where the system supports it: disks may be read-only, and a private key does not belong on a disk.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def as_file(content: bytes) -> Iterator[str]:
-    """A path under which there is a content; no other user can read it, and afterwards it is gone."""
+    """Yield the path of a file with this content, readable by this user only and removed afterwards."""
     if sys.platform == "linux":
         with os.fdopen(os.memfd_create("bayplan", os.MFD_CLOEXEC), "wb") as memory:
             memory.write(content)

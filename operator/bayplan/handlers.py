@@ -1,12 +1,11 @@
-"""kopf: every trigger, each one call into the controller; and kopf's settings, credentials and life.
+"""The kopf part of the operator: event handlers, settings, credentials and kopf's lifetime.
 
-Owns all that the operator has to do with kopf. It must not decide anything. Why only ``on.event`` handlers: they write
-nothing to the objects (others leave a finalizer and an annotation), and they see every change at once. kopf does not
-repeat one that failed, so the controller repeats by itself. Why all are coroutines, though none awaits: others run
-in threads, and an object would come or go in the middle of a reconcile.
+Only ``on.event`` handlers: they add no finalizer or annotation and see every change at once. kopf does not retry them,
+so the controller retries. All are coroutines although none awaits: kopf runs plain functions in threads, where an
+object could change in the middle of a reconcile.
 
-Why kopf is run by ``spawn_tasks`` and not by ``kopf.operator``: the scheduler runs in the same loop, and kopf would
-cancel tasks that are not its own when it ends.
+kopf runs by ``spawn_tasks`` and not by ``kopf.operator``: it shares the scheduler's event loop, and ``kopf.operator``
+cancels tasks that are not its own when it ends.
 """
 
 from __future__ import annotations
@@ -39,25 +38,25 @@ _SETTLED_SECONDS = 60.0
 
 
 class Watcher(Protocol):
-    """Who is told of objects.
+    """Receiver of watch events.
 
-    See :class:`bayplan.profile_controller.ProfileController`, of PodGroups
+    Implemented by :class:`bayplan.profile_controller.ProfileController` and, for PodGroups, by
     :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
     """
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
-        """An object has come, has changed or is shown again."""
+        """Store an object that was added, updated or listed again."""
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """An object is gone."""
+        """Remove a deleted object."""
 
 
 Watchers = Mapping[type[CustomResource], Watcher]
-"""Who is told of each kind."""
+"""The receiver of each kind's events."""
 
 
-class EndlessBackoffs:
-    """Delays between kopf's tries, in seconds, that never end: a server that is away must not end a watch."""
+class EndlessBackoff:
+    """Endless sequence of delays between kopf's attempts, in seconds: an unreachable server must not end a watch."""
 
     def __iter__(self) -> Iterator[float]:
         tries = 0
@@ -67,22 +66,22 @@ class EndlessBackoffs:
 
 
 def operator_settings() -> kopf.OperatorSettings:
-    """Kopf's settings, as they are safe beside a scheduler."""
+    """Return kopf's settings for a process that also schedules."""
     settings = kopf.OperatorSettings()
     settings.posting.enabled = False
-    settings.networking.error_backoffs = EndlessBackoffs()
+    settings.networking.error_backoffs = EndlessBackoff()
     settings.networking.request_timeout = 30.0
     settings.networking.connect_timeout = 10.0
     settings.queueing.worker_limit = None  # idle workers count too
-    settings.process.ultimate_exiting_timeout = None  # it would kill the process some time after kopf's end
+    settings.process.ultimate_exiting_timeout = None  # it would kill the process some time after kopf ends
     return settings
 
 
 def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
-    """All handlers, in a registry of their own.
+    """Return a registry with all handlers.
 
     Args:
-        access: Credentials; kopf makes a connection of its own from them.
+        access: Credentials; kopf opens its own connection with them.
 
     Returns:
         The registry.
@@ -95,21 +94,21 @@ def handler_registry(access: ConfiguredAccess) -> kopf.OperatorRegistry:
 
     @kopf.on.event(GROUP, VERSION, SchedulerProfile.definition.plural, registry=registry)
     async def profile_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _tell(memo.watchers, SchedulerProfile, event)
+        _deliver(memo.watchers, SchedulerProfile, event)
 
     @kopf.on.event(GROUP, VERSION, PluginConfig.definition.plural, registry=registry)
     async def plugin_config_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _tell(memo.watchers, PluginConfig, event)
+        _deliver(memo.watchers, PluginConfig, event)
 
     @kopf.on.event(GROUP, VERSION, PodGroup.definition.plural, registry=registry)
     async def pod_group_event(event: kopf.RawEvent, memo: kopf.Memo, **_: Any) -> None:
-        _tell(memo.watchers, PodGroup, event)
+        _deliver(memo.watchers, PodGroup, event)
 
     return registry
 
 
 async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
-    """The credentials in kopf's form, read anew."""
+    """Return the current credentials in kopf's form."""
     authorization = await access.authorization()
     scheme, _, token = (authorization or "").partition(" ")
     configuration = access.configuration
@@ -126,13 +125,13 @@ async def connection_info(access: ConfiguredAccess) -> kopf.ConnectionInfo:
 
 
 def kopf_session(credentials: kopf.ConnectionInfo) -> kopf.AiohttpSession:
-    """A connection for kopf, as it would make one itself, but whose answers are never too deep for it.
+    """Open a session for kopf with kopf's own defaults, but with a bound on the nesting depth of responses.
 
     Args:
-        credentials: Of the cluster.
+        credentials: Credentials of the cluster.
 
     Returns:
-        The connection; kopf closes it.
+        The session; kopf closes it.
     """
     session = aiohttp.ClientSession(
         connector=aiohttp.TCPConnector(limit=0, ssl=credentials.as_ssl_context()),
@@ -146,14 +145,14 @@ def kopf_session(credentials: kopf.ConnectionInfo) -> kopf.AiohttpSession:
 async def watch_custom_resources(
     access: ConfiguredAccess, watchers: Watchers, clock: Clock, spawned: Callable[[], None]
 ) -> None:
-    """Run kopf until cancelled; start it again when it ends.
+    """Run kopf until cancelled; restart it when it ends.
 
     Args:
         access: Credentials.
-        watchers: Are told of objects.
-        clock: The time.
-        spawned: Called after each start: kopf has taken the process's signal handlers then, and may have missed
-            deletions before.
+        watchers: Receivers of the events.
+        clock: Clock.
+        spawned: Called after each start of kopf, which has then replaced the process's signal handlers and may have
+            missed deletions.
     """
     backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
     while True:
@@ -172,17 +171,17 @@ async def watch_custom_resources(
             await _stop(tasks)
         for task in ended:
             fault = None if task.cancelled() else task.exception()
-            log.warning("kopf's task %r ended (%s); the watch of custom resources starts again", task.get_name(), fault)
+            log.warning("kopf's task %r ended (%s); restarting the watch of custom resources", task.get_name(), fault)
         if clock.now() - began >= _SETTLED_SECONDS:
             backoff.reset()
         await clock.sleep(backoff.next_delay())
 
 
 async def _stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """Cancel kopf's tasks, and those that they leave behind, until none is left.
+    """Cancel kopf's tasks and the tasks that they leave behind, until none is left.
 
-    Once is not enough: a watcher of kopf 1.45.2 that waits for an answer takes a cancellation for its own stopper's
-    and goes on watching.
+    Cancelling once is not enough: a watcher of kopf 1.45.2 that waits for a response takes a cancellation as its own
+    stopper's and continues to watch.
     """
     left = {*tasks, *_tasks_of_kopf()}
     deadline = asyncio.get_running_loop().time() + _STOP_SECONDS
@@ -192,11 +191,11 @@ async def _stop(tasks: Iterable[asyncio.Task[Any]]) -> None:
         await asyncio.wait(left, timeout=_CANCEL_AGAIN_SECONDS)
         left = _tasks_of_kopf()
     if left:
-        log.warning("%d of kopf's tasks do not end and are left", len(left))
+        log.warning("%d of kopf's tasks do not stop and are abandoned", len(left))
 
 
 def _tasks_of_kopf() -> set[asyncio.Task[Any]]:
-    """Tasks of this loop that run kopf's code, whoever started them."""
+    """Return the tasks of this loop that run kopf's code, whatever started them."""
     found = set()
     for task in asyncio.all_tasks():
         frame = getattr(task.get_coro(), "cr_frame", None)
@@ -205,7 +204,7 @@ def _tasks_of_kopf() -> set[asyncio.Task[Any]]:
     return found
 
 
-def _tell(watchers: Watchers, kind: type[CustomResource], event: kopf.RawEvent) -> None:
+def _deliver(watchers: Watchers, kind: type[CustomResource], event: kopf.RawEvent) -> None:
     watcher = watchers[kind]
     body: Body = event["object"]
     if event["type"] == "DELETED":

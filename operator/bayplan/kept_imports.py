@@ -1,8 +1,7 @@
-"""Modules that stay, imported without Python's garbage collector.
+"""Imports without Python's garbage collector.
 
-Owns how a command's own modules are imported. It must not know which. Why: nearly all that an import allocates stays,
-so the collector would walk ever more objects and find next to nothing, for a tenth of the CPU of the whole, and later
-again with each full collection.
+Nearly everything that an import allocates stays. The collector would walk ever more objects and free next to nothing,
+for a tenth of a command's CPU time, and later again in each full collection.
 """
 
 from __future__ import annotations
@@ -13,11 +12,11 @@ from importlib import import_module
 from types import ModuleType
 
 
-def import_kept(name: str) -> ModuleType:
-    """Import a module; the collector looks neither meanwhile nor later at what came with it.
+def import_without_gc(name: str) -> ModuleType:
+    """Import a module with the collector off, and exempt its objects from later collections.
 
     Args:
-        name: Of the module.
+        name: Full name of the module.
     """
     if name in sys.modules:
         return sys.modules[name]

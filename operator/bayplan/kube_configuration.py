@@ -1,8 +1,7 @@
-"""A KubeSchedulerConfiguration that is run as it is: its file, its profiles, and the settings that it implies.
+"""A KubeSchedulerConfiguration that is run directly: its file, its profiles, and the settings that it implies.
 
-Owns what each field of the file means for this process, and which flags and settings say something else. It must not
-know how the process is put together. Why a contradiction is refused, where kube-scheduler lets the file win without a
-word: whoever gives a flag expects it to count.
+A flag that contradicts the file is an error; kube-scheduler silently lets the file win, but a user who gives a flag
+expects it to take effect.
 """
 
 from __future__ import annotations
@@ -33,11 +32,11 @@ _ELECTION = "leaderElection"
 
 
 class RunConfiguration(Struct, frozen=True):
-    """A configuration and where it stood.
+    """Parsed configuration and its source.
 
     Attributes:
         path: The file, for messages.
-        configuration: What it says, completed.
+        configuration: Its content with defaults.
     """
 
     path: str
@@ -54,7 +53,7 @@ def read_configuration(path: Path) -> RunConfiguration:
         The configuration with its defaults.
 
     Raises:
-        ConfigError: It cannot be read or is not valid; with every problem and its field path.
+        ConfigError: The file cannot be read or is invalid; with every problem and its field path.
     """
     try:
         document = yaml_documents.load(path.read_text(encoding="utf-8"))
@@ -69,14 +68,14 @@ def read_configuration(path: Path) -> RunConfiguration:
 
 
 def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) -> tuple[Problem, ...]:
-    """Find everything that is wrong with a KubeSchedulerConfiguration.
+    """Validate a KubeSchedulerConfiguration.
 
     Args:
-        document: What was parsed from YAML or JSON.
-        scheduler: Knows the plugins.
+        document: Parsed YAML or JSON.
+        scheduler: Provides the installed plugins.
 
     Returns:
-        Every problem with its field path; none for one that can be run.
+        Every problem with its field path; none if it can be run.
     """
     try:
         for instance in _built(scheduler, _parsed(document)):
@@ -87,7 +86,7 @@ def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) ->
 
 
 def _parsed(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
-    """Read a document, or raise everything that is wrong with it and with its profiles' plugins."""
+    """Parse a document, or raise all its problems together with those of its profiles' plugins."""
     try:
         return parse_configuration(document)
     except ConfigError as error:
@@ -95,7 +94,7 @@ def _parsed(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
 
 
 def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
-    """What the installed plugins say of the profiles' plugins, where the file as a whole is not valid."""
+    """Yield the problems of the profiles' plugins, for a file that is invalid as a whole."""
     registry = in_tree_registry()
     registry.load_entry_points()
     profiles = document.get("profiles")
@@ -106,7 +105,7 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
         try:
             read = validate(KubeSchedulerProfile, about_plugins)
         except ConfigError:
-            continue  # told already, with the file's other problems
+            continue  # reported already, with the file's other problems
         config = ProfileConfig(
             scheduler_name=DEFAULT_SCHEDULER_NAME, plugins=read.plugins, plugin_config=read.plugin_config
         )
@@ -115,17 +114,17 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def build_profiles(scheduler: Scheduler, configuration: RunConfiguration) -> list[FrameworkInstance]:
-    """Make an instance of each profile, not yet live.
+    """Build an instance of each profile; they are not live yet.
 
     Args:
-        scheduler: Makes them.
-        configuration: The file.
+        scheduler: Builds the instances.
+        configuration: The parsed file.
 
     Returns:
         The instances, in the order of the file.
 
     Raises:
-        ConfigError: With every problem of every profile, paths from the file's root.
+        ConfigError: With every problem of every profile, as paths from the file's root.
     """
     try:
         return _built(scheduler, configuration.configuration)
@@ -153,41 +152,41 @@ def _in_file(path: str, error: ConfigError) -> ConfigError:
 
 
 def configured_settings(configuration: RunConfiguration, settings: Settings, flags: Mapping[str, Any]) -> Settings:
-    """Join the file with the settings of the operator.
+    """Merge the file with the settings of the operator.
 
     Args:
-        configuration: The file.
-        settings: Flags and settings file, joined.
-        flags: The flags that were given, by field name; ``leader_elect`` among them. None is not given.
+        configuration: The parsed file.
+        settings: Flags and settings file, merged.
+        flags: The flags by field name, ``leader_elect`` among them; None means not given.
 
     Returns:
-        The settings to run with: what the file has a field for is as the file says, defaults included.
+        The settings to run with: the file wins for each setting that it has a field for, defaults included.
 
     Raises:
-        ConfigError: A flag or setting says something else than the file; both are named.
+        ConfigError: A flag or setting contradicts the file; both are named.
     """
     document = configuration.configuration
-    asked = {name for name, value in flags.items() if value is not None}
+    given = {name for name, value in flags.items() if value is not None}
     problems = []
     implied = dict(_implied(document))
     for name, (field, value) in implied.items():
-        said = getattr(settings, name)
-        if (name in asked or name in settings.model_fields_set) and said != value:
+        setting = getattr(settings, name)
+        if (name in given or name in settings.model_fields_set) and setting != value:
             problems.append(
-                _contradiction(name, said, name in asked, f"{configuration.path}: {field} is {_shown(value)}")
+                _contradiction(name, setting, name in given, f"{configuration.path}: {field} is {_shown(value)}")
             )
-    if "leader_elect" in asked and flags["leader_elect"] != document.leader_election.leader_elect:
-        told = f"{configuration.path}: {_ELECTION}.leaderElect is {_shown(document.leader_election.leader_elect)}"
-        problems.append(_contradiction("leader_elect", flags["leader_elect"], True, told))
-    if asked & {"allow_default_scheduler"} and not settings.allow_default_scheduler and _default_name(document):
-        told = f'{configuration.path}: a profile is named "{DEFAULT_SCHEDULER_NAME}"'
-        problems.append(_contradiction("allow_default_scheduler", False, True, told))
-    if "namespace" in asked:
-        message = f"is where revisions of SchedulerProfiles are kept, which --config {configuration.path} does without"
+    if "leader_elect" in given and flags["leader_elect"] != document.leader_election.leader_elect:
+        other = f"{configuration.path}: {_ELECTION}.leaderElect is {_shown(document.leader_election.leader_elect)}"
+        problems.append(_contradiction("leader_elect", flags["leader_elect"], True, other))
+    if given & {"allow_default_scheduler"} and not settings.allow_default_scheduler and _default_name(document):
+        other = f'{configuration.path}: a profile is named "{DEFAULT_SCHEDULER_NAME}"'
+        problems.append(_contradiction("allow_default_scheduler", False, True, other))
+    if "namespace" in given:
+        message = f"stores revisions of SchedulerProfiles, which --config {configuration.path} does not use"
         problems.append(Problem("--namespace", f"{message}; remove one of the two"))
     if settings.profiles is not None:
-        message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does without"
-        where = "--profiles" if "profiles" in asked else "--settings: profiles"
+        message = f"selects SchedulerProfiles by labels, which --config {configuration.path} does not use"
+        where = "--profiles" if "profiles" in given else "--settings: profiles"
         problems.append(Problem(where, f"{message}; remove one of the two"))
     election = document.leader_election
     if election.leader_elect:
@@ -200,7 +199,7 @@ def configured_settings(configuration: RunConfiguration, settings: Settings, fla
 
 
 def _implied(document: KubeSchedulerConfiguration) -> Iterator[tuple[str, tuple[str, Any]]]:
-    """From a setting to the file's field for it and the value that this has."""
+    """Yield each setting that the file has a field for, with the field's path and value."""
     client = document.client_connection
     if client.kubeconfig:
         yield "kubeconfig", ("clientConnection.kubeconfig", client.kubeconfig)
@@ -229,10 +228,10 @@ def _default_name(document: KubeSchedulerConfiguration) -> bool:
     return any(profile.scheduler_name == DEFAULT_SCHEDULER_NAME for profile in document.profiles)
 
 
-def _contradiction(name: str, said: object, is_flag: bool, told: str) -> Problem:
+def _contradiction(name: str, setting: object, is_flag: bool, other: str) -> Problem:
     info = Settings.model_fields.get(name)
     where = f"--{name.replace('_', '-')}" if is_flag else f"--settings: {info.alias if info else name}"
-    return Problem(where, f"is {_shown(said)}, while {told}; with --config the file counts, so remove one of the two")
+    return Problem(where, f"is {_shown(setting)}, but {other}; --config takes precedence, so remove one of the two")
 
 
 def _shown(value: object) -> str:

@@ -1,8 +1,4 @@
-"""A process's part in leader election: which Lease, what is fenced by it, and what its loss means for the end.
-
-Owns the wiring between the settings, the election and whatever writes. It must not know how a Lease is held
-(:mod:`bayplan.kube.leader_election`), nor what a leader does.
-"""
+"""A process's part in leader election: the Lease, the writes that it fences, and the time left after its loss."""
 
 from __future__ import annotations
 
@@ -19,7 +15,7 @@ from scheduler_core.ports import Clock
 log = logging.getLogger(__name__)
 
 LOST_STOP_SECONDS = 2.0
-"""Longest that the end takes once the lease is lost: nothing may be written any more, and a standby is wanted back."""
+"""Maximum shutdown time after the Lease is lost: nothing may be written any more, and a standby should return soon."""
 
 
 def candidate(
@@ -29,17 +25,17 @@ def candidate(
     clock: Clock,
     endpoint: Callable[[], LeaderEndpoint | None],
 ) -> LeaderElection | None:
-    """Make this process a candidate, when it is to be one; nothing is written then by who does not hold the Lease.
+    """Make this process a candidate for the Lease if leader election is on; its writes are fenced by the Lease.
 
     Args:
-        settings: Of the operator.
-        connection: Whose writes are fenced.
-        extenders: Whose binds are fenced.
-        clock: Time.
-        endpoint: Returns where this process serves; None if it announces nothing.
+        settings: Settings of the operator.
+        connection: Connection whose writes are fenced.
+        extenders: Extender clients whose binds are fenced.
+        clock: Clock.
+        endpoint: Returns the endpoint of this process; None if it announces none.
 
     Returns:
-        The election, which somebody has to run; None when there is none.
+        The election, which the caller must run; None without leader election.
     """
     selection = settings.selection
     if selection is not None:
@@ -53,10 +49,10 @@ def candidate(
 
 
 def leader_state(election: LeaderElection | None) -> LeaderState:
-    """Return who leads, for commands that ask a standby.
+    """Return the leader, for commands that reach a standby.
 
     Args:
-        election: Of this process; None without leader election.
+        election: The election of this process; None without leader election.
     """
     if election is None or election.leading.is_set():
         return LeaderState(is_standby=False)

@@ -1,11 +1,10 @@
-"""What runs, made to be what is desired.
+"""The running profiles: builds what is desired, swaps it in and retires what it replaces.
 
-Owns the framework instances between building and going live, and who serves which scheduler name. It must not know
-where objects come from nor how status is written, and does no I/O: one call is one step between two cycles.
+No I/O: one call is one step between two cycles.
 
-    desired ──built aside──▶ candidate ──QueueSort agrees──▶ live ──replaced, withdrawn──▶ retired by the scheduler
-                │                 └──superseded──▶ retired here
-                └──problems──▶ the live one goes on; at start, the newest kept revision that can still be built
+    desired ──build──▶ candidate ──QueueSort matches──▶ live ──replaced, withdrawn──▶ retired by the scheduler
+               │            └──superseded──▶ retired here
+               └──problems──▶ the live one keeps running; at start, the newest stored revision that still builds
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from scheduler_core.scheduler import Scheduler
 log = logging.getLogger(__name__)
 
 LastGood = Callable[[str], Sequence[ProfileConfig]]
-"""From a profile's UID to its kept revisions, newest first."""
+"""Maps a profile's UID to its stored revisions, newest first."""
 
 
 class Activation(Struct, frozen=True):
-    """A revision that went live just now, from the profile's own spec."""
+    """Activation of a revision built from the profile's current spec."""
 
     meta: ObjectMeta
     config: ProfileConfig
 
 
 class Step(Struct, frozen=True):
-    """What :meth:`LiveProfiles.apply` did.
+    """Result of :meth:`LiveProfiles.apply`.
 
     Attributes:
-        findings: For each profile, in the order of the desired state.
-        activations: What went live and is worth keeping.
+        findings: One for each profile, in the order of the desired state.
+        activations: Revisions that went live and are to be stored.
     """
 
     findings: tuple[ProfileFindings, ...]
@@ -51,12 +50,12 @@ class Step(Struct, frozen=True):
 
 
 class _Build(Struct):
-    """The outcome of building one revision of one profile.
+    """Result of building one revision of one profile.
 
     Attributes:
-        key: Which revision, and whether it was whole.
-        instance: What was built, until it goes live.
-        problems: Why it was not.
+        key: The revision, and whether its spec was valid.
+        instance: The instance, until it goes live.
+        problems: Why the build failed.
     """
 
     key: tuple[str, bool]
@@ -65,11 +64,11 @@ class _Build(Struct):
 
 
 class LiveProfiles:
-    """Makes a scheduler's profiles what they should be.
+    """The profiles that a scheduler runs.
 
     Args:
-        scheduler: Builds and runs them.
-        last_good: What to fall back on for profiles that are not live and whose spec is not valid.
+        scheduler: Builds and runs the profiles.
+        last_good: Returns the stored revisions to fall back on when a profile is not live and its spec is invalid.
     """
 
     def __init__(self, scheduler: Scheduler, last_good: LastGood) -> None:
@@ -80,19 +79,19 @@ class LiveProfiles:
         self._serving: dict[str, str] = {}
 
     def live(self, scheduler_name: str, profile_uid: str) -> FrameworkInstance | None:
-        """What a profile runs under a name; None when it does not."""
+        """Return the instance that a profile runs under a scheduler name; None if it runs none."""
         if self._serving.get(scheduler_name) != profile_uid:
             return None
         return self._scheduler.context.profiles.get(scheduler_name)
 
     def apply(self, desired: DesiredState) -> Step:
-        """Make what runs what is desired, as far as it can be.
+        """Make the running profiles match the desired state, as far as possible.
 
         Args:
-            desired: All profiles, judged.
+            desired: All profiles, validated.
 
         Returns:
-            What was found and done.
+            The findings and the activations.
         """
         self._forget_others({profile.meta.uid for profile in desired.profiles})
         self._withdraw_others({profile.scheduler_name: profile for profile in desired.profiles if profile.holds_name})
@@ -114,7 +113,7 @@ class LiveProfiles:
     # -- building -----------------------------------------------------------------------------------------------
 
     def _build_problems(self, profile: DesiredProfile) -> tuple[Problem, ...]:
-        """Build the profile if it is new, and tell what is wrong with it besides what was known."""
+        """Build the profile if its revision is new; return the problems that validation did not find."""
         uid, config = profile.meta.uid, profile.config
         if config is None:
             self._drop_build(uid)
@@ -136,9 +135,9 @@ class LiveProfiles:
             located = (profile.located(problem) for problem in error.problems)
             build.problems = tuple(problem for problem in located if problem not in profile.problems)
             return
-        except Exception:  # whatever it is, the other profiles must not wait for it
-            log.exception("profile %s: building it failed by a fault of its own; please report it", profile.meta.name)
-            build.problems = (Problem("spec", "cannot be built, by a fault of Bayplan; see the operator's log"),)
+        except Exception:  # a bug in one profile's plugin must not block the other profiles
+            log.exception("profile %s: the build failed unexpectedly; please report this bug", profile.meta.name)
+            build.problems = (Problem("spec", "cannot be built because of a bug in Bayplan; see the operator's log"),)
             return
         if profile.problems:
             instance.retire()
@@ -146,7 +145,7 @@ class LiveProfiles:
             build.instance = instance
 
     def _target(self, profile: DesiredProfile, *, valid: bool) -> FrameworkInstance | None:
-        """What should run for a profile; None when nothing new can."""
+        """Return the instance that should run for a profile; None if there is no valid one."""
         if not profile.holds_name:
             return None
         uid = profile.meta.uid
@@ -158,23 +157,23 @@ class LiveProfiles:
 
     def _fallback(self, profile: DesiredProfile) -> FrameworkInstance | None:
         uid = profile.meta.uid
-        kept = self._last_good(uid)
-        key = "".join(config.revision() for config in kept)
+        stored = self._last_good(uid)
+        key = "".join(config.revision() for config in stored)
         fallback = self._fallbacks.get(uid)
         if fallback is None or fallback.key[0] != key:
             self._drop_fallback(uid)
-            fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, kept))
+            fallback = self._fallbacks[uid] = _Build((key, True), self._build_last_good(profile, stored))
         return fallback.instance
 
-    def _build_last_good(self, profile: DesiredProfile, kept: Sequence[ProfileConfig]) -> FrameworkInstance | None:
-        for config in kept:
+    def _build_last_good(self, profile: DesiredProfile, stored: Sequence[ProfileConfig]) -> FrameworkInstance | None:
+        for config in stored:
             if config.scheduler_name != profile.scheduler_name:
                 continue
             try:
                 instance = self._scheduler.build(config)
             except ConfigError as error:
                 log.warning(
-                    "profile %s: kept revision %s can no longer be built, trying an older one: %s",
+                    "profile %s: stored revision %s can no longer be built, trying an older one: %s",
                     profile.meta.name,
                     config.revision(),
                     error,
@@ -226,14 +225,14 @@ class LiveProfiles:
         )
 
     def _withdraw_others(self, holders: dict[str, DesiredProfile]) -> None:
-        """Stop what runs for profiles that are gone or have lost their name."""
+        """Stop the instances of profiles that are gone or have lost their scheduler name."""
         for name, uid in list(self._serving.items()):
             holder = holders.get(name)
             if holder is None or holder.meta.uid != uid:
                 del self._serving[name]
                 self._scheduler.withdraw(name)
                 self._drop_build(uid)
-                text = "scheduler name %s: no longer served by the profile of UID %s"
+                text = "scheduler name %s: no longer served by the profile with UID %s"
                 log.info(text, name, uid, extra={"profile": name})
 
     def _forget_others(self, uids: set[str]) -> None:

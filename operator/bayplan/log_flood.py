@@ -1,11 +1,10 @@
-"""Keeps a flood of like lines out of the log, and says how many it kept out.
+"""Logging filter that suppresses floods of similar lines and logs how many it suppressed.
 
-Owns the count of lines by where in the code they are written. It must not know what they say. Why here and not where
-the lines are written: in an outage each of a thousand pods has its own trouble, worth a line if it were alone.
+Lines are counted by their place in the code, because in an outage each of a thousand pods logs its own failure.
 
-    quiet --more than the most in a window--> flooded --window is over--> quiet, one line says how many were left out
+    quiet --limit of the window exceeded--> flooded --window over--> quiet, one line sums up the suppressed lines
 
-The line that sums up comes with the next line of any kind after the window, so that no timer is needed.
+The summary is written with the next line of any kind after the window, so that no timer is needed.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _WINDOW_SECONDS = 30.0
 
 @dataclass(slots=True)
 class _Source:
-    """One place in the code that logs."""
+    """Place in the code that logs."""
 
     began: float
     let_through: int = 0
@@ -28,12 +27,12 @@ class _Source:
 
 
 class FloodFilter(logging.Filter):
-    """Lets a few lines of each place through in a window of time; errors with a traceback always.
+    """Filter that passes a few lines of each place per time window, and always errors with a traceback.
 
     Args:
-        handler: Takes the line that sums up.
-        most: Lines of one place in a window.
-        window_seconds: How long a window lasts.
+        handler: Writes the summaries.
+        most: Maximum lines of one place per window.
+        window_seconds: Length of a window.
     """
 
     def __init__(self, handler: logging.Handler, most: int = _MOST, window_seconds: float = _WINDOW_SECONDS) -> None:
@@ -44,10 +43,10 @@ class FloodFilter(logging.Filter):
         self._sources: dict[tuple[str, int], _Source] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written; those of windows that are over are summed up first.
+        """Return whether to write a line; first sum up the windows that are over.
 
         Args:
-            record: A line. Those below WARNING always pass: they are few unless somebody asked for more.
+            record: A line. Lines below WARNING always pass: they are few unless debug logging is on.
         """
         now = record.created
         for place, source in [item for item in self._sources.items() if now - item[1].began >= self._window_seconds]:
@@ -67,7 +66,7 @@ class FloodFilter(logging.Filter):
         sample = source.sample
         if sample is None:
             return
-        message = "%d more lines like the following were left out within %.0f s: %s"
+        message = "%d more lines like the following were suppressed within %.0f s: %s"
         args = (source.left_out, now - source.began, sample.getMessage())
         summary = logging.LogRecord(sample.name, sample.levelno, sample.pathname, sample.lineno, message, args, None)
         self._handler.emit(summary)

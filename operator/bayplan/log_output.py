@@ -1,11 +1,8 @@
-"""How log lines look, which are written, and what never stands in one.
+"""Format and levels of log lines, and redaction of credentials.
 
-Owns the root logger's handler and levels, and the fields that a line may carry beside its message. It must not know who
-logs. Whoever does gives fields with ``extra=``; in JSON each is a key of its own, in text those that the message does
-not name follow it.
-
-Nobody logs a token or a key on purpose. What the libraries below write at debug is not ours to say, so what looks like
-one is struck out of every line, whoever wrote it.
+A caller passes structured fields with ``extra=``. In JSON each is a key of its own; in text, fields that the message
+does not contain are appended. Whatever looks like a credential is redacted in every line, because libraries may log one
+at debug level.
 """
 
 from __future__ import annotations
@@ -33,14 +30,14 @@ FIELDS = (
     "attempts",
     "feasible_nodes",
 )
-"""What a line may say beside its message, in this order; pods and groups as ``namespace/name``."""
+"""Structured fields of a line, in this order; pods and groups as ``namespace/name``."""
 
 DECISIONS = "scheduler_core.decisions"
-"""The logger of what became of each pod; far too much to read unless one asks for it."""
+"""Logger of the decision about each pod; off by default because of its volume."""
 _DECISIONS_FROM, _DEBUG_FROM = 3, 5
 
 _TEXT = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
-_STRUCK_OUT = "[struck out]"
+_REDACTED = "[redacted]"
 _SECRETS = re.compile(
     r"""
     (?P<scheme> \b(?:bearer|basic)\s+ ) [\w.~+/=-]{6,}                        # the Authorization header
@@ -54,73 +51,73 @@ _SECRETS = re.compile(
 )
 
 
-def struck_out(text: str) -> str:
-    """A text without what looks like a credential."""
+def redacted(text: str) -> str:
+    """Replace what looks like a credential."""
     return _SECRETS.sub(_replacement, text)
 
 
 def _replacement(found: re.Match[str]) -> str:
-    kept = found["scheme"] or found["name"] or found["begin"] or found["user"] or ""
-    return f"{kept}{_STRUCK_OUT}"
+    prefix = found["scheme"] or found["name"] or found["begin"] or found["user"] or ""
+    return f"{prefix}{_REDACTED}"
 
 
 class TextFormatter(logging.Formatter):
-    """A line to read, with the fields that its message does not name."""
+    """Formatter for text lines, with the fields that the message does not contain."""
 
     def __init__(self) -> None:
         super().__init__(_TEXT)
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as text, its traceback in lines below.
+        """Format a record as text, with its traceback on the following lines.
 
         Args:
-            record: What is logged.
+            record: The record.
 
         Returns:
-            The line without its end.
+            The text without a final line break.
         """
-        return printable_record(struck_out(super().format(record)))
+        return printable_record(redacted(super().format(record)))
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the standard library's name
-        """Write the first line."""
+        """Format the first line."""
         line = super().formatMessage(record)
         more = (f" {name}={value}" for name, value in _fields(record).items() if str(value) not in record.message)
         return line + "".join(more)
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """Formatter that writes one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Write a record as JSON.
+        """Format a record as JSON.
 
         Args:
-            record: What is logged.
+            record: The record.
 
         Returns:
-            The line without its end.
+            The line without a line break.
         """
         document: dict[str, object] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": struck_out(record.getMessage()),
+            "message": redacted(record.getMessage()),
         }
         document |= {
-            name: struck_out(value) if isinstance(value, str) else value for name, value in _fields(record).items()
+            name: redacted(value) if isinstance(value, str) else value for name, value in _fields(record).items()
         }
         if record.exc_info:
-            document["exception"] = struck_out(self.formatException(record.exc_info))
+            document["exception"] = redacted(self.formatException(record.exc_info))
         return printable_json(json.dumps(document, ensure_ascii=False, default=str))
 
 
 def _fields(record: logging.LogRecord) -> dict[str, object]:
-    """The fields that a record carries; empty ones say nothing."""
+    """Return the fields of a record that are not empty."""
     carried = record.__dict__
     found = {name: carried[name] for name in FIELDS if carried.get(name) not in (None, "")}
-    of_kopf = carried.get("k8s_ref")
-    if isinstance(of_kopf, Mapping) and "resource" not in found:
-        found["resource"] = f"{of_kopf.get('kind')} {of_kopf.get('name')}"
+    kopf_object = carried.get("k8s_ref")
+    if isinstance(kopf_object, Mapping) and "resource" not in found:
+        found["resource"] = f"{kopf_object.get('kind')} {kopf_object.get('name')}"
     return found
 
 
@@ -128,11 +125,11 @@ def set_up_logging(level: LogLevel, output: LogFormat, verbosity: int = 0) -> No
     """Send all logging to standard error.
 
     Args:
-        level: Least severity; kopf's own messages are shown from warning on, or all of them with debug. Floods of like
-            warnings are summed up, except with debug.
+        level: Minimum severity. kopf's own messages are logged from warning on, with debug all of them. Floods of
+            similar warnings are summed up, except with debug.
         output: Text or JSON.
-        verbosity: As kube-scheduler's ``-v``: from 3 on each decision is logged as well, from 5 on it is debug whatever
-            ``level`` says.
+        verbosity: As kube-scheduler's ``-v``: from 3 on each decision is logged, from 5 on debug is set whatever
+            ``level`` is.
     """
     if verbosity >= _DEBUG_FROM:
         level = "debug"
@@ -143,7 +140,7 @@ def set_up_logging(level: LogLevel, output: LogFormat, verbosity: int = 0) -> No
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
-    is_telling = level == "debug" or verbosity >= _DECISIONS_FROM
-    logging.getLogger(DECISIONS).setLevel(logging.DEBUG if is_telling else logging.WARNING)
+    logs_decisions = level == "debug" or verbosity >= _DECISIONS_FROM
+    logging.getLogger(DECISIONS).setLevel(logging.DEBUG if logs_decisions else logging.WARNING)
     for name in ("kopf", "aiohttp"):
         logging.getLogger(name).setLevel(logging.DEBUG if level == "debug" else logging.WARNING)

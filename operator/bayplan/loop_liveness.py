@@ -1,11 +1,8 @@
-"""Ends a process whose event loop stands still, so that a standby takes over.
+"""Ends a process whose event loop is stalled, so that a standby takes over; it writes all stacks before.
 
-Owns the heart that beats on the loop and the thread that listens. It must not know why the loop stands still: the
-stacks that it leaves behind say so.
-
-Why not /livez alone: the kubelet's restart takes a minute and keeps the pod on its node, and outside of a cluster
-nobody asks. The thread cannot run while C code keeps the interpreter to itself; for that case the standard library's
-own watchdog, which needs no interpreter, is set a little later.
+/livez is not enough: the kubelet takes a minute to restart a container and keeps the pod on its node, and outside of a
+cluster nothing probes it. The watching thread cannot run while C code holds the interpreter; for that case the standard
+library's faulthandler, which does not need the interpreter, is armed with a slightly later deadline.
 """
 
 from __future__ import annotations
@@ -17,17 +14,17 @@ import threading
 import time
 
 STALLED_EXIT_CODE = 70
-"""EX_SOFTWARE of sysexits.h. The standard library's watchdog can only end with 1."""
+"""EX_SOFTWARE of sysexits.h. The standard library's faulthandler always exits with 1."""
 
 _BEATS_PER_LIMIT = 10
 _LONGEST_BEAT_SECONDS = 1.0
 
 
 class LoopLiveness:
-    """A watch over the running loop.
+    """Liveness check of the running loop.
 
     Args:
-        limit_seconds: So long the loop may stand still.
+        limit_seconds: Maximum stall of the loop.
     """
 
     def __init__(self, limit_seconds: float) -> None:
@@ -38,13 +35,13 @@ class LoopLiveness:
         self._next: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to watch the loop that runs."""
+        """Start to watch the running loop."""
         self._beat(asyncio.get_running_loop())
         self._postpone_last_resort()
         threading.Thread(target=self._listen, name="liveness of the loop", daemon=True).start()
 
     def stop(self) -> None:
-        """Watch no more."""
+        """Stop watching."""
         self._ended.set()
         if self._next is not None:
             self._next.cancel()
@@ -64,10 +61,10 @@ class LoopLiveness:
         faulthandler.dump_traceback_later(self._limit + 2 * self._beat_seconds, exit=True, file=2)
 
     def _end(self) -> None:
-        # Neither logging nor print: whoever holds their locks may be what stands still.
+        # Neither logging nor print: the stalled code may hold their locks.
         message = (
-            f"The loop has stood still for {self._limit:g} s and the process ends (exit code {STALLED_EXIT_CODE}), so "
-            "that another takes over. What it was doing, the last call first:\n"
+            f"The event loop has been stalled for {self._limit:g} s; the process exits with code {STALLED_EXIT_CODE}, "
+            "so that a standby takes over. Stacks, most recent call first:\n"
         )
         os.write(2, message.encode())
         faulthandler.dump_traceback(file=2, all_threads=True)

@@ -1,7 +1,7 @@
-"""Custom resources of one kind as they are known, from a watch and from lists that may come late.
+"""Store of the custom resources of one kind, filled by a watch and by lists that may arrive late.
 
-Owns which of two accounts of an object is newer. It must not know what the objects mean. Why lists besides the watch:
-a watch that was away does not tell of what was deleted meanwhile, and a profile that is gone must not stay live.
+Lists are needed beside the watch: an interrupted watch does not report what was deleted in the meantime, and a deleted
+profile must not stay live.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ _Name = tuple[str, str]
 
 
 class ObjectStore:
-    """The newest known body of each object of a kind."""
+    """The newest known version of each object of a kind."""
 
     def __init__(self) -> None:
         self._bodies: dict[_Name, Body] = {}
         self._gone: dict[str, None] = {}
 
     def bodies(self) -> list[Body]:
-        """Every object, by namespace and name."""
+        """Return every object, sorted by namespace and name."""
         return [self._bodies[name] for name in sorted(self._bodies)]
 
     def body(self, namespace: str, name: str) -> Body | None:
-        """The object of a name; the namespace of a cluster-scoped one is empty."""
+        """Return an object by name; the namespace of a cluster-scoped object is empty."""
         return self._bodies.get((namespace, name))
 
     def seen(self, body: Body) -> bool:
-        """Take up an object that a watch or a list shows.
+        """Store an object from a watch or a list, unless a newer version is stored.
 
         Returns:
-            Whether anything about it is new.
+            Whether anything that validation reads has changed.
         """
         metadata, name = body["metadata"], _name(body)
         known = self._bodies.get(name)
@@ -48,10 +48,10 @@ class ObjectStore:
         return known is None or _judged(known) != _judged(body)
 
     def gone(self, body: Body) -> bool:
-        """Forget an object; one of its name but another UID stays.
+        """Remove an object; another object of the same name but a different UID stays.
 
         Returns:
-            Whether it was known.
+            Whether it was stored.
         """
         metadata, name = body["metadata"], _name(body)
         self._gone[metadata.get("uid", "")] = None
@@ -64,11 +64,11 @@ class ObjectStore:
         return True
 
     def listed(self, bodies: Iterable[Body], resource_version: str) -> bool:
-        """Take over a complete list; what the watch has told of later versions stands.
+        """Replace the stored objects by a complete list; versions newer than the list stay.
 
         Args:
             bodies: The objects.
-            resource_version: Of the list.
+            resource_version: Resource version of the list.
 
         Returns:
             Whether anything changed.
@@ -89,15 +89,15 @@ def _name(body: Body) -> _Name:
 
 
 def _version(body: Body) -> int:
-    """Resource versions are decimal and rise, for all kinds of a server, since Kubernetes v1.35; else all are alike."""
+    """Parse a resource version, 0 if opaque. Since Kubernetes v1.35 they are decimal and increase across all kinds."""
     text = str(body["metadata"].get("resourceVersion", ""))
     return int(text) if text.isdecimal() else 0
 
 
 def _judged(body: Body) -> tuple[object, ...]:
-    """What of an object is judged: not its status.
+    """Return the parts of an object that matter to validation; the status does not.
 
-    Its labels are, by which a process may choose its profiles, and why it was changed, which its revision tells.
+    Labels matter because a process may select its profiles by them; the change cause is stored with the revision.
     """
     metadata = body["metadata"]
     return (

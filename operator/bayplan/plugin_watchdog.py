@@ -1,16 +1,13 @@
-"""Interrupts a plugin that uses up its time budget.
+"""Interrupts a plugin that exceeds its time budget, by an interval timer and SIGALRM.
 
-Owns the interval timer and its signal. It must not know extension points or what follows from an interruption: the
-plugin seems to have raised.
-
-    idle --call--> armed --answer--> idle
+    idle --call--> armed --return--> idle
                      |
                      +--time is up--> in the plugin's own code? --yes--> interrupted --> idle
-                                       no: look again in a moment
+                                       no: check again in a moment
 
-Why it looks where the plugin is before it interrupts: an exception between two lines of the scheduler's code would
-leave columns, queue or a lock half changed. Such code is short, so the next look finds the plugin's own. What Python
-cannot interrupt (one long call into C) ends first; see the liveness limit for what never ends.
+The interrupt waits until the plugin's own code runs: an exception between two lines of the scheduler's code could leave
+columns, the queue or a lock half changed. Such code is short, so the next check finds the plugin's own. Python cannot
+interrupt one long call into C; it ends first, or the liveness limit ends the process.
 """
 
 from __future__ import annotations
@@ -30,25 +27,25 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _LOOK_AGAIN_SECONDS = 0.001
-# Packages that change what outlives a plugin's call, or hold locks that others need.
-_NOT_TO_BE_INTERRUPTED = frozenset({"scheduler_core", "bayplan", "asyncio", "importlib", "logging"})
-# Of those, the parts that only hand on or read.
+# Packages that change state which outlives a plugin's call, or hold locks that others need.
+_UNINTERRUPTIBLE = frozenset({"scheduler_core", "bayplan", "asyncio", "importlib", "logging"})
+# Parts of those packages that only delegate or read.
 _HARMLESS = ("scheduler_core.runtime.node_adapters", "scheduler_core.framework.")
 
 
 class OutOfTimeError(BaseException):
-    """A plugin's time is up.
+    """Raised in a plugin whose time budget is used up.
 
-    No SchedulerCoreError and no Exception, so that a plugin that goes on after any error does not go on after this one;
-    outside of the call it is a PluginError.
+    A BaseException, so that a plugin that continues after any Exception does not continue after this one; the caller of
+    the plugin gets a PluginError.
     """
 
 
 class PluginWatchdog:
-    """Implements :class:`scheduler_core.ports.Watchdog` by SIGALRM, which nothing else may use.
+    """Implementation of :class:`scheduler_core.ports.Watchdog` by SIGALRM, which nothing else may use.
 
     Args:
-        budget_seconds: For one call into a plugin, with all that it calls.
+        budget_seconds: Maximum duration of one call into a plugin, nested calls included.
     """
 
     def __init__(self, budget_seconds: float) -> None:
@@ -58,19 +55,19 @@ class PluginWatchdog:
         self._before: Any = signal.SIG_DFL
 
     def start(self) -> None:
-        """Take the signal; call it in the main thread, where plugins are called."""
+        """Install the signal handler; call this in the main thread, where plugins are called."""
         self._before = signal.signal(signal.SIGALRM, self._time_is_up)
         self._thread = threading.get_ident()
 
     def stop(self) -> None:
-        """Give the signal back; plugins are watched no more."""
+        """Restore the previous signal handler; plugins are no longer watched."""
         if self._thread:
             self._thread = 0
             signal.setitimer(signal.ITIMER_REAL, 0)
             signal.signal(signal.SIGALRM, self._before)
 
     def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
-        """Put a call into a plugin under watch; a call within a watched one shares its budget."""
+        """Wrap a call into a plugin with the time budget; a call nested in a watched call shares its budget."""
 
         def in_time(*args: P.args, **kwargs: P.kwargs) -> T:
             if self._armed or self._thread != threading.get_ident():
@@ -88,7 +85,7 @@ class PluginWatchdog:
                 return call(*args, **kwargs)
             except OutOfTimeError as interruption:
                 message = (
-                    f"was interrupted after its time budget of {self._budget:g} s; make it quicker, "
+                    f"was interrupted after its time budget of {self._budget:g} s; make it faster, "
                     "or raise the setting pluginTimeBudget"
                 )
                 raise PluginError(plugin, point, message) from interruption
@@ -101,13 +98,13 @@ class PluginWatchdog:
 
 
 def _is_in_plugin(frame: FrameType | None) -> bool:
-    """Whether nothing but the plugin's own code runs above the innermost watched call."""
+    """Return whether only the plugin's own code runs above the innermost watched call."""
     above = frame
     while above is not None:
         module = str(above.f_globals.get("__name__", ""))
         if module == __name__:
             return above is not frame
-        if module.partition(".")[0] in _NOT_TO_BE_INTERRUPTED and not module.startswith(_HARMLESS):
+        if module.partition(".")[0] in _UNINTERRUPTIBLE and not module.startswith(_HARMLESS):
             return False
         above = above.f_back
     return False

@@ -1,9 +1,8 @@
-"""How late new pods reach the scheduler.
+"""Histogram of the delay with which new pods reach the scheduler.
 
-Owns the histogram. It must not know where pods come from. Informers cannot tell how far they lag behind the API server:
-an event bears no time of its own. A pod that has just been created does, and it is what users wait for. Its time is in
-whole seconds, so up to one second of what is counted is not lag; the clocks of API server and operator may differ, and
-what would be negative counts as none.
+A watch event carries no time, so the lag of an informer is measured by new pods, from their creation timestamp. It is
+in whole seconds: up to one second of the measured delay is not lag. The clocks of the API server and the operator may
+differ; a negative delay counts as zero.
 """
 
 from __future__ import annotations
@@ -15,18 +14,18 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.ports import Clock
 
 ARRIVAL_BOUNDS = exponential_bounds(0.25, 2, 12)
-"""Seconds from a pod's creation: 0.25 s to 8 min."""
+"""Buckets in seconds from a pod's creation: 0.25 s to 8 min."""
 
 
 class PodArrivals:
-    """Looks at pods on their way to the scheduler.
+    """Measurement of new pods on their way to the scheduler.
 
     Args:
         clock: Its wall time is compared with the API server's.
-        is_listed: Whether pods come one by one by now; those of the first list may be old.
+        is_listed: Returns whether the first list is complete; pods of the first list may be old and do not count.
 
     Attributes:
-        seconds: From a pod's creation until it came here, of pods that had no node and were created since the start.
+        seconds: Delays between the creation and the arrival of pods that had no node and came after the first list.
     """
 
     def __init__(self, clock: Clock, is_listed: Callable[[], bool]) -> None:
@@ -34,8 +33,8 @@ class PodArrivals:
         self._is_listed = is_listed
         self.seconds = Histogram(ARRIVAL_BOUNDS)
 
-    def told(self, add: Callable[[Pod], None]) -> Callable[[Pod], None]:
-        """Count each pod before ``add`` takes it."""
+    def counting(self, add: Callable[[Pod], None]) -> Callable[[Pod], None]:
+        """Wrap ``add`` so that each pod is counted first."""
 
         def counted(pod: Pod) -> None:
             created = pod.metadata.creation_timestamp

@@ -1,10 +1,8 @@
-"""The reconciler: holds the custom resources and makes the scheduler, the kept revisions and the statuses agree.
+"""The reconciler of SchedulerProfiles and PluginConfigs.
 
-Owns the order of things: judge, swap, keep, tell. It must not know who watches (kopf, a list at start, a test).
-
-Level-based: every change, whatever it was, leads to the same step over all objects. Swapping is done in the loop
-without awaiting, so that a slow API server never delays a profile; keeping and telling follow in a task of their own,
-which retries by itself, since nobody repeats a watch event for it.
+Level-based: every change leads to the same step over all objects: validate, swap, store revisions, write statuses.
+Swapping runs in the event loop without awaiting, so that a slow API server never delays a profile. Storing and writing
+follow in a task that retries on its own, because the watch events that caused them are not delivered again.
 """
 
 from __future__ import annotations
@@ -50,12 +48,12 @@ _LONGEST_RETRY_SECONDS = 30.0
 
 
 class ControllerPorts(Struct, frozen=True):
-    """Where the controller writes, and the time.
+    """The ports of the controller.
 
     Attributes:
         revisions: ControllerRevisions in the operator's namespace.
         statuses: Status subresources.
-        clock: The time.
+        clock: Clock.
     """
 
     revisions: RevisionStore
@@ -64,13 +62,13 @@ class ControllerPorts(Struct, frozen=True):
 
 
 class ProfileController:
-    """Makes SchedulerProfiles and PluginConfigs real.
+    """Reconciler of SchedulerProfiles and PluginConfigs.
 
     Attributes:
-        history: Good revisions that are kept.
-        reconciles: How often profiles were made so (:data:`RECONCILED`) and what was found written (:data:`PUBLISHED`),
-            with ``success``, a refused or lost request (``error``) or a fault of its own (``fault``).
-        on_elsewhere: Told when a name has become one that another process serves, or is that no more.
+        history: Stored revisions.
+        reconciles: Number of reconciles of profiles (:data:`RECONCILED`) and of writes of their results
+            (:data:`PUBLISHED`), by result: ``success``, ``error`` (a request refused or lost) or ``fault`` (a bug).
+        on_served_elsewhere: Called when a scheduler name starts or stops being served by another process.
     """
 
     def __init__(
@@ -85,7 +83,7 @@ class ProfileController:
         self._clock = ports.clock
         self._allow_default_scheduler = allow_default_scheduler
         self._served = ServedProfiles(selection)
-        self.on_elsewhere: Callable[[], None] = lambda: None
+        self.on_served_elsewhere: Callable[[], None] = lambda: None
         self.history = RevisionHistory(ports.revisions)
         self._live = LiveProfiles(scheduler, self.history.last_good)
         self._publisher = StatusPublisher(ports.statuses, ports.clock, scheduler.context.writer.record)
@@ -96,32 +94,32 @@ class ProfileController:
         self._desired = DesiredState((), ())
         self._findings: tuple[ProfileFindings, ...] = ()
         self._rejected: dict[str, str] = {}
-        # Shown at 0 from the start: an increase from nothing is none to who watches.
+        # Start at 0: a rate over a counter that appears late misses its first increase.
         self.reconciles = Counter(dict.fromkeys(product(_STEPS, ("success", "error", "fault")), 0))
         self._objects_changed = asyncio.Event()
         self._to_publish = asyncio.Event()
 
-    # -- what was seen ------------------------------------------------------------------------------------------
+    # -- observed objects ---------------------------------------------------------------------------------------
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
-        """An object has come, has changed or is shown again."""
+        """Store an object that was added, updated or listed again."""
         if self._stores[kind].seen(body):
             self._objects_changed.set()
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        """An object is gone."""
+        """Remove a deleted object."""
         if self._stores[kind].gone(body):
             self._objects_changed.set()
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """All objects of a kind, as a list tells them."""
+        """Replace all objects of a kind by a list."""
         if self._stores[kind].listed(bodies, resource_version):
             self._objects_changed.set()
 
-    # -- making it so -------------------------------------------------------------------------------------------
+    # -- reconciling --------------------------------------------------------------------------------------------
 
     def reconcile(self) -> None:
-        """Judge all objects and make the scheduler run what they ask for, in one step between two cycles."""
+        """Validate all objects and make the scheduler run the result, in one step between two cycles."""
         self._objects_changed.clear()
         desired = desired_state(
             self._stores[SchedulerProfile].bodies(),
@@ -140,15 +138,15 @@ class ProfileController:
         self._explain_revisions()
         self.reconciles[RECONCILED, "success"] += 1
         if self._served.noted(desired):
-            self.on_elsewhere()
-        self._tell_rejected()
+            self.on_served_elsewhere()
+        self._log_rejected()
         self._to_publish.set()
 
     def _judged(self) -> Iterator[tuple[DesiredProfile, ProfileFindings]]:
         return zip(self._desired.profiles, self._findings, strict=True)
 
     def _explain_revisions(self) -> None:
-        """Have written down what an annotation says, which often comes after the edit, as with ``kubectl annotate``."""
+        """Record change causes set after the edit, as ``kubectl annotate`` does, with their stored revisions."""
         for profile, found in self._judged():
             config = profile.config
             if config is not None and not found.problems and config.revision() == found.live_revision:
@@ -157,21 +155,21 @@ class ProfileController:
 
     def _body(self, name: str) -> Body:
         body = self._stores[SchedulerProfile].body("", name)
-        assert body is not None  # what is judged is what is stored
+        assert body is not None  # only stored objects are validated
         return body
 
     def serves(self, scheduler_name: str) -> bool | None:
-        """Whether this process serves a name; None where no process does."""
+        """Return whether this process serves a scheduler name; None if no process does."""
         return self._served.serves(scheduler_name)
 
     async def publish(self, *, counts_too: bool = False) -> None:
-        """Keep what went live, and write statuses that differ.
+        """Store the revisions that went live and write the statuses that changed.
 
         Args:
-            counts_too: Write counts also before their time.
+            counts_too: Write counts before their interval is over, too.
 
         Raises:
-            ClusterWriteError: Something could not be written; what could be was.
+            ClusterWriteError: A write failed; all others were attempted.
         """
         try:
             await self.history.save()
@@ -180,11 +178,11 @@ class ProfileController:
         self.reconciles[PUBLISHED, "success"] += 1
 
     def conditions(self) -> Iterator[ConditionState]:
-        """Every condition of every object, as it is written."""
+        """Yield every condition of every object, as last written."""
         return self._publisher.conditions()
 
     def publish_soon(self) -> None:
-        """Something that statuses tell has changed; :meth:`run` writes it."""
+        """Schedule a write of the statuses; :meth:`run` performs it."""
         self._to_publish.set()
 
     async def run(self) -> None:
@@ -197,7 +195,7 @@ class ProfileController:
         await self._objects_changed.wait()
         try:
             if self._served.has_newcomers(self._stores[SchedulerProfile].bodies()):
-                # Another process has kept their revisions so far.
+                # Another process has stored their revisions until now.
                 await self.history.load()
             self.reconcile()
         except Exception:
@@ -216,40 +214,40 @@ class ProfileController:
     async def _retrying(self, step: Callable[[], Awaitable[None]], resource: str) -> None:
         what = _STEPS[resource]
         backoff = Backoff(_FIRST_RETRY_SECONDS, _LONGEST_RETRY_SECONDS)
-        told = ""
+        logged = ""
         while True:
             try:
                 await step()
             except SchedulerCoreError as error:
-                if str(error) != told:
-                    log.warning("%s failed and is tried again: %s", what, error, extra={"result": "error"})
-                told = str(error)
+                if str(error) != logged:
+                    log.warning("%s failed and is retried: %s", what, error, extra={"result": "error"})
+                logged = str(error)
                 self.reconciles[resource, "error"] += 1
             except Exception as error:
-                if repr(error) != told:
-                    log.exception("%s failed by a fault of its own and is tried again; please report it", what)
-                told = repr(error)
+                if repr(error) != logged:
+                    log.exception("%s failed unexpectedly and is retried; please report this bug", what)
+                logged = repr(error)
                 self.reconciles[resource, "fault"] += 1
             else:
-                told = ""
+                logged = ""
                 backoff.reset()
                 continue
             self._to_publish.set()
             await self._clock.sleep(backoff.next_delay())
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- reporting ----------------------------------------------------------------------------------------------
 
-    def _tell_rejected(self) -> None:
-        """Log what keeps a profile from being what its spec says, once by each process; events tell it once at all."""
-        told: dict[str, str] = {}
+    def _log_rejected(self) -> None:
+        """Log each rejected spec once per process; the event is recorded once altogether."""
+        messages: dict[str, str] = {}
         for profile, findings in self._judged():
             if not findings.problems:
                 continue
             uid = profile.meta.uid
-            told[uid] = problems_message(findings.problems)
-            if self._rejected.get(uid) != told[uid]:
-                log.warning("profile %s: the spec is not taken: %s", profile.meta.name, told[uid])
-        self._rejected = told
+            messages[uid] = problems_message(findings.problems)
+            if self._rejected.get(uid) != messages[uid]:
+                log.warning("profile %s: spec rejected: %s", profile.meta.name, messages[uid])
+        self._rejected = messages
 
     def _sources(self) -> list[StatusSource]:
         counts = self._scheduler.context.queue.counts()
@@ -278,7 +276,7 @@ class ProfileController:
     def _progress(
         self, profile: DesiredProfile, findings: ProfileFindings, counts: Mapping[str, QueueCounts]
     ) -> Progress:
-        """What the profile has done; nothing for one that does not run."""
+        """Return what the profile has done; all zero if it does not run."""
         name = profile.scheduler_name
         record = self._scheduler.context.records.get(name)
         if not findings.holds_name or record is None:

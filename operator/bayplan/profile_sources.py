@@ -1,8 +1,6 @@
-"""Where the profiles come from: custom resources, or one KubeSchedulerConfiguration.
+"""Sources of the profiles: custom resources, or one KubeSchedulerConfiguration.
 
-Owns what differs between the two ways to run: what is read before the first cycle, what goes on beside the cycles, what
-is written at the end. Bayplan's own PodGroups come with custom resources only. It must not know when: the composition
-root calls in order.
+Bayplan's own PodGroups are read only together with custom resources. The composition root calls in this order:
 
     read() (again when a standby becomes the leader) ─▶ activate() ─▶ tasks() run ─▶ finish()
 """
@@ -42,44 +40,44 @@ log = logging.getLogger(__name__)
 
 
 class ProfileSource(Protocol):
-    """What the operator needs of either."""
+    """The operator's interface to a source of profiles."""
 
     async def read(self) -> None:
-        """Read what the first cycle needs, however long it takes; may be called again before it."""
+        """Read what the first cycle needs, however long it takes; may be called again before that cycle."""
 
     def activate(self) -> None:
         """Make the profiles live."""
 
     def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """What runs beside the cycles until cancelled; ``taken`` is told when signal handlers were replaced."""
+        """Return what runs beside the cycles until cancelled; ``taken`` is called when kopf took the signals."""
 
     def extenders_changed(self) -> None:
-        """The state of an extender has changed."""
+        """Handle a change of an extender's state."""
 
     def serves(self, scheduler_name: str) -> bool | None:
-        """Whether this process serves a name; None where no process does that is known of."""
+        """Return whether this process serves a scheduler name; None if no known process does."""
 
-    def when_elsewhere(self, told: Callable[[], None]) -> None:
-        """Have it told when a name has become one that another process serves, or is that no more."""
+    def watch_served_elsewhere(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when a scheduler name starts or stops being served by another process."""
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
-        """How often what was made so, by resource and result."""
+        """Return the number of reconciles by resource and result."""
 
     def conditions(self) -> Iterable[ConditionState]:
-        """Conditions of profiles and plugin configurations, as they are written."""
+        """Yield the conditions of profiles and plugin configurations, as last written."""
 
     async def finish(self) -> None:
-        """Write what is left to be told."""
+        """Write the last statuses."""
 
 
 class ResourcePorts(Struct, frozen=True):
-    """What custom resources are read by, and who takes the groups among them.
+    """The ports that custom resources are read by, and the receiver of PodGroups.
 
     Attributes:
-        connection: To the API server.
-        access: Credentials, for kopf's own connection.
-        groups: Takes PodGroups.
-        clock: The time.
+        connection: Connection to the API server.
+        access: Credentials for kopf's own connection.
+        groups: Receives PodGroups.
+        clock: Clock.
     """
 
     connection: ApiConnection
@@ -89,12 +87,12 @@ class ResourcePorts(Struct, frozen=True):
 
 
 class CustomResourceProfiles:
-    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, as they change.
+    """SchedulerProfiles and PluginConfigs, and PodGroups beside them, from the API server.
 
     Args:
-        scheduler: Makes and runs the profiles.
-        ports: Where objects come from, and where the groups go.
-        settings: Of the operator.
+        scheduler: Builds and runs the profiles.
+        ports: Source of the objects and receiver of the groups.
+        settings: Settings of the operator.
     """
 
     def __init__(self, scheduler: Scheduler, ports: ResourcePorts, settings: Settings) -> None:
@@ -113,27 +111,27 @@ class CustomResourceProfiles:
         self._group_lists = ResourceLists(GROUPS, resources, ports.groups, clock)
 
     async def read(self) -> None:
-        """List the objects and the kept revisions.
+        """List the objects and the stored revisions.
 
-        Returns without PodGroups if these cannot be listed: only pods that name one wait for them.
+        Returns without PodGroups if they cannot be listed: only pods that name one wait for them.
         """
         self._ports.groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
         await self._read_profiles()
         try:
-            await self._group_lists.take()
+            await self._group_lists.list_once()
         except ClusterWriteError as error:
-            self._group_lists.tell(error)
+            self._group_lists.log_failure(error)
             self._ports.groups.unlisted(f"the PodGroups of bayplan.dev cannot be listed: {error}")
-            self._group_lists.ask()
+            self._group_lists.request()
 
     async def _read_profiles(self) -> None:
         backoff = Backoff(0.5, 10.0)
         while True:
             try:
-                await self._lists.take()
+                await self._lists.list_once()
                 await self._controller.history.load()
             except ClusterWriteError as error:
-                self._lists.tell(error)
+                self._lists.log_failure(error)
                 await self._clock.sleep(backoff.next_delay())
             else:
                 return
@@ -143,12 +141,12 @@ class CustomResourceProfiles:
         self._controller.reconcile()
 
     def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """Reconcile and tell, list now and then, and watch."""
+        """Reconcile, write statuses, list periodically and watch."""
 
         def spawned() -> None:
             taken()
-            self._lists.ask()
-            self._group_lists.ask()
+            self._lists.request()
+            self._group_lists.request()
 
         watchers: Watchers = {
             SchedulerProfile: self._controller,
@@ -163,23 +161,23 @@ class CustomResourceProfiles:
         }
 
     def extenders_changed(self) -> None:
-        """Write it into the statuses of the profiles that it belongs to."""
+        """Write the state into the statuses of the extender's profiles."""
         self._controller.publish_soon()
 
     def serves(self, scheduler_name: str) -> bool | None:
-        """Whether this process serves a name; None where no process does."""
+        """Return whether this process serves a scheduler name; None if no process does."""
         return self._controller.serves(scheduler_name)
 
-    def when_elsewhere(self, told: Callable[[], None]) -> None:
-        """Have it told when other names are served elsewhere."""
-        self._controller.on_elsewhere = told
+    def watch_served_elsewhere(self, callback: Callable[[], None]) -> None:
+        """Call ``callback`` when a scheduler name starts or stops being served by another process."""
+        self._controller.on_served_elsewhere = callback
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
-        """How often the controller made what so."""
+        """Return the controller's number of reconciles by resource and result."""
         return self._controller.reconciles
 
     def conditions(self) -> Iterable[ConditionState]:
-        """Those of the controller's objects."""
+        """Yield the conditions of the controller's objects."""
         return self._controller.conditions()
 
     async def finish(self) -> None:
@@ -200,8 +198,8 @@ class ConfiguredProfiles:
     """The profiles of one KubeSchedulerConfiguration, which never change.
 
     Args:
-        scheduler: Makes and runs the profiles.
-        configuration: The file.
+        scheduler: Builds and runs the profiles.
+        configuration: The parsed file.
 
     Raises:
         ConfigError: With every problem of every profile.
@@ -212,7 +210,7 @@ class ConfiguredProfiles:
         self._instances = build_profiles(scheduler, configuration)
 
     async def read(self) -> None:
-        """Nothing: the file was read before."""
+        """Do nothing: the file is read already."""
 
     def activate(self) -> None:
         """Make the profiles live."""
@@ -220,29 +218,29 @@ class ConfiguredProfiles:
         log.info("Scheduling the pods of %s", ", ".join(instance.name for instance in self._instances))
 
     def tasks(self, taken: Callable[[], None]) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """None: nothing changes."""
+        """Return no tasks: nothing changes."""
         del taken
         return {}
 
     def extenders_changed(self) -> None:
-        """Nothing: no object carries a status, and the log has told it."""
+        """Do nothing: no object has a status, and the log has the change."""
 
     def serves(self, scheduler_name: str) -> bool | None:
-        """Of other processes nothing is known."""
+        """Return None: nothing is known of other processes."""
         del scheduler_name
         return None
 
-    def when_elsewhere(self, told: Callable[[], None]) -> None:
-        """Nothing: that never changes."""
-        del told
+    def watch_served_elsewhere(self, callback: Callable[[], None]) -> None:
+        """Do nothing: this never changes."""
+        del callback
 
     def reconciles(self) -> Mapping[tuple[str, str], int]:
-        """None: nothing changes."""
+        """Return nothing: there are no reconciles."""
         return {}
 
     def conditions(self) -> Iterable[ConditionState]:
-        """None: there are no objects."""
+        """Return nothing: there are no objects."""
         return ()
 
     async def finish(self) -> None:
-        """Nothing: no object carries a status."""
+        """Do nothing: no object has a status."""

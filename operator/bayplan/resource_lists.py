@@ -1,7 +1,6 @@
 """Lists of the custom resources beside kopf's watch.
 
-Owns the first list, before which nothing is scheduled, and the repeated ones, which tell of deletions that a watch
-missed while it was away. It must not judge anything.
+Scheduling starts after the first list. The periodic ones find deletions that an interrupted watch missed.
 """
 
 from __future__ import annotations
@@ -28,12 +27,12 @@ _FIRST_BACKOFF_SECONDS = 1.0
 
 
 class Listed(Struct, frozen=True):
-    """What is listed, and how often.
+    """The kinds to list, and how often.
 
     Attributes:
-        what: The kinds in a word, for the log.
-        kinds: In the order in which they are to be known.
-        seconds: Between two lists.
+        what: Name of the kinds for the log.
+        kinds: In the order in which they are listed.
+        seconds: Interval between lists.
     """
 
     what: str
@@ -42,63 +41,63 @@ class Listed(Struct, frozen=True):
 
 
 PROFILES = Listed("profiles", (PluginConfig, SchedulerProfile), 15.0)
-# Of these there may be thousands, and a deletion that was missed leaves a group that nobody names.
+# There may be thousands of PodGroups, and a missed deletion leaves only a group that no pod names.
 GROUPS = Listed("PodGroups", (PodGroup,), 60.0)
 
 
 class ListReader(Protocol):
-    """Lists custom resources; see :class:`bayplan.kube.custom_resources.CustomResources`."""
+    """Interface for listing custom resources; see :class:`bayplan.kube.custom_resources.CustomResources`."""
 
     async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
-        """All objects of a kind, and the list's resource version."""
+        """Return all objects of a kind and the list's resource version."""
 
 
-class ListTaker(Protocol):
-    """Takes lists.
+class ListReceiver(Protocol):
+    """Receiver of lists.
 
-    See :class:`bayplan.profile_controller.ProfileController`, of PodGroups
+    Implemented by :class:`bayplan.profile_controller.ProfileController` and, for PodGroups, by
     :class:`bayplan.gangs.bayplan_groups.BayplanGroups`.
     """
 
     def listed(self, kind: type[CustomResource], bodies: Iterable[Body], resource_version: str) -> None:
-        """All objects of a kind, as a list tells them."""
+        """Replace all objects of a kind by a list."""
 
 
 class ResourceLists:
-    """Lists of some kinds.
+    """Periodic lists of some kinds.
 
     Args:
         listed: The kinds.
         reader: Lists them.
-        taker: Is told of them.
-        clock: Time.
+        receiver: Receives the lists.
+        clock: Clock.
     """
 
-    def __init__(self, listed: Listed, reader: ListReader, taker: ListTaker, clock: Clock) -> None:
+    def __init__(self, listed: Listed, reader: ListReader, receiver: ListReceiver, clock: Clock) -> None:
         self._listed = listed
         self._reader = reader
-        self._taker = taker
+        self._taker = receiver
         self._clock = clock
         self._wanted = asyncio.Event()
-        self._told = ""
+        self._last_failure = ""
 
-    def ask(self) -> None:
-        """Have the next list taken soon."""
+    def request(self) -> None:
+        """Request a list soon."""
         self._wanted.set()
 
-    async def take(self) -> None:
+    async def list_once(self) -> None:
         """List all kinds once.
 
         Raises:
-            ClusterWriteError: One could not be listed.
+            ClusterWriteError: A kind could not be listed.
         """
         for kind in self._listed.kinds:
             bodies, version = await self._reader.list(kind.definition.plural)
             self._taker.listed(kind, bodies, version)
-        self._told = ""
+        self._last_failure = ""
 
     async def run(self) -> None:
-        """List now and then and when asked, until cancelled."""
+        """List periodically and on request, until cancelled."""
         backoff = Backoff(_FIRST_BACKOFF_SECONDS, self._listed.seconds)
         while True:
             timer = self._clock.call_later(self._listed.seconds, self._wanted.set)
@@ -108,21 +107,21 @@ class ResourceLists:
                 timer.cancel()
             self._wanted.clear()
             try:
-                await self.take()
+                await self.list_once()
                 backoff.reset()
             except ClusterWriteError as error:
-                self.tell(error)
+                self.log_failure(error)
                 self._wanted.set()
                 await self._clock.sleep(backoff.next_delay())
 
-    def tell(self, error: ClusterWriteError) -> None:
+    def log_failure(self, error: ClusterWriteError) -> None:
         """Log why a list failed, once for each reason."""
         text = str(error)
         if isinstance(error, NotFoundError):
             text = (
                 f"Bayplan's custom resources are not installed in this cluster; install them with "
-                f"`kubectl apply -f crds/`, the operator goes on by itself then ({error})"
+                f"`kubectl apply -f crds/`, then the operator continues by itself ({error})"
             )
-        if text != self._told:
-            log.error("Cannot list %s, trying again: %s", self._listed.what, text)
-        self._told = text
+        if text != self._last_failure:
+            log.error("Cannot list %s, retrying: %s", self._listed.what, text)
+        self._last_failure = text

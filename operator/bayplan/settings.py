@@ -1,7 +1,6 @@
-"""Settings of the operator: everything that is not a profile's.
+"""Settings of the operator: everything that is not part of a profile.
 
-Owns the fields, their defaults and rules, and how flags and a settings file go together. It must not know what uses
-them. Why a model and not flags alone: the chart renders the same fields into a file, and every problem is told at once
+Flags and a settings file fill the same model (the chart renders the file), so that one validation reports every problem
 with its field path.
 """
 
@@ -34,7 +33,7 @@ _SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 
 def _seconds(value: object) -> object:
-    """A number of seconds, also written as a Go duration such as kube-scheduler's flags take it."""
+    """Convert a number of seconds, also given as a Go duration like kube-scheduler's flags."""
     if isinstance(value, str):
         try:
             return float(value)
@@ -51,38 +50,40 @@ Seconds = Annotated[float, BeforeValidator(_seconds)]
 
 
 class LeaderElectionSettings(ConfigModel):
-    """How several processes agree on the one that schedules."""
+    """Leader election among the replicas."""
 
     leader_elect: bool = Field(default=False, description="Schedule only while this process holds the Lease.")
     lease_duration: Seconds = Field(
-        default=15.0, gt=0, description="So long after its last renewal a Lease is taken by a standby."
+        default=15.0, gt=0, description="Duration a standby waits after the last renewal before it acquires the Lease."
     )
     renew_deadline: Seconds = Field(
-        default=10.0, gt=0, description="So long after its last renewal a leader stops; less than leaseDuration."
+        default=10.0,
+        gt=0,
+        description="Duration after the last renewal at which the leader stops; less than leaseDuration.",
     )
-    retry_period: Seconds = Field(default=2.0, gt=0, description="Between two tries to get or renew the Lease.")
+    retry_period: Seconds = Field(default=2.0, gt=0, description="Interval between attempts to acquire or renew.")
     resource_name: str | None = Field(
         default=None,
         min_length=1,
         max_length=253,
-        description='Name of the Lease. When left out "bayplan"; with profiles that, and eight letters made of them.',
+        description='Name of the Lease. Default: "bayplan"; with profiles, "bayplan-" and a hash of the selector.',
     )
     resource_namespace: str | None = Field(
-        default=None, min_length=1, description="Namespace of the Lease; that of the revisions when left out."
+        default=None, min_length=1, description="Namespace of the Lease. Default: the namespace of the revisions."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The times go together."""
+        """Check that the durations are consistent."""
         if self.leader_elect:
             for problem in self.options("").problems(""):
                 yield RuleProblem((problem.path.lstrip("."),), problem.message)
 
     def options(self, namespace: str, selection: ProfileSelection | None = None) -> ElectionOptions:
-        """Give the Lease and its times.
+        """Return the Lease and its durations.
 
         Args:
-            namespace: Of the Lease, where the settings name none.
-            selection: The profiles that are led by it, where they are not all: each selection has a Lease of its own.
+            namespace: Namespace of the Lease if the settings name none.
+            selection: The profiles that this Lease covers, None for all; each selection has its own Lease.
         """
         name = _LEASE if selection is None else f"{_LEASE}-{selection.digest}"
         return ElectionOptions(
@@ -95,161 +96,161 @@ class LeaderElectionSettings(ConfigModel):
 
 
 class TracingSettings(ConfigModel):
-    """Where spans of cycles are sent; needs the extra ``otel`` of the package bayplan."""
+    """Export of cycles as spans; needs the extra ``otel`` of the package bayplan."""
 
     endpoint: str = Field(
-        pattern=r"^https?://", description="The collector's URL for OTLP over HTTP, such as http://host:4318/v1/traces."
+        pattern=r"^https?://", description="URL of the OTLP/HTTP collector, such as http://host:4318/v1/traces."
     )
     sampling_ratio: float = Field(
-        default=0.01, ge=0, le=1, strict=False, description="The part of scheduling cycles that is sent, 0 to 1."
+        default=0.01, ge=0, le=1, strict=False, description="Fraction of scheduling cycles to export, 0 to 1."
     )
 
 
 class Settings(ServingSettings):
-    """What ``bayplan run`` is told by flags and by its settings file."""
+    """Settings of ``bayplan run``, from flags and from its settings file."""
 
     kubeconfig: str | None = Field(
         default=None,
         min_length=1,
-        description="Kubeconfig file. When left out: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
+        description="Kubeconfig file. Default: the pod's service account, else $KUBECONFIG or ~/.kube/config.",
     )
     context: str | None = Field(default=None, min_length=1, description="Context of the kubeconfig.")
     namespace: str | None = Field(
         default=None,
         min_length=1,
-        description="Namespace of the ControllerRevisions that keep good revisions. When left out: the pod's own, "
+        description="Namespace of the ControllerRevisions that store valid profile revisions. Default: the pod's own, "
         'else that of the kubeconfig\'s context, else "default".',
     )
-    seed: int = Field(default=0, ge=0, le=INT64_MAX, description="Settles ties among equal nodes.")
+    seed: int = Field(default=0, ge=0, le=INT64_MAX, description="Seed of the random choice among equal nodes.")
     percentage_of_nodes_to_score: int | None = Field(
         default=None,
         ge=0,
         le=100,
-        description="For profiles that set none: percent of the nodes that must be found feasible; 0 is "
-        "kube-scheduler's formula. When left out, all nodes.",
+        description="Percentage of nodes to find feasible, for profiles that set none; 0 selects kube-scheduler's "
+        "adaptive formula. Default: all nodes.",
     )
     pod_initial_backoff_seconds: int = Field(
-        default=1, ge=1, le=INT32_MAX, description="First backoff of a failed pod, for profiles that set none."
+        default=1, ge=1, le=INT32_MAX, description="Initial backoff of a failed pod, for profiles that set none."
     )
     pod_max_backoff_seconds: int = Field(
-        default=10, ge=1, le=INT32_MAX, description="Longest backoff of a failed pod, for profiles that set none."
+        default=10, ge=1, le=INT32_MAX, description="Maximum backoff of a failed pod, for profiles that set none."
     )
     pod_max_in_unschedulable_pods_duration: Seconds = Field(
         default=300.0,
         gt=0,
-        description="After so long a pod that fits nowhere is tried again whatever happened; seconds, or such as 5m.",
+        description="Maximum time a pod stays unschedulable before it is retried; seconds, or a duration such as 5m.",
     )
     gang_reservation_delay: Seconds = Field(
         default=60.0,
         gt=0,
-        description="After so long in vain, capacity is reserved for a PodGroup of queueing Strict; seconds, or 5m.",
+        description="Time an unschedulable PodGroup with queueing Strict waits before capacity is reserved for it; "
+        "seconds, or a duration such as 5m.",
     )
     client_qps: float | None = Field(
-        default=None, gt=0, strict=False, description="Requests per second to the API server; no limit when left out."
+        default=None, gt=0, strict=False, description="Requests per second to the API server. Default: no limit."
     )
-    client_burst: int = Field(default=100, ge=1, le=INT32_MAX, description="Requests that may exceed client_qps.")
-    bind_concurrency: int = Field(default=32, ge=1, le=1024, description="Binds on their way at once.")
+    client_burst: int = Field(default=100, ge=1, le=INT32_MAX, description="Requests that may exceed clientQps.")
+    bind_concurrency: int = Field(default=32, ge=1, le=1024, description="Maximum number of concurrent binds.")
     allow_default_scheduler: bool = Field(
         default=False,
-        description="Let a profile take the name default-scheduler. Only where kube-scheduler does not serve it.",
+        description="Allow a profile named default-scheduler. Only for clusters where kube-scheduler does not run it.",
     )
     extender_files_directory: str = Field(
         default="/etc/bayplan-extenders",
         min_length=1,
         max_length=1024,
-        description="Where the files of an extender's tlsConfig must lie, for profiles that are custom resources.",
+        description="Directory that must contain the files of an extender's tlsConfig in a SchedulerProfile.",
     )
     allowed_extender_hosts: tuple[str, ...] = Field(
         default=(),
         strict=False,
         max_length=256,
-        description="Hosts that extenders of such profiles may be on, such as licences.example.com or *.svc; any when "
-        "empty.",
+        description="Hosts that extenders of SchedulerProfiles may use, such as licences.example.com or *.svc; empty "
+        "allows any.",
     )
     profiles: str | None = Field(
         default=None,
         min_length=1,
         max_length=MAX_LENGTH,
-        description='Label selector such as "tier=a,zone in (x,y)": only SchedulerProfiles that it matches are served '
-        "here. When left out, all.",
+        description='Label selector of the SchedulerProfiles to serve, such as "tier=a,zone in (x,y)". Default: all.',
     )
     leader_election: LeaderElectionSettings = Field(
-        default=LeaderElectionSettings(), description="How several processes agree on the one that schedules."
+        default=LeaderElectionSettings(), description="Leader election among the replicas."
     )
     delay_cache_until_active: bool = Field(
         default=False,
-        description="A standby reads nothing of the cluster before it leads: cheap, and slow to take over.",
+        description="Keep a standby's informers stopped until it leads: a cheap standby, a slow takeover.",
     )
     plugin_time_budget: Seconds = Field(
         default=1.0,
         gt=0,
         le=3600,
-        description="Longest that one call into an installed plugin may take before it is interrupted.",
+        description="Maximum duration of one call into an installed plugin before it is interrupted.",
     )
     liveness_limit: Seconds = Field(
         default=30.0,
         gt=0,
         le=3600,
-        description="So long the event loop may stand still before the process ends, for another to take over.",
+        description="Maximum event-loop stall before the process exits.",
     )
     enable_profiling: bool = Field(
-        default=False, description="Answer /debug/profile: where the time of the running process goes."
+        default=False, description="Serve /debug/profile, the CPU profile of the running process."
     )
     slow_cycle_threshold: Seconds = Field(
         default=0.1,
         gt=0,
         le=3600,
-        description="From so long on a scheduling cycle is logged with the times of its plugins; seconds, or 100ms.",
+        description="Log scheduling cycles slower than this, with the time of each plugin; seconds, or 100ms.",
     )
     tracing: TracingSettings | None = Field(
-        default=None, description="Where spans of cycles are sent; nowhere when left out."
+        default=None, description="Export of cycles as OpenTelemetry spans. Default: none."
     )
     feature_gates: dict[str, bool] = Field(
         default_factory=dict,
-        description="Feature gates by name, such as ResultCache: false; those left out are at their defaults.",
+        description="Feature gates by name, such as ResultCache: false. A gate left out keeps its default.",
     )
-    log_level: LogLevel = Field(default="info", description="Least severity of what is logged.")
+    log_level: LogLevel = Field(default="info", description="Minimum severity of log lines.")
     verbosity: int = Field(
         default=0,
         ge=0,
         le=10,
-        description="As kube-scheduler's -v: 3 logs each decision too, 5 and more everything (debug).",
+        description="Log verbosity like kube-scheduler's -v: 3 logs each decision, from 5 on everything (debug).",
     )
-    log_format: LogFormat = Field(default="text", description="One line of text, or of JSON, for each message.")
+    log_format: LogFormat = Field(default="text", description="Format of a log line: text or JSON.")
     graceful_stop_seconds: Seconds = Field(
-        default=5.0, gt=0, le=300, description="Longest that binds in flight and last writes may take at the end."
+        default=5.0, gt=0, le=300, description="Maximum time for binds in flight and last writes at shutdown."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Backoffs are in order, gates are known, the selector can be read, and what is served goes together."""
+        """Check backoffs, feature gates, the profile selector, and the serving fields against each other."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         for problem in gate_problems(self.feature_gates):
             yield RuleProblem(("featureGates", *problem.location), problem.message)
         try:
-            self.selection  # noqa: B018 - it is read for what is wrong with it
+            self.selection  # noqa: B018 - evaluated for the error that it raises
         except ConfigError as error:
             yield RuleProblem(("profiles",), error.problems[0].message)
         yield from self.serving_problems()
 
     @property
     def selection(self) -> ProfileSelection | None:
-        """Which profiles are served; None for all."""
+        """Profiles to serve; None for all."""
         return None if self.profiles is None else ProfileSelection(self.profiles)
 
 
 def load_settings(flags: Mapping[str, Any], path: Path | None = None, *, leader_elect: bool | None = None) -> Settings:
-    """Join flags with a settings file; flags win.
+    """Merge flags with a settings file; flags win.
 
     Args:
-        flags: Values by field name in snake_case; None is not given.
-        path: A YAML file whose fields are those of :class:`Settings` in camelCase; None reads none.
-        leader_elect: ``leaderElection.leaderElect``, of which a flag says nothing when it is None.
+        flags: Values by field name in snake_case; None means not given.
+        path: A YAML file whose fields are those of :class:`Settings` in camelCase; None reads no file.
+        leader_elect: Value of the flag for ``leaderElection.leaderElect``; None if the flag was not given.
 
     Returns:
         The settings with their defaults.
 
     Raises:
-        ConfigError: With every problem: its path is the field in the file, or the flag.
+        ConfigError: With every problem; the path of each is the field in the file, or the flag.
     """
     names = {name: info.alias or name for name, info in Settings.model_fields.items()}
     given = {names[name]: value for name, value in flags.items() if value is not None}
@@ -279,7 +280,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         document = yaml_documents.load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(
-            [Problem(str(path), f"cannot be read: {error}; correct it or leave --settings out")]
+            [Problem(str(path), f"cannot be read: {error}; correct the file or omit --settings")]
         ) from error
     if document is None:
         return {}
@@ -289,21 +290,21 @@ def _read_file(path: Path) -> dict[str, Any]:
 
 
 def runs_in_cluster(settings: Settings, environment: Mapping[str, str] = os.environ) -> bool:
-    """Whether the pod's service account is to be used: no kubeconfig was asked for, and there is one."""
+    """Return whether to use the pod's service account: no kubeconfig was given and the account exists."""
     if settings.kubeconfig is not None or settings.context is not None or environment.get("KUBECONFIG"):
         return False
     return "KUBERNETES_SERVICE_HOST" in environment and (_SERVICE_ACCOUNT / "token").is_file()
 
 
 def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.environ) -> str:
-    """The namespace in which ControllerRevisions are kept.
+    """Return the namespace in which ControllerRevisions are stored.
 
     Args:
         settings: Their ``namespace`` wins.
-        environment: Of the process.
+        environment: Environment variables of the process.
 
     Returns:
-        The setting, the pod's namespace, that of the kubeconfig's context, or ``default``.
+        The setting, else the pod's namespace, else that of the kubeconfig's context, else ``default``.
     """
     if settings.namespace is not None:
         return settings.namespace
@@ -314,7 +315,7 @@ def revision_namespace(settings: Settings, environment: Mapping[str, str] = os.e
 
 
 def _context_namespace(settings: Settings, environment: Mapping[str, str]) -> str:
-    """The namespace of the kubeconfig's context, as far as it can be read; what is wrong the connection tells."""
+    """Return the namespace of the kubeconfig's context, "" if unreadable; the connection reports the error later."""
     listed = settings.kubeconfig or environment.get("KUBECONFIG") or str(Path("~/.kube/config").expanduser())
     context = settings.context
     for name in listed.split(os.pathsep):

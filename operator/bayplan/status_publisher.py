@@ -1,7 +1,7 @@
-"""Statuses of custom resources, written when they differ.
+"""Writes the statuses of custom resources when they change.
 
-Owns what is written already and when counts were. It must not know what the statuses mean. Why it trusts its own
-account of what is written and not each watch event: an event from before a write would make it write again.
+It compares with what it wrote last and not with each watch event: an event from before a write would make it write
+again.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ log = logging.getLogger(__name__)
 
 
 class StatusWriter(Protocol):
-    """Writes statuses of cluster-scoped custom resources."""
+    """Interface for writing statuses of cluster-scoped custom resources."""
 
     async def patch_status(self, plural: str, name: str, patch: Mapping[str, Any]) -> None:
         """Merge ``patch`` over an object's status."""
 
 
 class StatusSource(Struct, frozen=True):
-    """A status to be written.
+    """A status to write.
 
     Attributes:
         plural: The resource's name in URLs.
-        meta: The object.
-        seen: The status that the object carried when it was seen.
-        make: Makes the status from the one that is written and the time.
-        events: What of a change of the status, from the first to the second, is told by events.
+        meta: The object's metadata.
+        seen: The status of the object as it was read.
+        make: Makes the status from the one last written and the time.
+        events: Returns the events to record for a change from the first status to the second.
     """
 
     plural: str
@@ -55,12 +55,12 @@ class _Written(Struct):
 
 
 class StatusPublisher:
-    """Writes statuses, counts of one object at most every ten seconds, and tells of them by events.
+    """Writer of statuses and of the events about their changes; counts of an object at most every ten seconds.
 
     Args:
-        writer: Takes statuses.
-        clock: The time.
-        record: Takes events, each after the status that it tells of is written: what fails is tried again as a whole.
+        writer: Writes statuses.
+        clock: Clock.
+        record: Records events, each after its status is written: a failed write is retried as a whole.
     """
 
     def __init__(self, writer: StatusWriter, clock: Clock, record: Callable[[Event], None]) -> None:
@@ -70,11 +70,11 @@ class StatusPublisher:
         self._written: dict[str, _Written] = {}
 
     async def publish(self, sources: Iterable[StatusSource], *, counts_too: bool = False) -> None:
-        """Write what differs.
+        """Write the statuses that changed.
 
         Args:
-            sources: The statuses of all objects; what is written of others is forgotten.
-            counts_too: Write counts also before their time: this process stops.
+            sources: The statuses of all objects; the memory of other objects is dropped.
+            counts_too: Write counts before their interval is over, too: this process stops.
 
         Raises:
             ClusterWriteError: At least one could not be written; the others were.
@@ -94,7 +94,7 @@ class StatusPublisher:
             raise failure
 
     def conditions(self) -> Iterator[ConditionState]:
-        """Every condition of every object, as it is written."""
+        """Yield every condition of every object, as last written."""
         for written in self._written.values():
             for condition in written.status.get("conditions") or ():
                 yield ConditionState(

@@ -1,15 +1,14 @@
-"""A revision of a profile as a ControllerRevision holds it.
+"""Form of a profile's revision as a ControllerRevision.
 
-Owns the form: what is kept of a profile, under which keys, and how what an earlier version of Bayplan kept is read. It
-must not know when a revision is kept nor who asks. Why the spec as written is kept beside what it came to: whoever goes
-back wants the references that were written, while what went live must not change with what they refer to.
+Both the spec as written and its resolved content are stored: a rollback restores the references as written, while what
+was live must not change with the objects that it refers to.
 
     data:
-      revision: 3db7d32c            name of the content
+      revision: 3db7d32c            hash of the content
       profile: {...}                the content: references resolved, as a framework instance was built from it
       spec: {...}                   as written in the SchedulerProfile
-      references: {pack: NodeResourcesFit}    PluginConfigs that were referred to, and the plugin of each
-      manager: kubectl-client-side-apply      who wrote the spec, as the API server notes it
+      references: {pack: NodeResourcesFit}    referenced PluginConfigs, and the plugin of each
+      manager: kubectl-client-side-apply      field manager of the spec, from managedFields
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 log = logging.getLogger(__name__)
 
 CHANGE_CAUSE = "kubernetes.io/change-cause"
-"""The annotation in which people say why they change something, as for Deployments."""
+"""The annotation for the reason of a change, as for Deployments."""
 PROFILE_LABEL = "bayplan.dev/profile"
 MANAGED: Mapping[str, str] = {"app.kubernetes.io/managed-by": "bayplan"}
 _PROFILE, _REVISION, _SPEC, _REFERENCES, _MANAGER = "profile", "revision", "spec", "references", "manager"
@@ -41,13 +40,13 @@ _MAX_NAME_PART = 200
 
 @dataclass(frozen=True, slots=True)
 class Origin:
-    """Where a revision came from.
+    """Source of a revision.
 
     Attributes:
-        spec: As written; None for a revision that an earlier version of Bayplan kept.
-        references: From each PluginConfig that it refers to, to the plugin that this configured.
-        cause: Why, in the words of whoever changed it; "" when nobody said.
-        manager: Who wrote the spec, as the API server notes it; "" when that is not known.
+        spec: As written; None for a revision that an earlier version of Bayplan stored.
+        references: Maps each referenced PluginConfig to the plugin that it configured.
+        cause: The change cause as the user wrote it; "" if there is none.
+        manager: Field manager of the spec; "" if unknown.
     """
 
     spec: Mapping[str, Any] | None = None
@@ -58,18 +57,18 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class StoredRevision:
-    """A kept revision.
+    """Stored revision.
 
     Attributes:
-        name: Of the ControllerRevision.
-        namespace: Of the ControllerRevision.
+        name: Name of the ControllerRevision.
+        namespace: Namespace of the ControllerRevision.
         number: Higher is newer.
-        created: When it was kept; None where that is not known.
+        created: When it was stored; None if unknown.
         profile: Name of its SchedulerProfile.
-        profile_uid: The latter's UID.
-        hash: Name of the content.
-        config: The content; None when this version of Bayplan cannot read it.
-        origin: Where it came from.
+        profile_uid: UID of its SchedulerProfile.
+        hash: Hash of the content.
+        config: The content; None if this version of Bayplan cannot read it.
+        origin: Source of the revision.
     """
 
     name: str
@@ -84,16 +83,16 @@ class StoredRevision:
 
     @property
     def content(self) -> dict[str, Any]:
-        """What was live, in plain JSON types; empty when it cannot be read."""
+        """The content in plain JSON types; empty if it cannot be read."""
         return {} if self.config is None else self.config.document()
 
 
 def origin_of(body: Mapping[str, Any], config: ProfileConfig) -> Origin:
-    """Take from a valid SchedulerProfile what is kept of it.
+    """Extract from a valid SchedulerProfile what is stored of it.
 
     Args:
         body: The object.
-        config: What it came to: first the plugins that it configures itself, then those of its references.
+        config: Its resolved content: first the plugins that it configures itself, then those of its references.
     """
     metadata, spec = body["metadata"], dict(body.get("spec") or {})
     names = [reference["name"] for reference in spec.get("pluginConfigRefs") or ()]
@@ -107,7 +106,7 @@ def origin_of(body: Mapping[str, Any], config: ProfileConfig) -> Origin:
 
 
 def change_cause(metadata: Mapping[str, Any]) -> str:
-    """What an object's annotation says of its last change."""
+    """Return the change cause from an object's annotation."""
     return str((metadata.get("annotations") or {}).get(CHANGE_CAUSE) or "")
 
 
@@ -124,13 +123,13 @@ def _manager(metadata: Mapping[str, Any]) -> str:
 def as_controller_revision(
     profile: tuple[str, str], number: int, config: ProfileConfig, origin: Origin
 ) -> ControllerRevision:
-    """Make the object that keeps a revision.
+    """Make the object that stores a revision.
 
     Args:
         profile: Name and UID of its SchedulerProfile.
         number: Its number.
         config: Its content.
-        origin: Where it came from.
+        origin: Its source.
     """
     name, uid = profile
     data: dict[str, Any] = {_REVISION: config.revision(), _PROFILE: config.document()}
@@ -146,10 +145,10 @@ def as_controller_revision(
 
 
 def read_revision(found: ControllerRevision) -> StoredRevision:
-    """Read a kept revision, also one of an earlier version of Bayplan, which kept the content alone.
+    """Parse a stored revision, also one of an earlier version of Bayplan, which stored only the content.
 
     Returns:
-        The revision; without content when that is of no use to this version.
+        The revision; without content if this version cannot read it.
     """
     meta, data = found.metadata, found.data
     owner = next((one for one in meta.owner_references if one.kind == SchedulerProfile.definition.kind), None)
@@ -158,7 +157,7 @@ def read_revision(found: ControllerRevision) -> StoredRevision:
         try:
             config = validate(ProfileConfig, data.get(_PROFILE), _PROFILE)
         except ConfigError as error:
-            log.warning("ControllerRevision %s is of no use to this version and is passed over: %s", meta.name, error)
+            log.warning("ControllerRevision %s cannot be read by this version and is ignored: %s", meta.name, error)
     spec, references = data.get(_SPEC), data.get(_REFERENCES)
     return StoredRevision(
         name=meta.name,
@@ -179,12 +178,12 @@ def read_revision(found: ControllerRevision) -> StoredRevision:
 
 
 def labels_of(profile: str) -> dict[str, str]:
-    """The labels by which the revisions of a profile are found."""
+    """Return the labels that select the revisions of a profile."""
     return {**MANAGED, PROFILE_LABEL: _label_value(profile)}
 
 
 def _label_value(name: str) -> str:
-    """A profile's name as a label's value; names longer than 63 characters end in a hash."""
+    """Convert a profile's name to a label value; names longer than 63 characters end in a hash."""
     if len(name) <= 63:
         return name
     return f"{name[:46].rstrip('-.')}-{hashlib.sha256(name.encode()).hexdigest()[:16]}"

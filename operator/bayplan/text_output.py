@@ -1,7 +1,6 @@
-"""Texts and tables as commands lay them out for people.
+"""Text and tables for terminals.
 
-Owns how wide and how coloured text is, and what a table looks like. It must not know what is shown. Why apart from
-:mod:`bayplan.document_output`: the operator has documents too, but no terminal, and need not wait for what draws there.
+Separate from :mod:`bayplan.document_output`: the operator returns documents too, but need not import ``rich``.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ from bayplan.printable import printable
 
 
 def text_of(sections: Iterable[RenderableType]) -> str:
-    """Lay out sections with an empty line between them.
+    """Render sections with an empty line between them.
 
     Returns:
-        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+        Text as wide as the terminal and coloured if stdout is one; otherwise plain text with one row per line.
     """
     console = Console(
         file=sys.stdout, width=None if sys.stdout.isatty() else PIPED_WIDTH, highlight=False, markup=False, emoji=False
@@ -35,23 +34,23 @@ def text_of(sections: Iterable[RenderableType]) -> str:
 
 
 class Printable:
-    """Something for a console, whose own colours stay while those that its texts bring along do not.
+    """A renderable whose own styles stay while escape sequences in its text are escaped.
 
     Args:
-        shown: What is shown.
+        shown: The renderable.
     """
 
     def __init__(self, shown: RenderableType) -> None:
         self._shown = shown
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
-        """Lay it out; the console calls this."""
+        """Render; called by the console."""
         for segment in console.render(self._shown, options):
             yield segment if segment.control else Segment(printable(segment.text), segment.style)
 
 
 def plain_table(*headings: str) -> Table:
-    """Make a table without lines."""
+    """Make a table without borders."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for heading in headings:
         table.add_column(heading, overflow="fold")

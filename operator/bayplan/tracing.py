@@ -1,10 +1,7 @@
-"""Cycles as OpenTelemetry spans.
+"""Export of cycles as OpenTelemetry spans; needs the extra ``otel``, imported only if tracing is configured.
 
-Owns names, attributes and the export. It must not know the scheduler: it is told of cycles that are over, so that
-nothing of it runs inside one. Needs the package's extra ``otel``, which is imported only if tracing is configured.
-
-A scheduling cycle is a trace of its own, with a child span for each extension point; the binding cycle that follows is
-a child of it too, since it begins when the other has ended.
+Spans are made after a cycle has ended, so that no tracing code runs inside one. A scheduling cycle is a trace of its
+own, with a child span for each extension point; the binding cycle that follows is a child of it, too.
 """
 
 from __future__ import annotations
@@ -24,21 +21,21 @@ _ERROR = "error"
 
 
 class CycleTracer:
-    """Makes spans of cycles; fulfils :class:`scheduler_core.ports.Tracer`.
+    """Implementation of :class:`scheduler_core.ports.Tracer` by OpenTelemetry.
 
     Args:
-        provider: Where spans go.
-        clock: The one that cycles were timed with.
+        provider: Receives the spans.
+        clock: The clock that cycles are timed with.
     """
 
     def __init__(self, provider: TracerProvider, clock: Clock) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("bayplan")
-        # Spans bear the date, while cycles are timed by a clock that nobody sets.
+        # Spans carry wall time, but cycles are timed by a monotonic clock.
         self._epoch = clock.wall().timestamp() - clock.now()
 
     def tell(self, trace: CycleTrace, follows: object) -> object:
-        """Take a cycle; what is returned joins a binding cycle to its scheduling cycle."""
+        """Record a cycle; the returned context links a binding cycle to its scheduling cycle."""
         from opentelemetry.context import Context  # noqa: PLC0415 - an extra that need not be installed
         from opentelemetry.trace import Status, StatusCode, set_span_in_context  # noqa: PLC0415 - as above
 
@@ -78,17 +75,17 @@ class CycleTracer:
         return round((seconds + self._epoch) * _NANOSECONDS)
 
     def stop(self) -> None:
-        """Send what is left, and no more after that."""
+        """Send the remaining spans and stop."""
         self._provider.shutdown()
 
 
 def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTracer:
-    """A tracer that sends spans to a collector by OTLP over HTTP.
+    """Make a tracer that sends spans to a collector by OTLP over HTTP.
 
     Args:
         endpoint: The collector's URL, such as ``http://collector:4318/v1/traces``.
-        sampling_ratio: The part of cycles that is sent, 0 to 1.
-        clock: The scheduler's.
+        sampling_ratio: Fraction of cycles to export, 0 to 1.
+        clock: The scheduler's clock.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -101,7 +98,7 @@ def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTra
             [
                 Problem(
                     "tracing",
-                    f"needs OpenTelemetry ({error}); install bayplan with the extra otel, or leave tracing out",
+                    f"requires OpenTelemetry ({error}); install bayplan with the extra otel, or remove tracing",
                 )
             ]
         ) from error
@@ -109,7 +106,7 @@ def cycle_tracer(endpoint: str, sampling_ratio: float, clock: Clock) -> CycleTra
 
 
 def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | None:
-    """The tracer that settings ask for, None if they do not.
+    """Make the tracer that the settings configure; None without tracing.
 
     Raises:
         ConfigError: The extra is not installed.
@@ -118,12 +115,12 @@ def tracer_of(settings: TracingSettings | None, clock: Clock) -> CycleTracer | N
 
 
 def tracer_to(processor: SpanProcessor, sampling_ratio: float, clock: Clock) -> CycleTracer:
-    """A tracer whose spans go to ``processor``.
+    """Make a tracer that sends its spans to ``processor``.
 
     Args:
-        processor: Takes the spans that are sampled.
-        sampling_ratio: The part of cycles that is sampled, 0 to 1; a binding cycle goes with its scheduling cycle.
-        clock: The scheduler's.
+        processor: Receives the sampled spans.
+        sampling_ratio: Fraction of cycles to sample, 0 to 1; a binding cycle is sampled with its scheduling cycle.
+        clock: The scheduler's clock.
     """
     from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 - an extra that need not be installed
     from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 - as above

@@ -1,9 +1,8 @@
-"""YAML from people and from strangers, read without harm.
+"""Safe parsing of YAML from users.
 
-Owns the bounds on what a file may hold, and what is said of one that cannot be read. It must not know what is in it.
-Why bounds: a few lines of aliases stand for gigabytes, and libyaml's composer, which calls itself, ends the whole
-process at some ten thousand levels. A key that stands twice is refused as kubectl refuses it: one of both values would
-be dropped in silence.
+Sizes are bounded: a few lines of aliases can expand to gigabytes, and libyaml's recursive composer crashes the process
+at some ten thousand levels. A repeated key is an error, as in kubectl: otherwise one of the values would be dropped
+silently.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ MAX_DEPTH = 100
 MAX_VALUES_BY_ALIASES = 100_000
 
 
-class UnfitYamlError(yaml.YAMLError):
-    """YAML that is not read, though it is YAML."""
+class RejectedYamlError(yaml.YAMLError):
+    """Raised for YAML that is valid but not accepted."""
 
 
 class SafeLoader(yaml.CSafeLoader):
-    """Reads plain data as ``yaml.safe_load`` does."""
+    """Loader of plain data, like ``yaml.safe_load``."""
 
 
 class ManifestLoader(SafeLoader):
-    """Reads plain data as kubectl does: what looks like a date is text."""
+    """Loader of plain data that reads dates as strings, like kubectl."""
 
 
 ManifestLoader.yaml_implicit_resolvers = {
@@ -36,47 +35,47 @@ ManifestLoader.yaml_implicit_resolvers = {
 
 
 def load(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> Any:
-    """Read the one document of a text; None for an empty one.
+    """Parse the one document of a text; None for an empty one.
 
     Raises:
-        YAMLError: It is no YAML, holds several documents, or is out of bounds.
+        YAMLError: The text is not YAML, has several documents, or exceeds a bound.
     """
     documents = list(load_all(text, loader))
     if len(documents) > 1:
-        raise UnfitYamlError("holds several documents; leave one")
+        raise RejectedYamlError("has several documents; keep one")
     return documents[0] if documents else None
 
 
 def load_all(text: str | bytes, loader: type[yaml.CSafeLoader] = SafeLoader) -> Iterator[Any]:
-    """Read all documents of a text.
+    """Parse all documents of a text.
 
     Raises:
-        YAMLError: It is no YAML, or out of bounds.
+        YAMLError: The text is not YAML, or exceeds a bound.
     """
     for reader, node in read_nodes(text, loader):
         _check_keys(node)
         try:
             document = reader.construct_document(node)
-        except ValueError as error:  # a number of thousands of digits, a date that there is not
-            raise UnfitYamlError(f"holds what cannot be read ({error}); put it into quotation marks") from error
+        except ValueError as error:  # a number of thousands of digits, a date that does not exist
+            raise RejectedYamlError(f"has a value that cannot be read ({error}); put it in quotes") from error
         yield document
 
 
 def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tuple[yaml.CSafeLoader, yaml.Node]]:
-    """Read all documents of a text as nodes, which know their lines; keys that stand twice are let through.
+    """Parse all documents of a text to nodes, which know their lines; repeated keys are not checked.
 
     Yields:
-        Each document's node, and the loader that makes plain data of it.
+        Each document's node, and the loader that converts it to plain data.
 
     Raises:
-        YAMLError: It is no YAML, or out of bounds.
+        YAMLError: The text is not YAML, or exceeds a bound.
     """
     _check_depth(text)
     reader = loader(text)
     try:
         while reader.check_node():
             node = reader.get_node()
-            assert node is not None  # check_node() has just said so
+            assert node is not None  # check_node() returned True
             _check_aliases(node)
             yield reader, node
     finally:
@@ -84,38 +83,38 @@ def read_nodes(text: str | bytes, loader: type[yaml.CSafeLoader]) -> Iterator[tu
 
 
 def _check_depth(text: str | bytes) -> None:
-    """Refuse a text that is nested too deep: by its events, which come one at a time however deep they lie.
+    """Reject a text that is nested too deep, by its events, which are parsed without recursion.
 
     Raises:
-        YAMLError: It is, or is no YAML.
+        YAMLError: It is nested too deep, or is not YAML.
     """
     depth = 0
     for event in yaml.parse(text, Loader=yaml.CSafeLoader):
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
             if depth > MAX_DEPTH:
-                raise UnfitYamlError(f"is nested deeper than {MAX_DEPTH} levels in {_line(event)}; make it flatter")
+                raise RejectedYamlError(f"is nested deeper than {MAX_DEPTH} levels at {_line(event)}; make it flatter")
         elif isinstance(event, yaml.CollectionEndEvent):
             depth -= 1
 
 
 def _check_aliases(root: yaml.Node) -> None:
-    """Refuse an alias within what it stands for, and aliases that stand for too much.
+    """Reject an alias within its own anchor, and aliases that expand to too many values.
 
     Raises:
-        YAMLError: There are such.
+        YAMLError: There is such an alias.
     """
     sizes: dict[int, int] = {}
     _size(root, sizes, set())
     if sizes[id(root)] - len(sizes) > MAX_VALUES_BY_ALIASES:
-        raise UnfitYamlError(f"its aliases stand for more than {MAX_VALUES_BY_ALIASES:,} values; write them out")
+        raise RejectedYamlError(f"its aliases expand to more than {MAX_VALUES_BY_ALIASES:,} values; write them out")
 
 
 def _size(node: yaml.Node, sizes: dict[int, int], above: set[int]) -> int:
-    """How many values a node stands for with its aliases written out; each node is looked at once."""
+    """Count the values of a node with its aliases expanded; each node is visited once."""
     number = id(node)
     if number in above:
-        raise UnfitYamlError(f"holds an alias within what it stands for in {_line(node)}; remove it")
+        raise RejectedYamlError(f"has an alias within its own anchor at {_line(node)}; remove it")
     if number not in sizes:
         above.add(number)
         sizes[number] = 1 + sum(_size(inner, sizes, above) for inner in _within(node))
@@ -140,8 +139,8 @@ def _check_keys(root: yaml.Node) -> None:
             if not isinstance(key, yaml.ScalarNode):
                 continue
             if (key.tag, key.value) in keys:
-                message = f'has the key "{key.value[:64]}" twice in one mapping, in {_line(key)}; remove one'
-                raise UnfitYamlError(message)
+                message = f'has the key "{key.value[:64]}" twice in one mapping, at {_line(key)}; remove one'
+                raise RejectedYamlError(message)
             keys.add((key.tag, key.value))
         inner = [one for one in _within(node) if id(one) not in seen]
         seen.update(map(id, inner))

@@ -178,7 +178,7 @@ def test_status_and_explain_tell_the_share(cluster: Cluster) -> None:
     cluster.pods(A, "asked")
     cluster.bound_by("asked")
     told = cluster.two.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
-    assert f"another process serves {A}, ask that one" in told
+    assert f"another process serves {A}, query that one" in told
     assert "another process" not in cluster.one.get(f"/debug/explain?namespace={NAMESPACE}&pod=asked")[1]
 
 

@@ -18,13 +18,13 @@ async def broken() -> None:
     raise RuntimeError("a fault")
 
 
-async def test_a_fault_of_a_core_task_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
-    """The exit code tells it, the log tells which task, and the end is bounded like any other."""
+async def test_a_failed_core_task_ends_the_process(caplog: pytest.LogCaptureFixture) -> None:
+    """The exit code is 1, the log names the task, and the shutdown is bounded as usual."""
     configuration = Configuration()
     limits: list[float] = []
 
     async def reload() -> None:
-        """Nothing to read anew."""
+        """Do nothing: there is nothing to reload."""
 
     async with FakeApi() as api:
         configuration.host = api.base_url
@@ -34,4 +34,4 @@ async def test_a_fault_of_a_core_task_ends_the_process(caplog: pytest.LogCapture
         with caplog.at_level(logging.CRITICAL):
             assert await operator.run() == 1
     assert limits == [3.0]
-    assert "The scheduler ended by a fault of its own" in caplog.text
+    assert "The scheduler failed unexpectedly" in caplog.text

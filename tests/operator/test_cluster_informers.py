@@ -1,4 +1,4 @@
-"""Every kind that the scheduler reads, from a scripted API server into the feeds."""
+"""Tests of the informers: every resource, from a scripted API server into the feeds."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS, ClusterInformers
+from bayplan.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.serving.readiness import Readiness
 
@@ -21,30 +21,30 @@ from tests.support.fake_api import FakeApi, Hang, Stream, refusal
 from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
-PATHS = ("/api/v1/nodes", "/api/v1/pods", *SURROUNDINGS, *STORAGE)
+PATHS = ("/api/v1/nodes", "/api/v1/pods", *WORKLOADS, *STORAGE)
 
 Manifest = dict[str, Any]
 
 
 def line(kind: str, manifest: Manifest) -> bytes:
-    """An event of a watch."""
+    """Return an event of a watch."""
     return json.dumps({"type": kind, "object": manifest}, separators=(",", ":")).encode() + b"\n"
 
 
 def listed(*manifests: Manifest) -> list[bytes]:
-    """A streamed list, complete."""
+    """Return a complete streamed list."""
     end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
     return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
 
 
 def thing(name: str = "x", version: int = 1, **more: Any) -> Manifest:
-    """An object of namespace ``default``; cluster-scoped kinds are given without one."""
+    """Return an object in namespace ``default``."""
     meta = {"name": name, "uid": f"uid-{name}", "resourceVersion": str(version), **more.pop("metadata", {})}
     return {"metadata": {"namespace": "default", **meta}, **more}
 
 
 def wide(name: str = "x", version: int = 1, **more: Any) -> Manifest:
-    """An object that is cluster-scoped."""
+    """Return a cluster-scoped object."""
     made = thing(name, version, **more)
     del made["metadata"]["namespace"]
     return made
@@ -62,12 +62,12 @@ class World:
 
     @property
     def columns(self) -> NodeColumns:
-        """What the scheduler knows."""
+        """Return the scheduler's columns."""
         return self.scheduler.context.cache.columns
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let every informer run inside the block."""
+        """Run every informer inside the block."""
         tasks = [asyncio.create_task(informer.run()) for _, informer in self.informers]
         try:
             yield
@@ -85,7 +85,7 @@ class World:
                 await asyncio.sleep(0)
 
     async def until_missing(self, *fragments: str) -> list[str]:
-        """Wait until exactly as many conditions are missing as there are fragments, each found in its own."""
+        """Wait until the missing conditions are as many as the fragments and each contains its fragment."""
 
         def are_missing() -> bool:
             missing = self.readiness.missing
@@ -98,7 +98,7 @@ class World:
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """A server on which every collection is there and empty."""
+    """Return a server on which every collection exists and is empty."""
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
         for path in PATHS:
             api.on("GET", path, Stream(*listed(), Hang()))
@@ -106,12 +106,12 @@ async def world() -> AsyncIterator[World]:
 
 
 def service_selects(columns: NodeColumns) -> bool:
-    """Whether a pod labelled ``app=web`` has a default selector."""
+    """Return whether a pod labelled ``app=web`` has a default selector."""
     return not columns.workloads.default_selector(pod(labels={"app": "web"})).is_everything
 
 
 def rows() -> Iterator[Any]:
-    """Each kind with an object of it, and what the scheduler knows when it has arrived."""
+    """Yield each resource with an object and a check that the scheduler has it."""
     owner = thing(spec={"selector": {"matchLabels": {"app": "web"}}})
     yield "nodes", wide(status={"allocatable": {"cpu": "1"}}), lambda known: known.row_of("x") >= 0
     yield "namespaces", wide(metadata={"labels": {"a": "b"}}), lambda known: known.namespaces.get("x") == {"a": "b"}
@@ -136,8 +136,8 @@ ROWS = [pytest.param(*row, id=row[0]) for row in rows()]
 _PATH_OF = {path.rpartition("/")[2]: path for path in PATHS}
 
 
-def test_every_kind_has_its_row() -> None:
-    """The table below leaves out pods only, which a test of the operator's own covers."""
+def test_every_resource_has_its_row() -> None:
+    """The table below leaves out only pods, which another test of the operator covers."""
     assert {row.id for row in ROWS} == set(_PATH_OF) - {"pods"}
 
 
@@ -145,7 +145,7 @@ def test_every_kind_has_its_row() -> None:
 async def test_a_listed_object_is_known_and_a_deleted_one_forgotten(
     world: World, resource: str, manifest: Manifest, is_known: Any
 ) -> None:
-    """Each collection is decoded as its kind and reaches the index that its plugins read."""
+    """Each collection is decoded as its struct and reaches the index that its plugins read."""
     deleted = asyncio.Event()
     gone = line("DELETED", {**manifest, "metadata": {**manifest["metadata"], "resourceVersion": "10"}})
     world.api.on("GET", _PATH_OF[resource], Stream(*listed(manifest), deleted, gone, Hang()))
@@ -158,8 +158,8 @@ async def test_a_listed_object_is_known_and_a_deleted_one_forgotten(
         assert not is_known(world.columns)
 
 
-async def test_synced_is_told_when_the_last_list_is_complete(world: World) -> None:
-    """One kind that is late holds everything back, and is named."""
+async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> None:
+    """One late list holds back the start, and readiness names it."""
     complete = asyncio.Event()
     world.api.on("GET", "/api/v1/services", Stream(complete, *listed(), Hang()))
     async with world.running():
@@ -171,7 +171,7 @@ async def test_synced_is_told_when_the_last_list_is_complete(world: World) -> No
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "expected"),
     [
         pytest.param(
             403,
@@ -204,16 +204,16 @@ async def test_synced_is_told_when_the_last_list_is_complete(world: World) -> No
         ),
     ],
 )
-async def test_what_cannot_be_listed_is_told_with_its_remedy(
-    world: World, caplog: pytest.LogCaptureFixture, status: int, told: str
+async def test_a_failed_list_is_reported_with_its_remedy(
+    world: World, caplog: pytest.LogCaptureFixture, status: int, expected: str
 ) -> None:
-    """A start that is held back says by what, in the log and to whoever asks whether it is ready; then it goes on."""
+    """A blocked start logs the cause and shows it at /readyz; then it continues."""
     path = "/apis/storage.k8s.io/v1/csinodes"
     world.api.on("GET", path, refusal(status, "no"))
     async with world.running():
-        assert await world.until_missing("HTTP") == [told]
+        assert await world.until_missing("HTTP") == [expected]
         assert [record.getMessage() for record in caplog.records] == [
-            f"Watch of {path} is opened again: {told.partition(': ')[2]}"
+            f"Watch of {path} is opened again: {expected.partition(': ')[2]}"
         ]
         assert not world.informers.synced.is_set()
         world.api.on("GET", path, Stream(*listed(), Hang()))

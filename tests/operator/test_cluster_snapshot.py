@@ -1,4 +1,4 @@
-"""A cluster listed once, against a scripted API server."""
+"""Tests of a cluster listed once, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS
+from bayplan.cluster_informers import STORAGE, WORKLOADS
 from bayplan.cluster_snapshot import take_snapshot
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.system_clock import SystemClock
@@ -20,20 +20,20 @@ CUSTOM = "/apis/bayplan.dev/v1alpha1/"
 
 
 def listed(*items: Any) -> Answer:
-    """A whole list."""
+    """Return a complete list."""
     return Answer(body={"metadata": {}, "items": list(items)})
 
 
 def named(name: str, **fields: Any) -> dict[str, Any]:
-    """An object."""
+    """Return an object."""
     return {"metadata": {"name": name, "uid": name, **fields.pop("meta", {})}, **fields}
 
 
 @pytest.fixture
 async def api() -> AsyncIterator[FakeApi]:
-    """A cluster of one node, one running pod and one profile."""
+    """Return a cluster with one node, one running pod and one profile."""
     async with FakeApi() as api:
-        for path in (*SURROUNDINGS, *STORAGE, f"{CUSTOM}pluginconfigs"):
+        for path in (*WORKLOADS, *STORAGE, f"{CUSTOM}pluginconfigs"):
             api.on("GET", path, listed())
         amounts = {"cpu": "4", "memory": "1Gi", "pods": "9"}
         api.on("GET", "/api/v1/nodes", listed(named("n", status={"allocatable": amounts})))
@@ -50,7 +50,7 @@ async def connection(api: FakeApi) -> AsyncIterator[ApiConnection]:
 
 
 async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: ApiConnection) -> None:
-    """The scheduler knows nodes, pods and profiles; nothing was watched or written."""
+    """The scheduler has nodes, pods and profiles; nothing was watched or written."""
     snapshot = await take_snapshot(connection, SchedulerOptions())
     context = snapshot.scheduler.context
     assert (context.cache.columns.count, len(context.cache), list(snapshot.pods)) == (1, 1, ["shop/p"])
@@ -68,7 +68,7 @@ async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: 
         pytest.param(
             "/api/v1/services",
             refusal(403, "no"),
-            "services cannot be listed, so it is decided as if there were none: ",
+            "services cannot be listed; decisions are made as if there were none: ",
             id="a kind that may not be listed",
         ),
         pytest.param(
@@ -78,21 +78,21 @@ async def test_one_list_of_each_kind_and_nothing_else(api: FakeApi, connection: 
         pytest.param(
             f"{CUSTOM}schedulerprofiles",
             listed(profile_manifest("bad", {"plugins": {"score": {"enabled": [{"name": "Nope"}]}}})),
-            "profile bad is not valid and left out (the operator may run an older one): ",
+            "profile bad is invalid and ignored (the operator may run an older one): ",
             id="a bad profile",
         ),
         pytest.param(
             f"{CUSTOM}pluginconfigs",
             refusal(404, "no such resource"),
-            "Bayplan's custom resources are not installed; the default profile stands in",
+            "Bayplan's custom resources are not installed; the default profile is used",
             id="no custom resources",
         ),
     ],
 )
-async def test_what_cannot_be_read_is_told(
+async def test_what_cannot_be_read_is_a_notice(
     api: FakeApi, connection: ApiConnection, path: str, answer: Answer, notice: str
 ) -> None:
-    """It is left out, and whoever reads the explanation knows."""
+    """It is left out, and the result says so."""
     api.on("GET", path, answer)
     snapshot = await take_snapshot(connection, SchedulerOptions())
     assert len(snapshot.notices) == 1
@@ -100,7 +100,7 @@ async def test_what_cannot_be_read_is_told(
 
 
 async def test_without_nodes_there_is_no_answer(api: FakeApi, connection: ApiConnection) -> None:
-    """Who may not list nodes is told, instead of that nothing fits."""
+    """A caller that may not list nodes gets that error, not the answer that nothing fits."""
     api.on("GET", "/api/v1/nodes", refusal(403, "no"))
     with pytest.raises(ForbiddenError):
         await take_snapshot(connection, SchedulerOptions())
@@ -116,10 +116,10 @@ GROUPS = [
 
 
 @pytest.mark.parametrize(("version", "spec", "priority"), GROUPS)
-async def test_groups_are_known(
+async def test_groups_are_loaded(
     api: FakeApi, connection: ApiConnection, version: str, spec: dict[str, Any], priority: int | None
 ) -> None:
-    """Those of every API that is served."""
+    """PodGroups of every served API are loaded."""
     api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
     api.on("GET", f"/apis/{version}/podgroups", listed(named("train", meta={"namespace": "ml"}, spec=spec)))
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed(named("high", value=7)))
@@ -160,12 +160,12 @@ async def test_groups_are_known(
         ),
     ],
 )
-async def test_groups_that_cannot_be_read_are_told(
+async def test_groups_that_cannot_be_read_are_a_notice(
     api: FakeApi, connection: ApiConnection, version: str, answer: Answer, notice: str
 ) -> None:
-    """Whoever reads the explanation knows."""
+    """The reader of the explanation sees it."""
     api.on("GET", f"/apis/{version}", Answer(body={"resources": [{"name": "podgroups"}]}))
     api.on("GET", f"/apis/{version}/podgroups", answer)
     api.on("GET", "/apis/scheduling.k8s.io/v1/priorityclasses", listed())
     snapshot = await take_snapshot(connection, SchedulerOptions())
-    assert [told.startswith(notice) for told in snapshot.notices] == [True]
+    assert [each.startswith(notice) for each in snapshot.notices] == [True]

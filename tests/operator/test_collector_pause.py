@@ -1,4 +1,4 @@
-"""When the garbage collector looks during a start."""
+"""Tests of the garbage collector's pause during a start."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from bayplan.collector_pause import CollectorPause
 
 @pytest.fixture(autouse=True)
 def collector_as_before() -> Iterator[None]:
-    """What a test turned off or froze is so no longer."""
+    """Undo what a test turned off or froze."""
     thresholds = gc.get_threshold()
     yield
     gc.set_threshold(*thresholds)
@@ -21,20 +21,20 @@ def collector_as_before() -> Iterator[None]:
 
 
 class WatchedLoop(asyncio.SelectorEventLoop):
-    """A loop that tells its timers."""
+    """A loop that records its timers."""
 
     def __init__(self) -> None:
         super().__init__()
         self.timers: list[asyncio.TimerHandle] = []
 
     def call_at(self, *arguments: object, **more: object) -> asyncio.TimerHandle:
-        """Remember the timer."""
+        """Record the timer."""
         self.timers.append(super().call_at(*arguments, **more))  # type: ignore[arg-type]  # as the loop's own
         return self.timers[-1]
 
 
 def begun(what_follows: Callable[[CollectorPause], None]) -> list[asyncio.TimerHandle]:
-    """Begin a pause and do something to it; the loop's timers."""
+    """Begin a pause and do something with it; return the loop's timers."""
     pause = CollectorPause()
 
     async def run() -> None:
@@ -49,37 +49,37 @@ def begun(what_follows: Callable[[CollectorPause], None]) -> list[asyncio.TimerH
 
 
 def test_a_pause_turns_the_collector_off() -> None:
-    """While first lists are taken in nothing is collected."""
+    """No collection runs while the first lists arrive."""
     begun(lambda _: None)
     assert not gc.isenabled()
 
 
 @pytest.mark.parametrize(
     "what_ends_it",
-    [pytest.param(CollectorPause.keep, id="what was listed is kept"), pytest.param(CollectorPause.end, id="a stop")],
+    [pytest.param(CollectorPause.freeze, id="lists are complete"), pytest.param(CollectorPause.end, id="a stop")],
 )
 def test_what_ends_a_pause_turns_the_collector_on(what_ends_it: Callable[[CollectorPause], None]) -> None:
-    """The collector is off for no longer than the start takes, and no timer is left behind."""
+    """The collector is off no longer than the start takes, and no timer is left behind."""
     timers = begun(what_ends_it)
     assert (gc.isenabled(), [timer.cancelled() for timer in timers]) == (True, [True])
 
 
 def test_a_pause_that_takes_too_long_ends_by_itself() -> None:
-    """A process that waits for an API server must not do so without a collector for ever."""
+    """A process that waits for an API server must not run without a collector forever."""
     (timer,) = begun(lambda _: None)
     timer._run()
     assert gc.isenabled()
 
 
-def test_what_is_kept_is_out_of_the_collectors_sight() -> None:
+def test_frozen_objects_are_not_collected() -> None:
     """Full collections do not walk what a start has listed."""
     listed = [[number] for number in range(10)]
-    begun(CollectorPause.keep)
+    begun(CollectorPause.freeze)
     assert not [each for each in gc.get_objects() if any(each is one for one in listed)]
 
 
-def test_what_is_kept_lets_the_collector_look_less_often() -> None:
-    """A burst of pods is mostly freed without it."""
+def test_after_a_freeze_the_collector_runs_less_often() -> None:
+    """Most of what a burst of pods allocates is freed without it."""
     before = gc.get_threshold()[0]
-    begun(CollectorPause.keep)
+    begun(CollectorPause.freeze)
     assert gc.get_threshold()[0] > before

@@ -1,4 +1,4 @@
-"""Kinds that an installed plugin declares are listed and watched like the scheduler's own."""
+"""Resources that an installed plugin declares are listed and watched like the scheduler's own."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS, ClusterInformers
+from bayplan.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from msgspec import Struct
 
@@ -30,7 +30,7 @@ class PodQuota(Struct, frozen=True):
     spec: dict[str, int] = {}
 
 
-# Of another group, and with a plural that the scheduler watches itself.
+# Another API group, with a plural that the scheduler watches itself.
 QUOTAS = ObjectKind("/apis/quota.example.com/v1/pods", PodQuota)
 
 
@@ -52,13 +52,13 @@ def _listed(*manifests: dict[str, Any]) -> Stream:
 
 
 async def test_a_declared_kind_is_part_of_readiness_and_reaches_its_store() -> None:
-    """Its list is waited for, its objects are found by plugins, and nodes come with their annotations."""
+    """The start waits for its list, plugins find its objects, and nodes arrive with their annotations."""
     registry = in_tree_registry()
     registry.register(Quota)
     scheduler = Scheduler(VirtualClock(), RecordingWriter(), registry=registry)
     meta = {"name": "x", "uid": "uid-x", "resourceVersion": "1"}
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
-        for path in ("/api/v1/pods", *SURROUNDINGS, *STORAGE):
+        for path in ("/api/v1/pods", *WORKLOADS, *STORAGE):
             api.on("GET", path, _listed())
         api.on("GET", "/api/v1/nodes", _listed({"metadata": {**meta, "annotations": {"a": "b"}}}))
         api.on("GET", QUOTAS.path, _listed({"metadata": {**meta, "namespace": "team"}, "spec": {"pods": 3}}))

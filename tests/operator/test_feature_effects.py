@@ -1,4 +1,4 @@
-"""Each feature gate does what it says: what is on by default can be turned off, and only that goes off."""
+"""Each feature gate turns off its own part and no other."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _rig(options: SchedulerOptions) -> Rig:
 
 
 def _parts(operator: Operator) -> Iterator[str]:
-    """The gates whose part the operator has."""
+    """Yield the gates whose part the operator has."""
     if len(operator._groups.served) == 2:
         yield "CompatiblePodGroups"
     if operator._scheduler.context.gangs_preempt:
@@ -38,10 +38,10 @@ NAMES = [gate.name for gate in GATES]
 
 @pytest.mark.parametrize("off", [pytest.param("", id="none-off"), *(pytest.param(name, id=name) for name in NAMES)])
 async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
-    """The operator is put together without the part whose gate is off, and with all others."""
+    """The operator is built without the part whose gate is off, and with all others."""
 
     async def reload() -> None:
-        """Nothing to read anew."""
+        """Do nothing: there is nothing to reload."""
 
     configuration = Configuration()
     configuration.host = "http://127.0.0.1:1"
@@ -54,7 +54,7 @@ async def test_a_gate_leaves_out_its_own_part_only(off: str) -> None:
     ("on", "gone"), [pytest.param(True, {"v0", "v1"}, id="on"), pytest.param(False, set(), id="off")]
 )
 async def test_gang_preemption(on: bool, gone: set[str]) -> None:
-    """A gang evicts nobody when it is off."""
+    """A gang evicts no pod when the gate is off."""
     made = served(_rig(SchedulerOptions(gangs_preempt=on)))
     made.add(small("a"), runs("v0", "a"), runs("v1", "a"))
     ask(made, *members(2, priority=10), of=group(min_member=2))
@@ -63,7 +63,7 @@ async def test_gang_preemption(on: bool, gone: set[str]) -> None:
 
 
 def test_single_pods_preempt_without_gang_preemption() -> None:
-    """The gate is about gangs only."""
+    """The gate applies to gangs only."""
     made = _rig(SchedulerOptions(gangs_preempt=False))
     made.add(small("a", 1), runs("v0", "a"))
     made.add(pod("p", priority=10, requests={"cpu": "1"}))
@@ -73,7 +73,7 @@ def test_single_pods_preempt_without_gang_preemption() -> None:
 
 @pytest.mark.parametrize(("on", "learned"), [pytest.param(True, 1, id="on"), pytest.param(False, 0, id="off")])
 def test_result_cache(on: bool, learned: int) -> None:
-    """Nothing of a pod's cycle is stored when it is off."""
+    """No result of a pod's cycle is stored when the gate is off."""
     made = _rig(SchedulerOptions(reuses_results=on))
     made.add(small("a"), small("b"), *(pod(f"p{number}", requests={"cpu": "1m"}) for number in range(3)))
     for _ in range(3):

@@ -1,4 +1,4 @@
-"""Tests of the feature gates: names, stages, values, and how they are told."""
+"""Tests of the feature gates: names, stages, values, and where they are shown."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from bayplan.cli import bayplan
-from bayplan.feature_gates import GATES, FeatureGate, FeatureGates, Stage, gates_in_short, parse_feature_gates
+from bayplan.feature_gates import GATES, FeatureGate, FeatureGates, Stage, gates_summary, parse_feature_gates
 from bayplan.serving.feature_metrics import FeatureCollector
 from bayplan.settings import load_settings
 from click.testing import CliRunner
@@ -35,28 +35,28 @@ KNOWN = (
     ],
 )
 def test_values(given: dict[str, bool], on: set[str]) -> None:
-    """A gate is as it is given, else as its stage is given, else at its default."""
+    """A gate has its own value, else that of its stage, else its default."""
     gates = FeatureGates(given, KNOWN)
     assert {gate.name for gate in KNOWN if gates.is_on(gate.name)} == on
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         pytest.param(
             {"Groan": True},
-            'featureGates.Groan: there is no such feature gate (did you mean "Grown"?); known are '
+            'featureGates.Groan: unknown feature gate (did you mean "Grown"?); known: '
             "AllAlpha, AllBeta, Done, Grown, Young",
             id="unknown",
         ),
-        pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; leave it out", id="locked"),
+        pytest.param({"Done": False}, "featureGates.Done: is GA and locked to true; remove it", id="locked"),
     ],
 )
-def test_refused_values(given: dict[str, bool], told: str) -> None:
-    """An unknown gate is told with the list of those that there are, a locked one with its value."""
+def test_refused_values(given: dict[str, bool], message: str) -> None:
+    """The message for an unknown gate lists the known ones, that for a locked gate names its value."""
     with pytest.raises(ConfigError) as raised:
         FeatureGates(given, KNOWN)
-    assert str(raised.value) == told
+    assert str(raised.value) == message
 
 
 @pytest.mark.parametrize(
@@ -69,22 +69,22 @@ def test_refused_values(given: dict[str, bool], told: str) -> None:
     ],
 )
 def test_flag(text: str, gates: dict[str, bool]) -> None:
-    """The flag is written as kube-scheduler's."""
+    """The flag has kube-scheduler's syntax."""
     assert parse_feature_gates(text) == gates
 
 
 def test_flag_in_another_form() -> None:
-    """Each entry that cannot be read is told."""
+    """Each entry that cannot be parsed is reported."""
     with pytest.raises(ConfigError) as raised:
         parse_feature_gates("A,B=yes,C=true")
     assert [problem.message for problem in raised.value.problems] == [
-        '"A" must be such as ResultCache=false',
-        '"B=yes" must be such as ResultCache=false',
+        '"A" must have the form ResultCache=false',
+        '"B=yes" must have the form ResultCache=false',
     ]
 
 
 def test_the_flag_wins_gate_by_gate(tmp_path: Path) -> None:
-    """What the flag does not name stays as the settings file says."""
+    """A gate that the flag does not name keeps the value of the settings file."""
     path = tmp_path / "settings.yaml"
     path.write_text("featureGates: {ResultCache: false, GangPreemption: false}")
     settings = load_settings({"feature_gates": {"ResultCache": True}}, path)
@@ -92,35 +92,35 @@ def test_the_flag_wins_gate_by_gate(tmp_path: Path) -> None:
 
 
 def test_settings_refuse_an_unknown_gate(tmp_path: Path) -> None:
-    """A settings file is told at its field."""
+    """The problem names the field of the settings file."""
     path = tmp_path / "settings.yaml"
     path.write_text("featureGates: {ResultCach: false}")
-    with pytest.raises(ConfigError, match=r'featureGates.ResultCach: there is no .* \(did you mean "ResultCache"\?\)'):
+    with pytest.raises(ConfigError, match=r'featureGates.ResultCach: unknown .* \(did you mean "ResultCache"\?\)'):
         load_settings({}, path)
 
 
 def test_the_command_lists_them() -> None:
-    """``bayplan features`` shows every gate; -o json the same for machines, with the state that a flag leads to."""
+    """``bayplan features`` lists every gate; -o json does so for machines, with the state that a flag sets."""
     table = CliRunner().invoke(bayplan, ["features"]).output
-    told = CliRunner().invoke(bayplan, ["features", "-o", "json", "--feature-gates", "AllBeta=false"]).output
+    output = CliRunner().invoke(bayplan, ["features", "-o", "json", "--feature-gates", "AllBeta=false"]).output
     assert [line.split()[0] for line in table.splitlines()[1:]] == [gate.name for gate in GATES]
-    assert [(each["name"], each["enabled"]) for each in json.loads(told)] == [(gate.name, False) for gate in GATES]
+    assert [(each["name"], each["enabled"]) for each in json.loads(output)] == [(gate.name, False) for gate in GATES]
 
 
 def test_the_help_names_them() -> None:
-    """``bayplan run --help`` tells every gate with its stage and default."""
-    told = "".join(CliRunner().invoke(bayplan, ["run", "--help"], terminal_width=4000).output.split())
-    assert "".join(gates_in_short().split()) in told
+    """``bayplan run --help`` lists every gate with its stage and default."""
+    output = "".join(CliRunner().invoke(bayplan, ["run", "--help"], terminal_width=4000).output.split())
+    assert "".join(gates_summary().split()) in output
 
 
-def test_the_documentation_tells_every_gate() -> None:
-    """The table of the documentation is what the code says."""
+def test_the_documentation_lists_every_gate() -> None:
+    """The table of the documentation equals the code."""
     rows = [
         f"| `{gate.name}` | {gate.stage.word} | {str(gate.default).lower()} | {gate.since} | {gate.description} |"
         for gate in GATES
     ]
-    told = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
-    assert told == rows
+    written = [line for line in DOCS.read_text(encoding="utf-8").splitlines() if line.startswith("| `")]
+    assert written == rows
 
 
 def test_the_metric_is_kube_schedulers() -> None:

@@ -1,4 +1,4 @@
-"""What kopf is told."""
+"""Tests of kopf's settings, credentials and handlers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import kopf
 import pytest
-from bayplan.handlers import EndlessBackoffs, connection_info, handler_registry, operator_settings
+from bayplan.handlers import EndlessBackoff, connection_info, handler_registry, operator_settings
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.object_store import Body
 from bayplan.resources.plugin_config import PluginConfig
@@ -19,38 +19,38 @@ from kubernetes.aio.client import Configuration
 
 
 def test_kopf_neither_posts_nor_gives_up() -> None:
-    """It writes no events, never kills the process, and its tries never end."""
+    """It writes no events, never kills the process, and its retries never end."""
     settings = operator_settings()
     assert not settings.posting.enabled
     assert settings.process.ultimate_exiting_timeout is None
     assert settings.queueing.worker_limit is None
-    assert isinstance(settings.networking.error_backoffs, EndlessBackoffs)
+    assert isinstance(settings.networking.error_backoffs, EndlessBackoff)
 
 
 def test_backoffs_grow_to_a_bound_and_never_end() -> None:
-    """A thousand tries later there is still another, and none waits long."""
-    delays = list(itertools.islice(EndlessBackoffs(), 1000))
+    """After a thousand attempts there is another one, and none waits long."""
+    delays = list(itertools.islice(EndlessBackoff(), 1000))
     assert len(delays) == 1000
     assert delays[0] <= 0.5
     assert 4 <= delays[-1] <= 8
 
 
 class Watcher:
-    """Notes what it is told."""
+    """Records the events that it receives."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[str, type[CustomResource], Body]] = []
+        self.calls: list[tuple[str, type[CustomResource], Body]] = []
 
     def seen(self, kind: type[CustomResource], body: Body) -> None:
-        self.told.append(("seen", kind, body))
+        self.calls.append(("seen", kind, body))
 
     def gone(self, kind: type[CustomResource], body: Body) -> None:
-        self.told.append(("gone", kind, body))
+        self.calls.append(("gone", kind, body))
 
 
 def _access(configuration: Configuration) -> ConfiguredAccess:
     async def reload() -> None:
-        """Nothing to read anew."""
+        """Do nothing: there is nothing to reload."""
 
     return ConfiguredAccess(configuration, reload)
 
@@ -68,7 +68,7 @@ def _access(configuration: Configuration) -> ConfiguredAccess:
 async def test_every_event_goes_to_the_watcher_of_its_kind(
     kind: type[CustomResource], event: str | None, call: str
 ) -> None:
-    """Groups go to who keeps groups, profiles to who keeps profiles, and nobody hears of another's."""
+    """PodGroups go to the receiver of groups, profiles to that of profiles, and no event goes to both."""
     watchers = {each: Watcher() for each in (SchedulerProfile, PluginConfig, PodGroup)}
     registry = handler_registry(_access(Configuration()))
     (handler,) = (
@@ -78,14 +78,14 @@ async def test_every_event_goes_to_the_watcher_of_its_kind(
     )
     body = {"metadata": {"name": "x"}}
     handle: Any = handler.fn
-    # kopf runs what is no coroutine function in a thread, beside the reconcile that reads what is told.
+    # kopf runs a plain function in a thread, beside the reconcile that reads what it stores.
     assert inspect.iscoroutinefunction(handle)
     await handle(event={"type": event, "object": body}, memo=kopf.Memo(watchers=watchers))
-    assert {each: watcher.told for each, watcher in watchers.items() if watcher.told} == {kind: [(call, kind, body)]}
+    assert {each: watcher.calls for each, watcher in watchers.items() if watcher.calls} == {kind: [(call, kind, body)]}
 
 
-async def test_kopf_takes_our_credentials() -> None:
-    """Its connection goes where ours goes, with the same token."""
+async def test_kopf_uses_the_operators_credentials() -> None:
+    """Its connection goes to the same server, with the same token."""
     configuration = Configuration()
     configuration.host = "http://127.0.0.1:1"
     configuration.api_key = {"BearerToken": "Bearer secret"}

@@ -1,4 +1,4 @@
-"""A flood of like lines."""
+"""Tests of the filter for floods of similar lines."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from bayplan.log_flood import FloodFilter
 
 
 class Lines(logging.Handler):
-    """Keeps what it is given, through a flood filter of two lines in ten seconds."""
+    """Records what passes a flood filter of two lines in ten seconds."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.written: list[str] = []
         self.addFilter(FloodFilter(self, most=2, window_seconds=10.0))
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(record.getMessage())
+        self.written.append(record.getMessage())
 
     def log(self, at: float, message: str, line: int = 1, level: int = logging.WARNING, exc: bool = False) -> None:
         error = ValueError("bad")
@@ -28,34 +28,34 @@ class Lines(logging.Handler):
 
 
 def test_a_flood_is_summed_up() -> None:
-    """The first lines of one place are written, the rest is one line after the window, whatever comes next."""
+    """The first lines of one place are written; the others become one line with the next line after the window."""
     lines = Lines()
     for number in range(100):
         lines.log(number / 100, f"pod {number}")
     lines.log(1.0, "another place", line=2)
-    assert lines.told == ["pod 0", "pod 1", "another place"]
+    assert lines.written == ["pod 0", "pod 1", "another place"]
     lines.log(12.0, "an hour later", line=3)
-    assert lines.told[3:] == [
-        "98 more lines like the following were left out within 12 s: pod 99",
+    assert lines.written[3:] == [
+        "98 more lines like the following were suppressed within 12 s: pod 99",
         "an hour later",
     ]
 
 
-def test_a_window_that_is_over_counts_anew() -> None:
+def test_each_window_has_its_own_count() -> None:
     """Lines at a slow pace are all written."""
     lines = Lines()
     for number in range(10):
         lines.log(number * 6.0, f"pod {number}")
-    assert len(lines.told) == 10
+    assert len(lines.written) == 10
 
 
 @pytest.mark.parametrize(
     ("level", "exc"),
-    [pytest.param(logging.INFO, False, id="no trouble"), pytest.param(logging.ERROR, True, id="with a traceback")],
+    [pytest.param(logging.INFO, False, id="info"), pytest.param(logging.ERROR, True, id="with a traceback")],
 )
 def test_some_lines_always_pass(level: int, exc: bool) -> None:
-    """What is no warning, and what carries a traceback."""
+    """Lines below WARNING and lines with a traceback pass."""
     lines = Lines()
     for _ in range(9):
         lines.log(0.0, "a line", level=level, exc=exc)
-    assert len(lines.told) == 9
+    assert len(lines.written) == 9

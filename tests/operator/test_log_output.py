@@ -1,4 +1,4 @@
-"""Log lines."""
+"""Tests of the format of log lines."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_json_lines() -> None:
 
 
 def test_fields_are_keys() -> None:
-    """What a line is about is searched for by key; numbers stay numbers, what is empty is left out."""
+    """Fields are keys of their own; numbers stay numbers, empty fields are left out."""
     made = record("bound", pod="shop/web", profile="batch", node="", attempts=2, other="of somebody else")
     document = json.loads(JsonFormatter().format(made))
     assert {key: document[key] for key in document if key not in ("time", "level", "logger", "message")} == {
@@ -43,26 +43,26 @@ def test_fields_are_keys() -> None:
     }
 
 
-def test_the_object_that_kopf_speaks_of() -> None:
-    """Kopf's own lines say which object they are about."""
+def test_the_object_of_a_kopf_line() -> None:
+    """A line that kopf logs about an object has that object as a field."""
     made = record("Handler is invoked.", k8s_ref={"kind": "SchedulerProfile", "name": "batch", "uid": "u"})
     assert json.loads(JsonFormatter().format(made))["resource"] == "SchedulerProfile batch"
 
 
 def test_fields_in_text() -> None:
-    """Text repeats no field that its message names."""
+    """Text repeats no field that its message contains."""
     line = TextFormatter().format(record("pod %s is bound", "shop/web", pod="shop/web", revision="5d6c"))
     assert line.endswith("bayplan.x: pod shop/web is bound revision=5d6c")
 
 
 @pytest.mark.parametrize(
-    ("text", "kept"),
+    ("text", "expected"),
     [
-        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [struck out]", id="a bearer token"),
+        pytest.param(f"Authorization: Bearer {SECRET}", "Bearer [redacted]", id="a bearer token"),
         pytest.param(f"{{'Authorization': 'Basic {SECRET}'}}", "Authorization", id="a header in a dict"),
-        pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[struck out]"', id="JSON"),
+        pytest.param(f'{{"token": "{SECRET}"}}', '"token": "[redacted]"', id="JSON"),
         pytest.param(f"client-key-data: '{SECRET}'", "client-key-data", id="a kubeconfig"),
-        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[struck out]", id="a web token"),
+        pytest.param(f"eyJhbGciOiJSUzI1NiJ9.eyJzdWIiOiJzeXN0ZW0i{SECRET}.x{SECRET}", "[redacted]", id="a web token"),
         pytest.param(
             f"-----BEGIN EC PRIVATE KEY-----\n{SECRET}\n-----END EC PRIVATE KEY-----\nmore", "more", id="a private key"
         ),
@@ -71,11 +71,11 @@ def test_fields_in_text() -> None:
     ],
 )
 @pytest.mark.parametrize("form", [pytest.param(JsonFormatter(), id="json"), pytest.param(TextFormatter(), id="text")])
-def test_credentials_are_struck_out(form: logging.Formatter, text: str, kept: str) -> None:
-    """Whoever writes one, it does not come out, and what stands around it does."""
+def test_credentials_are_redacted(form: logging.Formatter, text: str, expected: str) -> None:
+    """A credential is removed whatever logs it, and the text around it stays."""
     line = form.format(record("%s", text))
     assert SECRET not in line
-    assert (json.loads(line)["message"] if line.startswith("{") else line).count(kept) == 1
+    assert (json.loads(line)["message"] if line.startswith("{") else line).count(expected) == 1
 
 
 @pytest.mark.parametrize(
@@ -87,13 +87,13 @@ def test_credentials_are_struck_out(form: logging.Formatter, text: str, kept: st
     ],
 )
 def test_other_text_stays(text: str) -> None:
-    """What is no credential is not touched."""
+    """Text without a credential is not changed."""
     assert json.loads(JsonFormatter().format(record("%s", text)))["message"] == text
 
 
 @pytest.fixture
 def restored() -> Iterator[None]:
-    """Loggers as they were."""
+    """Restore the loggers."""
     root = logging.getLogger()
     names = (DECISIONS, "kopf", "aiohttp")
     before = root.handlers[:], root.level, [logging.getLogger(name).level for name in names]
@@ -109,16 +109,16 @@ def restored() -> Iterator[None]:
     [
         pytest.param("info", 0, False, False, False, id="usual"),
         pytest.param("info", 2, False, False, False, id="v2"),
-        pytest.param("info", 3, True, False, False, id="v3 tells decisions"),
-        pytest.param("warning", 4, True, False, False, id="v4 tells them whatever the level"),
+        pytest.param("info", 3, True, False, False, id="v3 logs decisions"),
+        pytest.param("warning", 4, True, False, False, id="v4 logs them at any level"),
         pytest.param("info", 5, True, True, True, id="v5 is debug"),
         pytest.param("error", 10, True, True, True, id="v10 too"),
-        pytest.param("debug", 0, True, True, True, id="debug tells all"),
+        pytest.param("debug", 0, True, True, True, id="debug logs all"),
     ],
 )
 @pytest.mark.usefixtures("restored")
 def test_verbosity(level: str, verbosity: int, *, decisions: bool, debug: bool, kopf: bool) -> None:
-    """Numbers mean what users of kube-scheduler expect of them."""
+    """Verbosity has the same meaning as in kube-scheduler."""
     set_up_logging(level, "text", verbosity)  # type: ignore[arg-type]  # a literal in the table
     assert logging.getLogger(DECISIONS).isEnabledFor(logging.DEBUG) == decisions
     assert logging.getLogger("bayplan.x").isEnabledFor(logging.DEBUG) == debug

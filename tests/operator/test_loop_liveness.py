@@ -1,4 +1,4 @@
-"""A loop that stands still ends its process, and one that turns does not."""
+"""A stalled event loop ends its process, and a running one does not."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ def _run(stall: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_loop_that_turns_is_left_alone() -> None:
-    """A loop that answers keeps its process, and once the watch has stopped nothing ends it any more."""
+def test_a_running_loop_is_left_alone() -> None:
+    """A loop that runs keeps its process, and after the watch has stopped nothing ends it."""
     ended = _run("pass")
     assert (ended.returncode, ended.stdout.strip(), ended.stderr) == (0, "done", "")
 
@@ -54,16 +54,16 @@ def test_a_loop_that_turns_is_left_alone() -> None:
 @pytest.mark.parametrize(
     "stall", [pytest.param("time.sleep(60)", id="blocking call"), pytest.param("while True: pass", id="endless loop")]
 )
-def test_a_loop_that_stands_still_ends_the_process(stall: str) -> None:
-    """Past the limit the process ends with its own exit code and says where it stood."""
+def test_a_stalled_loop_ends_the_process(stall: str) -> None:
+    """After the limit the process ends with its own exit code and writes its stacks."""
     ended = _run(stall)
     assert ended.returncode == STALLED_EXIT_CODE
-    assert "The loop has stood still for 0.3 s" in ended.stderr
+    assert "The event loop has been stalled for 0.3 s" in ended.stderr
     assert "in stand_still" in ended.stderr
 
 
-def test_c_code_that_keeps_the_interpreter_ends_the_process() -> None:
-    """Where no thread of Python can run, the standard library's watchdog ends the process."""
+def test_c_code_that_holds_the_interpreter_ends_the_process() -> None:
+    """If no thread of Python can run, faulthandler ends the process."""
     ended = _run('re.match(r"(a+)+$", "a" * 60 + "b")')
     assert ended.returncode == 1
     assert "in stand_still" in ended.stderr

@@ -1,4 +1,4 @@
-"""Which of two accounts of an object is newer."""
+"""Tests of the order in which versions of an object arrive."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def names(store: ObjectStore) -> list[str]:
 
 
 def test_status_writes_are_no_change() -> None:
-    """The echo of a status write does not lead to another reconcile."""
+    """The watch event of a status write causes no reconcile."""
     store = ObjectStore()
     assert store.seen(version(1))
     assert not store.seen({**version(2), "status": {"pending": 1}})
     assert store.seen(version(3, generation=2))
 
 
-def test_older_versions_are_passed_over() -> None:
+def test_older_versions_are_ignored() -> None:
     """An event that comes after a newer list changes nothing."""
     store = ObjectStore()
     store.seen(version(5, generation=2))
@@ -35,7 +35,7 @@ def test_older_versions_are_passed_over() -> None:
 
 
 def test_a_deleted_object_does_not_come_back() -> None:
-    """A list that was made before a deletion does not undo it; a new object of the name is another one."""
+    """A list from before a deletion does not undo it; a new object of the name is a different one."""
     store = ObjectStore()
     store.seen(version(1))
     assert store.gone(version(3))
@@ -45,7 +45,7 @@ def test_a_deleted_object_does_not_come_back() -> None:
 
 
 def test_a_late_deletion_spares_the_next_object() -> None:
-    """A deletion of another UID is of an earlier object."""
+    """A deletion with another UID is that of an earlier object."""
     store = ObjectStore()
     store.seen(version(4, uid="new"))
     assert not store.gone(version(3, uid="old"))
@@ -53,12 +53,12 @@ def test_a_late_deletion_spares_the_next_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("list_version", "kept", "changed"),
+    ("list_version", "expected", "changed"),
     [pytest.param("9", [], True, id="later"), pytest.param("4", ["a"], False, id="earlier-than-the-event")],
 )
-def test_what_a_list_lacks_is_gone(list_version: str, kept: list[str], changed: bool) -> None:
-    """A list tells of deletions that the watch missed, but not about what is newer than itself."""
+def test_objects_missing_in_a_list_are_deleted(list_version: str, expected: list[str], changed: bool) -> None:
+    """A list shows deletions that the watch missed, but nothing about objects newer than itself."""
     store = ObjectStore()
     store.seen(version(5))
     assert store.listed([], list_version) == changed
-    assert names(store) == kept
+    assert names(store) == expected

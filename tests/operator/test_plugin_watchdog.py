@@ -1,4 +1,4 @@
-"""A plugin that uses up its time budget is interrupted by a real signal, with the result of one that raises."""
+"""A plugin that exceeds its time budget is interrupted by a real signal, with the result of one that raises."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def watchdog() -> Iterator[PluginWatchdog]:
 
 
 def _linger() -> NoReturn:
-    """What an author may write: it waits for ever, and goes on after any error."""
+    """Wait forever and continue after any error, as an author may write."""
     while True:
         try:
             sum(range(1000))
-        except Exception:  # noqa: BLE001, S112 - it is the point
+        except Exception:  # noqa: BLE001, S112 - this is what the test needs
             continue
 
 
@@ -181,13 +181,13 @@ def _held(made: Rig) -> list[dict[str, PodInfo]]:
 async def test_an_overrunning_plugin_fails_the_attempt(
     watchdog: PluginWatchdog, plugin: type[Plugin], point: str
 ) -> None:
-    """The attempt ends with a message that names plugin and point, and nothing is held any more."""
+    """The attempt ends with a message that names plugin and extension point, and no pod stays assumed."""
     made = _rig(watchdog, plugin)
     waiting = pod("p")
     made.add(waiting)
     assert made.decide() is None
-    told = str(PluginError("Slow", point, "was interrupted after its time budget of 0.05 s"))
-    assert told in made.condition.message
+    message = str(PluginError("Slow", point, "was interrupted after its time budget of 0.05 s"))
+    assert message in made.condition.message
     assert _held(made) == [{}, {}]
     assert made.place(waiting) == "errorBackoff"
 
@@ -201,7 +201,7 @@ async def test_an_overrunning_gate_holds_the_pod_back(watchdog: PluginWatchdog) 
 
 
 async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> None:
-    """A hint that takes too long counts as one that raised: the pod is tried again."""
+    """A hint that takes too long counts as one that raised: the pod is requeued."""
     made = _rig(watchdog, SlowHint)
     waiting = pod("p")
     made.add(waiting)
@@ -211,8 +211,8 @@ async def test_an_overrunning_hint_retries_the_pod(watchdog: PluginWatchdog) -> 
     assert made.place(waiting) in ("active", "backoff")
 
 
-async def test_a_what_if_is_undone_before_the_plugin_is_interrupted(watchdog: PluginWatchdog) -> None:
-    """Whenever the time is up in a what-if, no pod is missing afterwards and every sum is as it was."""
+async def test_a_dry_run_is_reverted_before_the_plugin_is_interrupted(watchdog: PluginWatchdog) -> None:
+    """Whenever the time is up in a dry run, no pod is missing afterwards and every sum is as before."""
     made = _rig(watchdog, SlowPreemption)
     made.add(pod("runs", node_name="a", requests={"cpu": "1"}), pod("too", node_name="a", requests={"cpu": "1"}))
     columns = made.context.cache.columns
@@ -225,11 +225,11 @@ async def test_a_what_if_is_undone_before_the_plugin_is_interrupted(watchdog: Pl
 
 
 def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) -> None:
-    """While a change that the plugin asked for is under way, the interruption waits for its end."""
+    """While a change that the plugin requested is in progress, the interruption waits for its end."""
     ended: list[str] = []
     source = "import time\ndef change(ended):\n    time.sleep(0.15)\n    ended.append('changed')\n"
     own: dict[str, Any] = {"__name__": "scheduler_core.queueing.pretended"}
-    exec(source, own)  # noqa: S102 - code that stands in a module of the scheduler
+    exec(source, own)  # noqa: S102 - code that belongs to a module of the scheduler
 
     def call() -> None:
         own["change"](ended)
@@ -240,8 +240,8 @@ def test_the_schedulers_own_code_is_not_interrupted(watchdog: PluginWatchdog) ->
     assert ended == ["changed"]
 
 
-def test_a_call_within_a_watched_call_is_blamed_and_shares_its_budget(watchdog: PluginWatchdog) -> None:
-    """Of two plugins the one that was running is named, and the outer one gets no second budget."""
+def test_a_nested_call_is_named_and_shares_the_budget(watchdog: PluginWatchdog) -> None:
+    """The error names the plugin that was running, and the outer one gets no second budget."""
     inner = watchdog.guarded("Inner", "filter", _linger)
     began = time.monotonic()
     with pytest.raises(PluginError, match='running "Inner" filter plugin'):
@@ -250,7 +250,7 @@ def test_a_call_within_a_watched_call_is_blamed_and_shares_its_budget(watchdog: 
 
 
 def test_a_call_that_blocks_is_interrupted(watchdog: PluginWatchdog) -> None:
-    """A plugin that waits for something outside is woken."""
+    """A plugin that waits for something outside is interrupted."""
     with pytest.raises(PluginError, match='running Score plugins: plugin "Slow" failed with'):
         watchdog.guarded("Slow", "score", threading.Event().wait)(5)
 
@@ -262,7 +262,7 @@ def test_a_call_in_time_is_not_disturbed_later(watchdog: PluginWatchdog) -> None
 
 
 def test_another_thread_is_not_watched(watchdog: PluginWatchdog) -> None:
-    """The signal reaches the main thread only, so a call elsewhere is left as it is."""
+    """The signal reaches only the main thread, so a call in another thread is not interrupted."""
     answers: list[int] = []
     thread = threading.Thread(target=lambda: answers.append(watchdog.guarded("Quick", "filter", lambda: 7)()))
     thread.start()
@@ -271,7 +271,7 @@ def test_another_thread_is_not_watched(watchdog: PluginWatchdog) -> None:
 
 
 async def test_built_in_plugins_are_not_watched(watchdog: PluginWatchdog) -> None:
-    """Their methods are the class's own, so that a cycle of theirs pays nothing."""
+    """Their methods are not wrapped, so that their cycles pay nothing."""
     made = rig([SlowScore], defaults=default_plugins(), serve=False)
     made.scheduler.watch_plugins_with(watchdog)
     (instance,) = made.serve(profile())

@@ -1,4 +1,4 @@
-"""Texts of others in a terminal and in a log."""
+"""Tests of text from other systems in a terminal and in a log."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ SHOWN = r"a\x1b[2J\x1b]0;owned\x07\x9b31m\u202eb\x0dc"
     ("text", "shown"),
     [
         pytest.param(HOSTILE, SHOWN, id="hostile"),
-        pytest.param("half \ud800", r"half \ud800", id="half a character"),
+        pytest.param("half \ud800", r"half \ud800", id="lone surrogate"),
         pytest.param("two\n\tlines", "two\n\tlines", id="lines and tabs"),
         pytest.param("grüß dich 魚 \U0001f600", "grüß dich 魚 \U0001f600", id="any script"),
     ],
 )
-def test_what_is_unfit_is_shown_by_its_number(text: str, shown: str) -> None:
-    """What could act on a terminal is told, not sent."""
+def test_unfit_characters_are_escaped(text: str, shown: str) -> None:
+    """What could act on a terminal is shown as text."""
     assert printable(text) == shown
 
 
 def test_no_line_of_a_record_looks_like_another_one() -> None:
-    """A line break in a text cannot feign a record."""
+    """A line break in a text cannot fake a record."""
     assert printable_record("bad name\n2026-01-01 ERROR forged") == "bad name\n    2026-01-01 ERROR forged"
 
 
-def test_json_stays_what_it_was() -> None:
-    """It reads back as the same text."""
+def test_json_keeps_its_meaning() -> None:
+    """It decodes to the same text."""
     escaped = printable_json(json.dumps({"a": HOSTILE}, ensure_ascii=False))
     assert json.loads(escaped) == {"a": HOSTILE}
     assert printable(escaped) == escaped
@@ -45,7 +45,7 @@ def test_json_stays_what_it_was() -> None:
 
 @pytest.mark.parametrize("section", [pytest.param(HOSTILE, id="plain"), pytest.param(Text(HOSTILE), id="styled")])
 def test_tables_and_texts(section: str | Text) -> None:
-    """Also within a table, where brackets are brackets."""
+    """Tables are escaped too, and square brackets are not markup."""
     table = Table()
     table.add_column("[/bold]")
     table.add_row(section)
@@ -56,7 +56,7 @@ def test_tables_and_texts(section: str | Text) -> None:
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
 def test_documents(output: str) -> None:
-    """What is printed for programs is safe to look at too."""
+    """Output for programs is also safe to view in a terminal."""
     shown = renderers(str)[output]({"message": HOSTILE})
     assert printable(shown) == shown
 
@@ -65,6 +65,6 @@ def test_documents(output: str) -> None:
     "formatter", [pytest.param(TextFormatter(), id="text"), pytest.param(JsonFormatter(), id="json")]
 )
 def test_log_lines(formatter: logging.Formatter) -> None:
-    """Whoever follows the log is as safe."""
+    """Log lines are escaped, too."""
     line = formatter.format(logging.LogRecord("x", logging.ERROR, "f", 1, "pod %s", (HOSTILE,), None))
     assert printable(line) == line

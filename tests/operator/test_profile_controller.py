@@ -1,4 +1,4 @@
-"""The reconciler with a real scheduler, and an API in memory."""
+"""Tests of the reconciler with a real scheduler and an API in memory."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class World:
         self.controller = ProfileController(self.scheduler, ports)
 
     async def restart(self) -> None:
-        """Another process reads what there is, as the application does."""
+        """Start another process, which reads the objects as the application does."""
         self._new_process()
         await self.controller.history.load()
         for manifest in self.objects.values():
@@ -53,7 +53,7 @@ class World:
         await self.settle()
 
     async def apply(self, *manifests: Manifest) -> None:
-        """Create or edit objects, and let the controller take a step."""
+        """Create or edit objects, and run one step of the controller."""
         for manifest in manifests:
             name = manifest["metadata"]["name"]
             self.version += 1
@@ -65,7 +65,7 @@ class World:
         await self.settle()
 
     async def delete(self, name: str) -> None:
-        """Delete an object, and let the controller take a step."""
+        """Delete an object, and run one step of the controller."""
         gone = self.objects.pop(name)
         kind = SchedulerProfile if gone["kind"] == "SchedulerProfile" else PluginConfig
         self.controller.gone(kind, gone)
@@ -76,7 +76,7 @@ class World:
         await self.controller.publish()
 
     def revision(self, scheduler_name: str = "batch") -> str:
-        """What is live under a name, "" if nothing is."""
+        """Return the live revision of a scheduler name, "" if there is none."""
         instance = self.scheduler.context.profiles.get(scheduler_name)
         return "" if instance is None else instance.revision
 
@@ -101,7 +101,7 @@ async def world() -> World:
 
 
 async def drained(world: World) -> list[str]:
-    """Run the scheduler until it is idle; the nodes of all pods bound so far."""
+    """Run the scheduler until it is idle; return the nodes of all pods bound so far."""
     running = asyncio.create_task(world.scheduler.run())
     await world.scheduler.until_idle()
     running.cancel()
@@ -111,7 +111,7 @@ async def drained(world: World) -> list[str]:
 
 
 async def test_a_profile_goes_live(world: World) -> None:
-    """Applied, it schedules and its status says so."""
+    """An applied profile schedules, and its status says so."""
     await world.apply(profile_manifest())
     assert world.revision() == world.statuses.profile("batch")["activeRevision"]
     assert (world.accepted(), world.ready()) == ("True", ("True", "Live"))
@@ -121,7 +121,7 @@ async def test_a_profile_goes_live(world: World) -> None:
 
 
 async def test_an_edit_is_another_revision(world: World) -> None:
-    """A spec that asks for something else replaces what runs."""
+    """A spec with different content replaces the running instance."""
     await world.apply(profile_manifest())
     first = world.revision()
     await world.apply(profile_manifest(spec=PACK))
@@ -130,7 +130,7 @@ async def test_an_edit_is_another_revision(world: World) -> None:
 
 
 async def test_an_edit_that_changes_nothing_builds_nothing(world: World) -> None:
-    """The instance stays when the resolved profile is the same."""
+    """The instance stays if the resolved profile is the same."""
     spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
     await world.apply(profile_manifest(spec=spec))
     live = world.scheduler.context.profiles.get("batch")
@@ -140,7 +140,7 @@ async def test_an_edit_that_changes_nothing_builds_nothing(world: World) -> None
 
 
 async def test_a_replaced_instance_is_closed(world: World) -> None:
-    """Nothing is left open by swaps, and a repeated step builds nothing."""
+    """Swaps leave nothing open, and a repeated step builds nothing."""
     spec: Manifest = {"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}
     await world.apply(profile_manifest(spec=spec))
     await world.apply(profile_manifest(spec={**spec, **PACK}))
@@ -151,7 +151,7 @@ async def test_a_replaced_instance_is_closed(world: World) -> None:
 
 
 async def test_a_broken_edit_changes_nothing_live(world: World) -> None:
-    """The last good revision goes on; every problem is told with its path."""
+    """The last good revision keeps running; every problem is reported with its path."""
     await world.apply(profile_manifest())
     good = world.revision()
     bad_args: Manifest = {"pluginConfig": [{"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "x"}}}]}
@@ -168,8 +168,8 @@ async def test_a_broken_edit_changes_nothing_live(world: World) -> None:
     assert (world.revision(), world.accepted(), world.ready()) == (good, "True", ("True", "Live"))
 
 
-async def test_a_plugin_that_cannot_be_made(world: World) -> None:
-    """Whatever a plugin raises is a problem of the profile, and what was built of it is closed."""
+async def test_a_plugin_that_cannot_be_built(world: World) -> None:
+    """Whatever a plugin raises is a problem of the profile, and the parts that were built are closed."""
     await world.apply(profile_manifest())
     good = world.revision()
     Counted.broken = True
@@ -179,7 +179,7 @@ async def test_a_plugin_that_cannot_be_made(world: World) -> None:
 
 
 async def test_a_plugin_config_edit_reaches_its_profiles(world: World) -> None:
-    """One edit is another revision of each profile that refers to it; a bad one reaches none."""
+    """One edit is a new revision of each profile that refers to it; an invalid one reaches none."""
     refers: Manifest = {"pluginConfigRefs": [{"name": "pack"}]}
     await world.apply(plugin_config_manifest("pack"), profile_manifest("a", refers), profile_manifest("b", refers))
     before = world.revision("a"), world.revision("b")
@@ -195,7 +195,7 @@ async def test_a_plugin_config_edit_reaches_its_profiles(world: World) -> None:
 
 
 async def test_a_freed_name_goes_to_the_next(world: World) -> None:
-    """When the holder is deleted, the next claimant schedules."""
+    """When the holder of a scheduler name is deleted, the next claimant schedules."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", {**shared, **PACK}, age=2))
     first = world.revision("shared")
@@ -206,8 +206,8 @@ async def test_a_freed_name_goes_to_the_next(world: World) -> None:
     assert (world.accepted("b"), world.ready("b")) == ("True", ("True", "Live"))
 
 
-async def test_a_freed_name_does_not_bring_its_counts(world: World) -> None:
-    """Whoever is given the name next has bound nothing yet."""
+async def test_a_freed_name_does_not_pass_on_its_counts(world: World) -> None:
+    """The next holder of the name has bound nothing yet."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("a", shared, age=1), profile_manifest("b", shared, age=2))
     world.scheduler.feed.node_added(node("n1"))
@@ -220,7 +220,7 @@ async def test_a_freed_name_does_not_bring_its_counts(world: World) -> None:
 
 
 async def test_a_late_older_claim_takes_the_name(world: World) -> None:
-    """Who holds a name does not depend on who was seen first; the one who lost it gets it back."""
+    """The holder of a name does not depend on the order of arrival; the one that lost it gets it back."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("b", {**shared, **PACK}, age=2))
     second = world.revision("shared")
@@ -243,7 +243,7 @@ async def test_deleting_leaves_pods_pending(world: World) -> None:
 
 
 async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
-    """It is told whom it waits for; when the last one asks for the same, all change together."""
+    """Its status names the profiles that it waits for; when the last one agrees, all change together."""
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     before = world.revision("a")
     await world.apply(profile_manifest("a", {"plugins": FAIR}))
@@ -255,7 +255,7 @@ async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
 
 
 async def test_deleting_the_last_that_disagrees_lets_a_queue_sort_in(world: World) -> None:
-    """Also a deletion is an agreement."""
+    """A deletion can complete the agreement."""
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     await world.apply(profile_manifest("a", {"plugins": FAIR}))
     await world.delete("b")
@@ -264,7 +264,7 @@ async def test_deleting_the_last_that_disagrees_lets_a_queue_sort_in(world: Worl
 
 
 async def test_a_waiting_instance_that_is_superseded_is_closed(world: World) -> None:
-    """What was built for a queueSort that never came is closed when the spec changes again."""
+    """An instance that waited for its queueSort is closed when the spec changes again."""
     reserve: Manifest = {"reserve": {"enabled": [{"name": "Counted"}]}}
     await world.apply(profile_manifest("a"), profile_manifest("b"))
     await world.apply(profile_manifest("a", {"plugins": {**FAIR, **reserve}}))
@@ -274,7 +274,7 @@ async def test_a_waiting_instance_that_is_superseded_is_closed(world: World) -> 
 
 
 async def test_the_last_good_revision_survives_a_restart(world: World) -> None:
-    """A process that starts with a broken spec runs the newest kept revision."""
+    """A process that starts with an invalid spec runs the newest stored revision."""
     await world.apply(profile_manifest())
     await world.apply(profile_manifest(spec=PACK))
     good = world.revision()
@@ -283,8 +283,8 @@ async def test_the_last_good_revision_survives_a_restart(world: World) -> None:
     assert (world.revision(), world.accepted(), world.ready()) == (good, "False", ("True", "LastGoodRevision"))
 
 
-async def test_a_kept_revision_that_cannot_be_built_gives_way_to_an_older(world: World) -> None:
-    """A plugin that is gone since does not take the older good revision with it."""
+async def test_a_stored_revision_that_cannot_be_built_is_skipped(world: World) -> None:
+    """A plugin that was removed does not block the older good revision."""
     await world.apply(profile_manifest())
     oldest = world.revision()
     await world.apply(profile_manifest(spec={"plugins": {"reserve": {"enabled": [{"name": "Counted"}]}}}))
@@ -294,8 +294,8 @@ async def test_a_kept_revision_that_cannot_be_built_gives_way_to_an_older(world:
     assert (world.revision(), world.ready()) == (oldest, ("True", "LastGoodRevision"))
 
 
-async def test_a_profile_made_anew_does_not_inherit(world: World) -> None:
-    """The kept revisions of a deleted profile are not those of the next of its name."""
+async def test_a_recreated_profile_does_not_inherit(world: World) -> None:
+    """The stored revisions of a deleted profile are not those of the next one of its name."""
     await world.apply(profile_manifest())
     await world.delete("batch")
     await world.apply(profile_manifest(spec={"plugins": UNKNOWN}, uid="another"))
@@ -303,19 +303,19 @@ async def test_a_profile_made_anew_does_not_inherit(world: World) -> None:
     assert (world.revision(), world.ready()) == ("", ("False", "NotLive"))
 
 
-async def test_a_profile_without_its_name_does_not_run_its_past(world: World) -> None:
-    """A kept revision is no way around a name that is held by another."""
+async def test_a_profile_without_its_name_does_not_run_a_stored_revision(world: World) -> None:
+    """A stored revision does not run under a name that another profile holds."""
     shared: Manifest = {"schedulerName": "shared"}
     await world.apply(profile_manifest("b", {**shared, **PACK}, age=2))
-    kept = world.revision("shared")
+    live = world.revision("shared")
     await world.apply(profile_manifest("a", shared, age=1))
     await world.restart()
-    assert world.revision("shared") not in ("", kept)
+    assert world.revision("shared") not in ("", live)
     assert world.ready("b") == ("False", "NotLive")
 
 
 async def test_a_restart_changes_no_condition(world: World) -> None:
-    """The same objects give the same status: nothing is written but counts."""
+    """The same objects give the same status: only counts are written."""
     await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}))
     world.statuses.patches.clear()
     world.clock.advance(3600)
@@ -325,10 +325,10 @@ async def test_a_restart_changes_no_condition(world: World) -> None:
 
 
 async def test_many_steps_change_no_condition(world: World) -> None:
-    """Lists, reconciles and looks at the counts, again and again: what nobody has touched is not written, nor told."""
+    """Repeated lists, reconciles and counts write no status and record no event for an unchanged object."""
     await world.apply(profile_manifest(), profile_manifest("b", {"plugins": UNKNOWN}), plugin_config_manifest("pack"))
-    told = [event.reason for event in world.writer.events]
-    assert sorted(told) == ["Accepted", "Activated", "Rejected", "Valid"]
+    reasons = [event.reason for event in world.writer.events]
+    assert sorted(reasons) == ["Accepted", "Activated", "Rejected", "Valid"]
     world.statuses.patches.clear()
     for _ in range(20):
         world.clock.advance(60)
@@ -336,11 +336,11 @@ async def test_many_steps_change_no_condition(world: World) -> None:
         world.controller.listed(SchedulerProfile, profiles, str(world.version))
         await world.settle()
     assert world.statuses.patches == []
-    assert len(world.writer.events) == len(told)
+    assert len(world.writer.events) == len(reasons)
 
 
 async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCaptureFixture) -> None:
-    """By each process, with every problem, and again when the problems change."""
+    """Each process logs it once, with every problem, and again when the problems change."""
     await world.apply(profile_manifest("b", {"plugins": UNKNOWN}))
     await world.settle()
     assert [line.message.count('there is no plugin "Nothing"') for line in caplog.records] == [1]
@@ -351,7 +351,7 @@ async def test_a_rejected_spec_is_logged_once(world: World, caplog: pytest.LogCa
 
 
 async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> None:
-    """A second change waits, a change of conditions does not."""
+    """A second change of counts waits, a change of conditions does not."""
     await world.apply(profile_manifest())
 
     async def pending_after(seconds: float, name: str) -> int:
@@ -369,7 +369,7 @@ async def test_counts_are_written_every_ten_seconds_at_most(world: World) -> Non
 
 
 async def test_the_last_counts_are_written_at_the_end(world: World) -> None:
-    """A process that stops does not leave stale counts behind."""
+    """A process that stops leaves no stale counts behind."""
     await world.apply(profile_manifest())
     for name in ("p1", "p2"):
         world.scheduler.feed.pod_added(pod(name, scheduler_name="batch"))
@@ -377,15 +377,15 @@ async def test_the_last_counts_are_written_at_the_end(world: World) -> None:
     assert world.statuses.profile("batch")["pending"] == 2
 
 
-async def test_an_object_that_is_gone_is_no_failure(world: World) -> None:
-    """A status of a profile that was deleted meanwhile is let go."""
+async def test_a_deleted_object_is_no_failure(world: World) -> None:
+    """The status of a profile that was deleted in the meantime is dropped."""
     world.statuses.failures.append(NotFoundError("gone"))
     await world.apply(profile_manifest())
     assert world.statuses.patches == []
 
 
-async def test_writes_are_repeated_until_they_are_done(world: World) -> None:
-    """While the API server is away the profile is live already; statuses and revisions follow."""
+async def test_writes_are_retried_until_they_succeed(world: World) -> None:
+    """While the API server is unreachable the profile is already live; statuses and revisions follow."""
     world.statuses.failures += [ServerUnavailableError("away")] * 2
     world.revisions.failures.append(ServerUnavailableError("away"))
     running = asyncio.create_task(world.controller.run())

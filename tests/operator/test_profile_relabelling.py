@@ -1,4 +1,4 @@
-"""A profile that is labelled anew goes live from one process to another, with its past."""
+"""A profile whose label changes goes live in another process, with its stored revisions."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ class Process:
         self.scheduler = Scheduler(world.clock, RecordingWriter(), registry=in_tree_registry())
         ports = ControllerPorts(world.revisions, world.statuses, world.clock)
         self.controller = ProfileController(self.scheduler, ports, selection=ProfileSelection(selector))
-        self.told = 0
-        self.controller.on_elsewhere = self._elsewhere
+        self.notified = 0
+        self.controller.on_served_elsewhere = self._elsewhere
 
     def _elsewhere(self) -> None:
-        self.told += 1
+        self.notified += 1
 
     @property
     def serves(self) -> list[str]:
-        """What is live here."""
+        """Return the scheduler names that are live here."""
         return sorted(instance.name for instance in self.scheduler.context.profiles)
 
 
 @dataclass
 class World:
-    """Processes for tier a and tier b."""
+    """A process for tier a and a process for tier b."""
 
     clock: VirtualClock = field(default_factory=VirtualClock)
     revisions: FakeRevisions = field(default_factory=FakeRevisions)
@@ -55,7 +55,7 @@ class World:
         self.b = Process(self, "tier=b")
 
     async def apply(self, tier: str, spec: Manifest | None = None) -> None:
-        """Show the profile ``batch`` to both, and let them take their steps."""
+        """Show the profile ``batch`` to both, and run a step of each."""
         self.version += 1
         body = profile_manifest("batch", spec, resourceVersion=str(self.version), labels={"tier": tier})
         body["status"] = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
@@ -87,14 +87,14 @@ async def test_a_label_moves_a_profile(world: World) -> None:
 
 
 async def test_only_the_process_that_serves_it_writes(world: World) -> None:
-    """One status and one revision of it, whoever else sees it."""
+    """It has one status and one stored revision, although both processes see it."""
     await world.apply("a")
     assert len(world.revisions.stored) == 1
     assert [name for _, name, _ in world.statuses.patches] == ["batch"]
 
 
-async def test_the_past_comes_along(world: World) -> None:
-    """A profile that is labelled anew and broken at once goes on with the revision that the other process has kept."""
+async def test_stored_revisions_are_used(world: World) -> None:
+    """A profile that gets a new label and an invalid spec at once runs the revision that the other process stored."""
     await world.apply("a")
     good = world.a.scheduler.context.profiles.get("batch")
     assert good is not None
@@ -104,9 +104,9 @@ async def test_the_past_comes_along(world: World) -> None:
     assert taken.revision == good.revision
 
 
-async def test_others_are_told_of_whose_names_change(world: World) -> None:
-    """What is written about a name's gangs moves with it."""
+async def test_a_move_is_notified(world: World) -> None:
+    """The statuses of a name's gangs move with it."""
     await world.apply("a")
-    told = world.a.told, world.b.told
+    before = world.a.notified, world.b.notified
     await world.apply("b")
-    assert (world.a.told, world.b.told) == (told[0] + 1, told[1] + 1)
+    assert (world.a.notified, world.b.notified) == (before[0] + 1, before[1] + 1)

@@ -1,4 +1,4 @@
-"""Profiles of one configuration file, and that a simulation never passes over extenders in silence."""
+"""Tests of the profiles of one configuration file, and of the notice of a simulation that skips extenders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def configuration(**fields: Any) -> RunConfiguration:
 
 
 async def test_the_profiles_of_the_file_are_live() -> None:
-    """All of them at once, by the file's percentage; nothing else runs or is written."""
+    """All of them run, with the file's percentage; nothing else runs or is written."""
     scheduler = offline_scheduler()
     profiles = [{"schedulerName": "default-scheduler"}, {"schedulerName": "b", "percentageOfNodesToScore": 7}]
     source = ConfiguredProfiles(scheduler, configuration(profiles=profiles))
@@ -45,7 +45,7 @@ async def test_the_profiles_of_the_file_are_live() -> None:
     await source.finish()
 
 
-def test_every_problem_of_every_profile_is_told() -> None:
+def test_every_problem_of_every_profile_is_reported() -> None:
     """With its path in the file."""
     unknown = {"score": {"enabled": [{"name": "Nope"}]}}
     profiles = [{"schedulerName": name, "plugins": unknown} for name in ("a", "b")]
@@ -56,7 +56,7 @@ def test_every_problem_of_every_profile_is_told() -> None:
 
 
 def test_a_simulation_with_extenders_says_so() -> None:
-    """Among the notices of its result."""
+    """The notices of its result say so."""
     body = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
     placed: Placed[dict[str, Any]] = Placed({**body, "extenders": EXTENDERS}, Place("kube.yaml", 1))
     result = simulate(AdmittedCluster(configurations=(placed,)))
@@ -72,7 +72,7 @@ async def test_pod_groups_that_are_refused_hold_no_profile_back() -> None:
             api.on("GET", path, empty)
         api.on("GET", "/apis/apps/v1/namespaces/system/controllerrevisions", empty)
         api.on("GET", f"{own}/podgroups", empty, refusal(403, "not yours"), empty)
-        access = cast("ConfiguredAccess", None)  # Of kopf's own connection, which reading does not use.
+        access = cast("ConfiguredAccess", None)  # only for kopf's own connection, which reading does not use
         ports = ResourcePorts(connection, access, BayplanGroups(scheduler.group_feed), clock)
         source = CustomResourceProfiles(scheduler, ports, load_settings({"namespace": "system"}))
         reasons = []

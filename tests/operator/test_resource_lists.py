@@ -1,4 +1,4 @@
-"""Lists of the custom resources beside the watch."""
+"""Tests of the lists of custom resources beside the watch."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Server:
-    """Lists one profile and no PluginConfig, or fails as told."""
+    """Lists one profile and no PluginConfig, or raises the next failure."""
 
     def __init__(self) -> None:
         self.failures: list[ClusterWriteError] = []
-        self.asked = 0
+        self.requests = 0
 
     async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
-        self.asked += 1
+        self.requests += 1
         if self.failures:
             raise self.failures.pop(0)
         return ([profile_manifest()] if plural == "schedulerprofiles" else []), "7"
 
 
-class Taker:
-    """Notes the lists."""
+class Receiver:
+    """Records the lists."""
 
     def __init__(self) -> None:
         self.lists: list[tuple[str, int, str]] = []
@@ -48,46 +48,46 @@ async def turns(count: int = 20) -> None:
 
 
 async def test_plugin_configs_come_first() -> None:
-    """A profile that refers to a PluginConfig is never judged before it is known."""
-    taker = Taker()
-    await ResourceLists(PROFILES, Server(), taker, VirtualClock()).take()
-    assert taker.lists == [("pluginconfigs", 0, "7"), ("schedulerprofiles", 1, "7")]
+    """A profile that refers to a PluginConfig is never validated before that is known."""
+    receiver = Receiver()
+    await ResourceLists(PROFILES, Server(), receiver, VirtualClock()).list_once()
+    assert receiver.lists == [("pluginconfigs", 0, "7"), ("schedulerprofiles", 1, "7")]
 
 
-async def test_groups_are_listed_for_themselves() -> None:
-    """Thousands of groups are not read for the sake of a profile."""
-    taker = Taker()
-    await ResourceLists(GROUPS, Server(), taker, VirtualClock()).take()
-    assert taker.lists == [("podgroups", 0, "7")]
+async def test_groups_are_listed_separately() -> None:
+    """A list of profiles does not read thousands of groups."""
+    receiver = Receiver()
+    await ResourceLists(GROUPS, Server(), receiver, VirtualClock()).list_once()
+    assert receiver.lists == [("podgroups", 0, "7")]
 
 
-async def test_lists_are_repeated_and_taken_when_asked() -> None:
-    """Between them nothing is asked of the API server; a failure is repeated soon."""
-    server, taker, clock = Server(), Taker(), VirtualClock()
-    lists = ResourceLists(PROFILES, server, taker, clock)
+async def test_lists_are_periodic_and_on_request() -> None:
+    """Between lists there are no requests; a failed list is retried soon."""
+    server, receiver, clock = Server(), Receiver(), VirtualClock()
+    lists = ResourceLists(PROFILES, server, receiver, clock)
     running = asyncio.create_task(lists.run())
     await turns()
-    assert server.asked == 0
+    assert server.requests == 0
     clock.advance(15)
     await turns()
-    assert server.asked == 2
+    assert server.requests == 2
     server.failures.append(ServerUnavailableError("away"))
-    lists.ask()
+    lists.request()
     await turns()
-    assert server.asked == 3
+    assert server.requests == 3
     clock.advance(1)
     await turns()
-    assert len(taker.lists) == 4
+    assert len(receiver.lists) == 4
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
 
 
-def test_missing_definitions_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_missing_definitions_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     """The message says what to install, and is not repeated while nothing changes."""
-    lists = ResourceLists(PROFILES, Server(), Taker(), VirtualClock())
+    lists = ResourceLists(PROFILES, Server(), Receiver(), VirtualClock())
     with caplog.at_level(logging.ERROR):
-        lists.tell(NotFoundError("404"))
-        lists.tell(NotFoundError("404"))
+        lists.log_failure(NotFoundError("404"))
+        lists.log_failure(NotFoundError("404"))
     (record,) = caplog.records
     assert "kubectl apply -f crds/" in record.getMessage()

@@ -1,4 +1,4 @@
-"""Good revisions as ControllerRevisions."""
+"""Tests of revisions stored as ControllerRevisions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from bayplan.kube.controller_revisions import ControllerRevision
 from bayplan.resources.resource_model import ObjectMeta
-from bayplan.revision_history import KEPT_REVISIONS, RevisionHistory
+from bayplan.revision_history import REVISION_HISTORY_LIMIT, RevisionHistory
 from bayplan.stored_revision import Origin, origin_of, read_revision
 
 from scheduler_core.config.plugins_config import PluginConfig
@@ -28,8 +28,8 @@ def config(percentage: int) -> ProfileConfig:
     return ProfileConfig(scheduler_name="batch", percentage_of_nodes_to_score=percentage)
 
 
-async def keep(store: FakeRevisions, *percentages: int, uid: str = "uid-1") -> RevisionHistory:
-    """Keep revisions one after the other, by a history that was loaded before."""
+async def store_revisions(store: FakeRevisions, *percentages: int, uid: str = "uid-1") -> RevisionHistory:
+    """Store revisions one after the other, by a history that was loaded before."""
     history = RevisionHistory(store)
     await history.load()
     for percentage in percentages:
@@ -39,16 +39,16 @@ async def keep(store: FakeRevisions, *percentages: int, uid: str = "uid-1") -> R
 
 
 async def loaded(store: FakeRevisions, uid: str = "uid-1") -> list[int | None]:
-    """What another process finds, newest first."""
+    """Return the revisions that another process finds, newest first."""
     history = RevisionHistory(store)
     await history.load()
     return [one.percentage_of_nodes_to_score for one in history.last_good(uid)]
 
 
 async def test_a_revision_is_owned_and_labelled() -> None:
-    """It goes with its profile, and people find it by label."""
+    """It is deleted with its profile, and users find it by label."""
     store = FakeRevisions()
-    await keep(store, 5)
+    await store_revisions(store, 5)
     (stored,) = store.stored.values()
     owner = stored.metadata.owner_references[0]
     assert (owner.kind, owner.name, owner.uid) == ("SchedulerProfile", "batch", "uid-1")
@@ -58,26 +58,26 @@ async def test_a_revision_is_owned_and_labelled() -> None:
 
 
 async def test_another_process_finds_the_newest_first() -> None:
-    """Numbers rise over restarts."""
+    """Numbers increase over restarts."""
     store = FakeRevisions()
-    await keep(store, 5, 6)
-    await keep(store, 7)
+    await store_revisions(store, 5, 6)
+    await store_revisions(store, 7)
     assert await loaded(store) == [7, 6, 5]
 
 
-async def test_the_same_revision_is_kept_once() -> None:
-    """A restart with the newest live writes nothing; content that comes back takes a new number, its old one goes."""
+async def test_the_same_revision_is_stored_once() -> None:
+    """A restart with the newest live writes nothing; content applied again gets a new number and loses its old one."""
     store = FakeRevisions()
-    await keep(store, 5)
-    await keep(store, 5)
+    await store_revisions(store, 5)
+    await store_revisions(store, 5)
     assert await loaded(store) == [5]
-    await keep(store, 6, 5)
+    await store_revisions(store, 6, 5)
     assert await loaded(store) == [5, 6]
     assert [one.revision for one in await store.list(LABELS)] == [2, 3]
 
 
-async def test_what_a_revision_came_from_is_kept() -> None:
-    """The spec as written, its references, who wrote it and why survive beside the content."""
+async def test_the_origin_of_a_revision_is_stored() -> None:
+    """The spec as written, its references, its field manager and the change cause are stored beside the content."""
     body: dict[str, Any] = {
         "metadata": {
             "annotations": {"kubernetes.io/change-cause": "pack"},
@@ -101,20 +101,20 @@ async def test_what_a_revision_came_from_is_kept() -> None:
     assert origin == Origin(body["spec"], {"packing": "NodeResourcesFit"}, "pack", "editor")
 
 
-async def test_why_is_written_later() -> None:
-    """What an annotation says after the edit is added to the revision that is live, once."""
+async def test_a_late_change_cause_is_stored() -> None:
+    """An annotation set after the edit is added to the live revision, once."""
     store = FakeRevisions()
-    history = await keep(store, 5, 6)
+    history = await store_revisions(store, 5, 6)
     for cause in ("", "six is better", "six is better"):
         history.explain("uid-1", config(6).revision(), cause)
         await history.save()
     assert [read_revision(one).origin.cause for one in await store.list(LABELS)] == ["", "six is better"]
 
 
-async def test_why_of_a_deleted_revision() -> None:
-    """A revision that somebody has deleted cannot be told why, which stops nothing."""
+async def test_the_change_cause_of_a_deleted_revision() -> None:
+    """A revision that a user has deleted gets no change cause, and that is no error."""
     store = FakeRevisions()
-    history = await keep(store, 5)
+    history = await store_revisions(store, 5)
     history.explain("uid-1", config(5).revision(), "why")
     store.stored.clear()
     await history.save()
@@ -122,26 +122,26 @@ async def test_why_of_a_deleted_revision() -> None:
 
 
 async def test_old_revisions_are_deleted() -> None:
-    """Ten are kept."""
+    """Ten are stored."""
     store = FakeRevisions()
-    await keep(store, *range(1, KEPT_REVISIONS + 4))
-    assert await loaded(store) == list(range(KEPT_REVISIONS + 3, 3, -1))
-    assert len(store.stored) == KEPT_REVISIONS
+    await store_revisions(store, *range(1, REVISION_HISTORY_LIMIT + 4))
+    assert await loaded(store) == list(range(REVISION_HISTORY_LIMIT + 3, 3, -1))
+    assert len(store.stored) == REVISION_HISTORY_LIMIT
 
 
-async def test_a_profile_made_anew_has_no_past() -> None:
-    """Revisions of an earlier object of the same name are not taken, and do not stand in the way."""
+async def test_a_recreated_profile_has_no_history() -> None:
+    """Revisions of an earlier object of the same name are not used, and do not block new ones."""
     store = FakeRevisions()
-    await keep(store, 5, uid="uid-1")
+    await store_revisions(store, 5, uid="uid-1")
     assert await loaded(store, "uid-2") == []
-    await keep(store, 5, uid="uid-2")
+    await store_revisions(store, 5, uid="uid-2")
     assert await loaded(store, "uid-2") == [5]
 
 
-async def test_a_profile_that_is_gone_leaves_nothing() -> None:
-    """Neither what is kept nor what waits to be; other profiles keep theirs."""
+async def test_a_deleted_profile_leaves_nothing() -> None:
+    """Its stored and queued revisions are dropped; other profiles keep theirs."""
     store = FakeRevisions()
-    history = await keep(store, 5)
+    history = await store_revisions(store, 5)
     history.note(profile("other", "uid-2"), config(7))
     await history.save()
     history.note(profile(), config(6))
@@ -152,10 +152,10 @@ async def test_a_profile_that_is_gone_leaves_nothing() -> None:
     assert len(store.stored) == 2
 
 
-async def test_a_refused_write_is_repeated() -> None:
-    """What could not be kept waits for the next try."""
+async def test_a_refused_write_is_retried() -> None:
+    """What could not be stored stays queued."""
     store = FakeRevisions()
-    history = await keep(store)
+    history = await store_revisions(store)
     store.failures.append(ServerUnavailableError("away"))
     history.note(profile(), config(5))
     try:
@@ -165,20 +165,20 @@ async def test_a_refused_write_is_repeated() -> None:
     assert await loaded(store) == [5]
 
 
-async def test_a_lost_answer_keeps_one_revision() -> None:
-    """A create that happened unseen is found again rather than doubled."""
+async def test_a_lost_response_stores_one_revision() -> None:
+    """A create whose response was lost is found again and not repeated."""
     store = FakeRevisions()
-    unaware = await keep(store)
-    await keep(store, 5)
+    unaware = await store_revisions(store)
+    await store_revisions(store, 5)
     unaware.note(profile(), config(5))
     await unaware.save()
     assert await loaded(store) == [5]
 
 
-async def test_revisions_that_cannot_be_read_are_passed_over() -> None:
-    """A revision of another version is no reason to stop; the one before is taken."""
+async def test_revisions_that_cannot_be_read_are_ignored() -> None:
+    """A revision of another version is no error; the one before is used."""
     store = FakeRevisions()
-    await keep(store, 5)
+    await store_revisions(store, 5)
     owner = OwnerReference("SchedulerProfile", "batch", "uid-1")
     meta = RevisionMeta("odd", labels=LABELS, owner_references=(owner,))
     store.stored["odd"] = ControllerRevision(meta, 9, {"profile": {"schedulerName": "batch", "later": 1}})
@@ -186,7 +186,7 @@ async def test_revisions_that_cannot_be_read_are_passed_over() -> None:
 
 
 async def test_long_names_fit() -> None:
-    """Names and labels stay within what the API server takes."""
+    """Names and labels stay within the API server's limits."""
     store = FakeRevisions()
     history = RevisionHistory(store)
     history.note(profile("x" * 199 + "." + "y" * 53), config(5))

@@ -1,4 +1,4 @@
-"""Settings from flags and a file."""
+"""Tests of settings from flags and a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ contexts:
 
 
 def test_defaults() -> None:
-    """Nothing has to be set."""
+    """No setting is required."""
     settings = load_settings({})
     assert settings.serve_host_and_port == ("127.0.0.1", 10259)
     assert (settings.pod_initial_backoff_seconds, settings.pod_max_backoff_seconds) == (1, 10)
@@ -29,7 +29,7 @@ def test_defaults() -> None:
 
 
 def test_flags_win(tmp_path: Path) -> None:
-    """A flag overrules the file; a flag that is not given does not."""
+    """A flag overrides the file; a flag that is not given does not."""
     path = tmp_path / "settings.yaml"
     path.write_text("seed: 7\nbindConcurrency: 5\npodMaxInUnschedulablePodsDuration: 5m\n")
     settings = load_settings({"seed": 8, "bind_concurrency": None}, path)
@@ -38,7 +38,7 @@ def test_flags_win(tmp_path: Path) -> None:
 
 
 def test_an_empty_file_sets_nothing(tmp_path: Path) -> None:
-    """A file of comments only is a valid one."""
+    """A file with only comments is valid."""
     path = tmp_path / "settings.yaml"
     path.write_text("# nothing\n")
     assert load_settings({}, path) == load_settings({})
@@ -54,7 +54,7 @@ def test_seconds(text: Any, seconds: float) -> None:
 
 
 def test_the_election_is_a_setting_and_a_flag(tmp_path: Path) -> None:
-    """The flag wins over its one field; the namespace is that of the revisions unless it is given."""
+    """The flag overrides only its own field; the namespace is that of the revisions unless it is set."""
     path = tmp_path / "settings.yaml"
     path.write_text("leaderElection: {leaderElect: false, leaseDuration: 30s}\n")
     election = load_settings({}, path, leader_elect=True).leader_election
@@ -86,7 +86,7 @@ BAD_FILES = [
 
 
 @pytest.mark.parametrize(("text", "where", "words"), BAD_FILES)
-def test_a_bad_file_is_told(tmp_path: Path, text: str, where: str, words: str) -> None:
+def test_an_invalid_file_is_reported(tmp_path: Path, text: str, where: str, words: str) -> None:
     """Each problem names the file, the field and what to do."""
     path = tmp_path / "settings.yaml"
     path.write_text(text)
@@ -97,7 +97,7 @@ def test_a_bad_file_is_told(tmp_path: Path, text: str, where: str, words: str) -
     assert words in problem.message
 
 
-def test_every_problem_is_told(tmp_path: Path) -> None:
+def test_every_problem_is_reported(tmp_path: Path) -> None:
     """Problems of flags name the flag, those of the file the field."""
     path = tmp_path / "settings.yaml"
     path.write_text("seed: -1\nclientBurst: 0\n")
@@ -107,7 +107,7 @@ def test_every_problem_is_told(tmp_path: Path) -> None:
     assert found == {f"{path}: seed", f"{path}: clientBurst", "--bind-concurrency"}
 
 
-def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_a_missing_file(tmp_path: Path) -> None:
     """It is a problem with its path and not a traceback."""
     with pytest.raises(ConfigError, match=r"nowhere\.yaml: cannot be read"):
         load_settings({}, tmp_path / "nowhere.yaml")
@@ -128,7 +128,7 @@ def test_serving_can_be_switched_off() -> None:
     ],
 )
 def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace: str) -> None:
-    """ControllerRevisions live where the settings or the kubeconfig say."""
+    """ControllerRevisions are stored in the namespace of the settings or of the kubeconfig."""
     path = tmp_path / "kubeconfig"
     path.write_text(KUBECONFIG)
     settings = load_settings(flags)
@@ -146,5 +146,5 @@ def test_namespace_of_revisions(tmp_path: Path, flags: dict[str, str], namespace
     ],
 )
 def test_a_kubeconfig_is_used_outside_pods(flags: dict[str, str], environment: dict[str, str]) -> None:
-    """The service account is only used where there is one and nothing else was asked for."""
+    """The service account is used only if it exists and no kubeconfig was requested."""
     assert not runs_in_cluster(load_settings(flags), environment)

@@ -1,4 +1,4 @@
-"""Statuses and the events that tell of them: what is told, when, and what a failure leaves to be told."""
+"""Tests of statuses and the events about their changes: what is recorded, when, and what follows a failure."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ REGARDING = ObjectReference("SchedulerProfile", "batch")
 
 
 class Story:
-    """A status that says what the test says, and what is told of it."""
+    """A status that the test sets, and the events recorded about it."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
         self.statuses = FakeStatuses()
-        self.told: list[str] = []
+        self.recorded: list[str] = []
         self.wanted: dict[str, Any] = {}
         self._publisher = self._new_publisher()
 
     def _new_publisher(self) -> StatusPublisher:
-        return StatusPublisher(self.statuses, self.clock, lambda event: self.told.append(event.note))
+        return StatusPublisher(self.statuses, self.clock, lambda event: self.recorded.append(event.note))
 
     async def publish(self, *, counts_too: bool = False, **wanted: Any) -> None:
-        """Write what is wanted from now on."""
+        """Publish this status from now on."""
         self.wanted = wanted
         seen = dict(self.statuses.statuses.get(("schedulerprofiles", "batch"), {}))
         meta = ObjectMeta(name="batch", uid="u")
@@ -40,7 +40,7 @@ class Story:
         await self._publisher.publish([source], counts_too=counts_too)
 
     def restart(self) -> None:
-        """Another process, which knows what the object says."""
+        """Start another process, which reads the object's status."""
         self._publisher = self._new_publisher()
 
     def _make(self, written: Mapping[str, Any], now: datetime) -> dict[str, Any]:
@@ -53,45 +53,45 @@ class Story:
             yield Event(REGARDING, "Normal", "Activated", "Activating", note)
 
 
-async def test_a_transition_is_told_once() -> None:
+async def test_a_transition_is_recorded_once() -> None:
     """However often it is published."""
     story = Story()
     for revision in ("a", "a", "b", "b"):
         await story.publish(activeRevision=revision)
-    assert story.told == ["None -> a", "a -> b"]
+    assert story.recorded == ["None -> a", "a -> b"]
 
 
 async def test_a_restart_repeats_nothing() -> None:
-    """What the object says was told."""
+    """A change that the object's status shows was recorded before."""
     story = Story()
     await story.publish(activeRevision="a")
     story.restart()
     await story.publish(activeRevision="a")
     await story.publish(activeRevision="b")
-    assert story.told == ["None -> a", "a -> b"]
+    assert story.recorded == ["None -> a", "a -> b"]
 
 
-async def test_what_is_not_written_is_not_told_yet() -> None:
-    """A failed write is tried again, and its event follows the one that succeeds."""
+async def test_the_event_follows_the_write() -> None:
+    """A failed write is retried, and the event is recorded after the one that succeeds."""
     story = Story()
     story.statuses.failures.append(ServerUnavailableError("away"))
     with pytest.raises(ServerUnavailableError):
         await story.publish(activeRevision="a")
-    assert story.told == []
+    assert story.recorded == []
     await story.publish(activeRevision="a")
-    assert story.told == ["None -> a"]
+    assert story.recorded == ["None -> a"]
 
 
-async def test_nothing_is_told_of_what_is_gone() -> None:
-    """An event about it would find nobody."""
+async def test_no_event_about_a_deleted_object() -> None:
+    """Its reader would look for an object that does not exist."""
     story = Story()
     story.statuses.failures.append(NotFoundError("gone"))
     await story.publish(activeRevision="a")
-    assert story.told == []
+    assert story.recorded == []
 
 
 async def test_an_untouched_object_is_not_written() -> None:
-    """However often it is reconciled, and whoever does."""
+    """However often it is reconciled, and by any process."""
     story = Story()
     await story.publish(activeRevision="a", pending=1)
     story.statuses.patches.clear()

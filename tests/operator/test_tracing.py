@@ -1,4 +1,4 @@
-"""Cycles as OpenTelemetry spans."""
+"""Tests of cycles as OpenTelemetry spans."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def traced(ratio: float = 1.0) -> tuple[Rig, InMemorySpanExporter]:
-    """A scheduler with two nodes, and what it has told."""
-    made, told = rig(), InMemorySpanExporter()
-    made.scheduler.trace_with(tracer_to(SimpleSpanProcessor(told), ratio, made.clock))
+    """Return a scheduler with two nodes, and the exporter of its spans."""
+    made, exporter = rig(), InMemorySpanExporter()
+    made.scheduler.trace_with(tracer_to(SimpleSpanProcessor(exporter), ratio, made.clock))
     made.add(node("n0"), node("n1"))
-    return made, told
+    return made, exporter
 
 
-def named(told: InMemorySpanExporter, name: str) -> ReadableSpan:
-    (span,) = [each for each in told.get_finished_spans() if each.name == name]
+def named(exporter: InMemorySpanExporter, name: str) -> ReadableSpan:
+    (span,) = [each for each in exporter.get_finished_spans() if each.name == name]
     return span
 
 
 async def test_cycles_of_a_pod_that_is_bound() -> None:
-    """A scheduling cycle and its binding cycle are one trace, with a span for each point, and say what was decided."""
-    made, told = traced()
+    """A scheduling cycle and its binding cycle are one trace, with a span per extension point and the decision."""
+    made, exporter = traced()
     made.add(pod("web"))
     chosen = await made.attempt()
-    cycle, binding = named(told, "scheduling cycle"), named(told, "binding cycle")
+    cycle, binding = named(exporter, "scheduling cycle"), named(exporter, "binding cycle")
     assert cycle.attributes is not None
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None
@@ -51,46 +51,46 @@ async def test_cycles_of_a_pod_that_is_bound() -> None:
     assert binding.parent is not None
     assert binding.parent.span_id == cycle.context.span_id
     for point, parent in (("Filter", cycle), ("Score", cycle), ("Bind", binding)):
-        span = named(told, point)
+        span = named(exporter, point)
         assert span.parent is not None
         assert parent.context is not None
         assert span.parent.span_id == parent.context.span_id
 
 
-async def test_spans_bear_the_date() -> None:
-    """Cycles are timed by a clock without a date; the spans say when by the calendar."""
-    made, told = traced()
+async def test_spans_have_wall_time() -> None:
+    """Cycles are timed by a monotonic clock; the spans carry dates."""
+    made, exporter = traced()
     made.clock.advance(5)
     made.add(pod("web"))
     made.decide()
-    assert named(told, "scheduling cycle").start_time == made.clock.wall().timestamp() * 1_000_000_000
+    assert named(exporter, "scheduling cycle").start_time == made.clock.wall().timestamp() * 1_000_000_000
 
 
-async def test_a_pod_that_fits_nowhere() -> None:
-    """The cycle says so, names no node and is no error."""
-    made, told = traced()
+async def test_an_unschedulable_pod() -> None:
+    """The cycle has that result, names no node and is no error."""
+    made, exporter = traced()
     made.add(pod("web", namespace="shop"))
     made.scheduler.feed.node_deleted(node("n0"))
     made.scheduler.feed.node_deleted(node("n1"))
     made.decide()
-    cycle = named(told, "scheduling cycle")
+    cycle = named(exporter, "scheduling cycle")
     assert cycle.attributes is not None
     assert (cycle.attributes["bayplan.result"], cycle.attributes["k8s.node.name"]) == ("unschedulable", "")
     assert cycle.status.is_unset
 
 
 async def test_none_are_sampled() -> None:
-    """With a ratio of 0 nothing is told, and pods are placed all the same."""
-    made, told = traced(0.0)
+    """With a ratio of 0 no span is exported, and pods are scheduled all the same."""
+    made, exporter = traced(0.0)
     made.add(pod("web"))
     assert await made.attempt()
-    assert told.get_finished_spans() == ()
+    assert exporter.get_finished_spans() == ()
 
 
 def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Settings that ask for tracing where the extra is missing name it; those that do not need nothing."""
+    """Settings with tracing name the missing extra; settings without need nothing."""
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     clock = VirtualClock()
-    with pytest.raises(ConfigError, match="install bayplan with the extra otel, or leave tracing out"):
+    with pytest.raises(ConfigError, match="install bayplan with the extra otel, or remove tracing"):
         tracer_of(TracingSettings(endpoint="http://127.0.0.1:4318/v1/traces"), clock)
     assert tracer_of(None, clock) is None

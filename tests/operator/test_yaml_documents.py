@@ -1,4 +1,4 @@
-"""YAML that means harm."""
+"""Tests of hostile YAML."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ BOMB = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{level}: &a{level} [{', '.join([f'*a{level - 1}'] * 10)}]\n" for level in range(1, 12)
 )
 HOSTILE = [
-    pytest.param(BOMB, "aliases stand for more than 100,000 values", id="bomb"),
-    pytest.param("a: &a [*a]", "alias within what it stands for in line 1", id="alias of itself"),
-    pytest.param("[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels in line 1", id="deep"),
+    pytest.param(BOMB, "aliases expand to more than 100,000 values", id="bomb"),
+    pytest.param("a: &a [*a]", "alias within its own anchor at line 1", id="alias of itself"),
+    pytest.param("[" * 100_000 + "]" * 100_000, "nested deeper than 100 levels at line 1", id="deep"),
     pytest.param("- " * 5_000 + "x", "nested deeper than 100 levels", id="deep lists"),
-    pytest.param("kind: Pod\nkind: Node", 'has the key "kind" twice in one mapping, in line 2', id="key twice"),
+    pytest.param("kind: Pod\nkind: Node", 'has the key "kind" twice in one mapping, at line 2', id="key twice"),
     pytest.param("a: !!python/object/apply:os.system [id]", "could not determine a constructor", id="code"),
 ]
 UNREADABLE = [
-    pytest.param(f"a: {'9' * 5_000}", "put it into quotation marks", id="number of 5,000 digits"),
-    pytest.param("a: 2026-02-31", "put it into quotation marks", id="no such day"),
+    pytest.param(f"a: {'9' * 5_000}", "put it in quotes", id="number of 5,000 digits"),
+    pytest.param("a: 2026-02-31", "put it in quotes", id="no such day"),
 ]
 
 
@@ -38,13 +38,13 @@ UNREADABLE = [
     ],
 )
 def test_harmless(text: str, document: Any) -> None:
-    """What means no harm is read as ever."""
+    """Harmless YAML is parsed as usual."""
     assert yaml_documents.load(text) == document
 
 
 @pytest.mark.parametrize(("text", "message"), HOSTILE + UNREADABLE)
 def test_hostile(text: str, message: str) -> None:
-    """What does is refused in words."""
+    """Hostile YAML is rejected with a message."""
     with pytest.raises(yaml.YAMLError, match=message):
         yaml_documents.load(text)
 
@@ -70,7 +70,7 @@ def test_commands(tmp_path: Path, command: tuple[str, ...], text: str, message: 
 
 @pytest.mark.parametrize(("text", "message"), [row for row in HOSTILE if row.id != "key twice"])
 def test_validate(tmp_path: Path, text: str, message: str) -> None:
-    """So does the one that tells all that is wrong; a key that stands twice it tells in its own words."""
+    """``bayplan validate`` rejects it, too; a repeated key it reports with its own message."""
     file = tmp_path / "hostile.yaml"
     file.write_text(text)
     done = CliRunner().invoke(bayplan, ["validate", str(file)])

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from bayplan.kept_imports import import_kept
+from bayplan.kept_imports import import_without_gc
 from bayplan.printable import printable, printable_record
 from scheduler_core.errors import ConfigError, SchedulerCoreError
 
@@ -56,7 +56,7 @@ class LazyGroup(click.Group):
         if cmd_name not in _SUBCOMMANDS:
             return None
         module, _, attribute = _SUBCOMMANDS[cmd_name][0].partition(":")
-        command: click.Command = getattr(import_kept(module), attribute)
+        command: click.Command = getattr(import_without_gc(module), attribute)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -19,7 +19,7 @@ import click
 
 from bayplan.app import run_operator
 from bayplan.completed_configuration import completed_configuration
-from bayplan.feature_gates import gates_in_short, parse_feature_gates
+from bayplan.feature_gates import gates_summary, parse_feature_gates
 from bayplan.kube_configuration import RunConfiguration, configured_settings, read_configuration
 from bayplan.log_output import set_up_logging
 from bayplan.settings import LeaderElectionSettings, Settings, load_settings
@@ -104,7 +104,7 @@ def _flag(name: str, kind: Any, **more: Any) -> Callable[[Command], Command]:
     callback=lambda _, __, text: None if text is None else parse_feature_gates(text),
     metavar="NAME=BOOL,...",
     default=None,
-    help=f"Turn features on or off; a gate named here wins over the settings file. {gates_in_short()}. "
+    help=f"Turn features on or off; a gate named here wins over the settings file. {gates_summary()}. "
     "See `bayplan features`.",
 )
 @_flag("log-level", click.Choice(["debug", "info", "warning", "error"]))

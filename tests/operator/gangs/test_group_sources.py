@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from bayplan.cluster_informers import STORAGE, SURROUNDINGS, ClusterInformers
+from bayplan.cluster_informers import STORAGE, WORKLOADS, ClusterInformers
 from bayplan.gangs.group_sources import PRIORITY_CLASSES, GroupSources
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.resources.pod_group import PodGroup as BayplanGroup
@@ -27,7 +27,7 @@ from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
 Manifest = dict[str, Any]
-ALWAYS = ("/api/v1/nodes", "/api/v1/pods", PRIORITY_CLASSES, *SURROUNDINGS, *STORAGE)
+ALWAYS = ("/api/v1/nodes", "/api/v1/pods", PRIORITY_CLASSES, *WORKLOADS, *STORAGE)
 PLUGINS = "/apis/scheduling.x-k8s.io/v1alpha1"
 NATIVE = "/apis/scheduling.k8s.io/v1alpha2"
 PLUGINS_KEY = GroupKey(GroupSource.SCHEDULER_PLUGINS, "ml", "train")

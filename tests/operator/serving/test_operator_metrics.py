@@ -90,7 +90,7 @@ def test_arrivals(clock: VirtualClock) -> None:
     """Pods that wait are counted from their creation on; those of the first list and those with a node are not."""
     is_listed, taken = asyncio.Event(), list[str]()
     arrivals = PodArrivals(clock, is_listed.is_set)
-    add = arrivals.told(lambda pod: taken.append(pod.metadata.name))
+    add = arrivals.counting(lambda pod: taken.append(pod.metadata.name))
 
     def pod(name: str, age: float, node_name: str = "") -> Pod:
         created = clock.wall() - timedelta(seconds=age)
