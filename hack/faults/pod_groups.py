@@ -10,7 +10,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from bayplan.gangs.handed_groups import HandedGroups
+from bayplan.gangs.handed_groups import AcceptedGroups
 
 from hack.faults.virtual_loop import LoopClock, VirtualLoop
 from scheduler_core.cycle.context import CycleContext
@@ -72,7 +72,7 @@ class GroupWatch:
         self._clock = clock
         self._groups = groups
         self._taker = taker
-        self._handed = HandedGroups(taker)
+        self._accepted = AcceptedGroups(taker)
         self._rng = random.Random(f"{seed}/group watch")
         self._due: dict[GroupKey, float] = {}
 
@@ -105,9 +105,9 @@ class GroupWatch:
 
     def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
         if group is None:
-            self._handed.forget(key)
+            self._accepted.delete(key)
         else:
-            self._handed.renew(group)
+            self._accepted.update(group)
 
 
 class ToldGroups(GroupFeed):

@@ -29,7 +29,7 @@ from bayplan.feature_gates import COMPATIBLE_POD_GROUPS, GANG_PREEMPTION, RESULT
 from bayplan.gangs.group_controller import GroupController
 from bayplan.gangs.group_sources import GroupSources
 from bayplan.gangs.group_status_writes import GroupStatusWrites
-from bayplan.gangs.neighbours import Neighbours
+from bayplan.gangs.neighbours import OtherProcesses
 from bayplan.introspection.cache_debugger import CacheDebugger
 from bayplan.kube.cluster_access import ConfiguredAccess, from_kubeconfig, from_service_account
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
@@ -152,8 +152,8 @@ class Operator:
             else ConfiguredProfiles(self._scheduler, configuration)
         )
         self._extenders.on_change = self._profiles.extenders_changed
-        self._group_statuses.neighbours = Neighbours(self._groups.status, self._profiles.serves)
-        self._profiles.watch_served_elsewhere(self._group_statuses.look_again)
+        self._group_statuses.others = OtherProcesses(self._groups.status, self._profiles.serves)
+        self._profiles.watch_served_elsewhere(self._group_statuses.reconcile_all)
         self._election = candidate(settings, connection, self._extenders, clock, self._endpoint)
         self._health: HealthServer | None = None
         self._stop_requested = asyncio.Event()

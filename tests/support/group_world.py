@@ -1,7 +1,4 @@
-"""A controller of PodGroup statuses that runs on virtual time, over gangs that the test changes.
-
-Owns the API in memory, which carries writes out at once, when told, or not at all. It must not decide what is right.
-"""
+"""A controller of PodGroup statuses that runs on virtual time, over gangs that the test changes."""
 
 from __future__ import annotations
 
@@ -28,12 +25,12 @@ _GATHERED = PACE.gather_seconds + 0.01
 
 
 class HeldStatuses:
-    """Fulfils :class:`bayplan.gangs.group_controller.GroupStatusWriter`, at once or when told.
+    """In-memory :class:`bayplan.gangs.group_controller.GroupStatusWriter` that writes immediately or on release.
 
     Attributes:
-        sent: Every patch that was not empty: name and patch.
-        held: Writes that wait, while ``holds`` is set.
-        failures: What the next writes end with, one each.
+        sent: Name and patch of every write whose patch was not empty.
+        held: Writes that wait while ``holds`` is set.
+        failures: Errors of the next writes, one for each.
     """
 
     def __init__(self) -> None:
@@ -43,13 +40,13 @@ class HeldStatuses:
         self.failures: list[Exception] = []
 
     def write(self, write: GroupStatusWrite) -> None:
-        """Take a write."""
+        """Queue a write."""
         self.held.append(write)
         if not self.holds:
             self.release()
 
     def release(self) -> None:
-        """Carry out what waits."""
+        """Carry out the waiting writes."""
         held, self.held = self.held, []
         for write in held:
             patch = write.make()
@@ -61,7 +58,7 @@ class HeldStatuses:
             write.done(None)
 
     def drop(self) -> None:
-        """Drop what waits, as when the process stops."""
+        """Drop the waiting writes, as when the process stops."""
         held, self.held = self.held, []
         for write in held:
             write.done(WriteDroppedError("stopping"))
@@ -69,7 +66,7 @@ class HeldStatuses:
 
 @dataclass
 class GroupWorld:
-    """A controller that runs, over gangs that the test changes."""
+    """Running controller over gangs that the test changes."""
 
     pace: GroupPace = PACE
     clock: VirtualClock = field(default_factory=VirtualClock)
@@ -83,7 +80,7 @@ class GroupWorld:
         self.controller = GroupController(self.gangs, self.statuses, self.writer, self.clock, pace=self.pace)
 
     def key(self, name: str = "train", source: GroupSource = GroupSource.BAYPLAN) -> GroupKey:
-        """The key of a group in the namespace ``default``."""
+        """Return the key of a group in the namespace ``default``."""
         return GroupKey(source, "default", name)
 
     def shows(
@@ -94,24 +91,24 @@ class GroupWorld:
         uid: str = "uid-1",
         source: GroupSource = GroupSource.BAYPLAN,
     ) -> Gang:
-        """An object of two members is seen."""
+        """Report a PodGroup of two members."""
         key = self.key(name, source)
         self.controller.known(key, uid, 1, status or {})
         return self.gangs.group_changed(PodGroup(key, uid, 2))
 
     def has(self, *names: str, group: str = "train", node: str = "", phase: str = "") -> None:
-        """Members of a group of Bayplan's API are shown so."""
+        """Report members of a group of Bayplan's API."""
         for name in names:
             labels = {POD_GROUP_LABELS[GroupSource.BAYPLAN]: group}
             self.gangs.saw(pod(name, labels=labels, node_name=node, phase=phase or ("Running" if node else "Pending")))
 
     def outcome(self, gang: Gang, outcome: GangOutcome) -> None:
-        """An attempt ends."""
+        """Record the result of an attempt."""
         gang.outcome, gang.last_attempt = outcome, self.clock.wall()
         self.gangs.changed(gang)
 
     async def passes(self, seconds: float = _GATHERED, step: float = 0.05) -> None:
-        """Time goes on, in small steps, so that every sleeper acts at its time."""
+        """Advance the time in small steps, so that every timer fires at its time."""
         until = self.clock.now() + seconds
         await self._settle()
         while self.clock.now() < until - 1e-9:
@@ -123,11 +120,11 @@ class GroupWorld:
             await asyncio.sleep(0)
 
     def sent(self, field_name: str = "phase", name: str = "train") -> list[Any]:
-        """Values that were sent of one field."""
+        """Return the values that were sent for one field."""
         return [patch[field_name] for group, patch in self.statuses.sent if group == name and field_name in patch]
 
     def events(self) -> list[tuple[str, str, str]]:
-        """Type, reason and note of every event."""
+        """Return type, reason and note of every event."""
         return [(event.type, event.reason, event.note) for event in self.writer.events]
 
 

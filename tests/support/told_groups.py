@@ -1,7 +1,6 @@
-"""A PodGroup in a test, its members, and the status that it is told.
+"""A PodGroup in a test, its members, and the status that is computed for it.
 
-Owns how members come, change and go, and that each status starts from the one before, as at the API server. It must not
-know which status is right.
+As at the API server, each status starts from the one before.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ FOUR = ("a", "b", "c", "d")
 
 
 def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
-    """A pod of the group ``train``."""
+    """Return a pod of the group ``train``."""
     if source is GroupSource.NATIVE:
         fields["group"] = "train"
     else:
@@ -39,8 +38,8 @@ def member(source: GroupSource, name: str, **fields: Unpack[PodFields]) -> Pod:
 
 
 @dataclass
-class ToldGroup:
-    """A PodGroup ``train`` and what becomes of it; its status is kept from step to step as the API server would."""
+class GroupScenario:
+    """PodGroup ``train`` with its members; the status of each step is the input of the next."""
 
     source: GroupSource = GroupSource.BAYPLAN
     needed: int = 4
@@ -58,39 +57,39 @@ class ToldGroup:
 
     @property
     def gang(self) -> Gang:
-        """What the scheduler knows of it."""
+        """Gang of the group in the scheduler."""
         gang = self.gangs.get(self.key)
         assert gang is not None
         return gang
 
-    def has(self, *names: str, **fields: Unpack[PodFields]) -> ToldGroup:
-        """Members are shown so."""
+    def has(self, *names: str, **fields: Unpack[PodFields]) -> GroupScenario:
+        """Add or change members."""
         for name in names:
             self.gangs.saw(member(self.source, name, **fields))
         return self
 
-    def loses(self, *names: str) -> ToldGroup:
-        """Members are gone."""
+    def loses(self, *names: str) -> GroupScenario:
+        """Delete members."""
         for name in names:
             self.gangs.lost(f"uid-of-default-{name}")
         return self
 
-    def told(self) -> tuple[Verdict, dict[str, Any]]:
-        """Write the status, and give it."""
+    def write(self) -> tuple[Verdict, dict[str, Any]]:
+        """Write the status and return it with the verdict."""
         seen = SeenGroup(self.key, self.generation, self.written, self.problems, self.keeps_start)
         status = group_status(seen, self.gang, self.now)
         self.written = dict(status.fields)
         return status.verdict, status.fields
 
     def status(self) -> dict[str, Any]:
-        """Write the status, and give its fields."""
-        return self.told()[1]
+        """Write the status and return its fields."""
+        return self.write()[1]
 
     def phase(self) -> str:
-        """Write the status, and give its phase."""
+        """Write the status and return its phase."""
         return str(self.status()["phase"])
 
     def condition(self, kind: str = "Scheduled") -> dict[str, Any]:
-        """Write the status, and give one of its conditions."""
+        """Write the status and return one of its conditions."""
         conditions: dict[str, dict[str, Any]] = {each["type"]: each for each in self.status()["conditions"]}
         return conditions[kind]

@@ -1,1 +1,1 @@
-"""PodGroups of the three APIs: what is read of them, and what is told in them."""
+"""PodGroups of the three supported APIs: reading their specs, and writing their statuses and events."""

@@ -1,16 +1,16 @@
-"""The controller of PodGroup statuses: what gangs become is written to their objects, and told in events.
+"""The controller of PodGroup statuses: writes the state of gangs to their objects and records events.
 
-Owns which groups must be looked at, what is written already, and the pace. It must not know who watches the objects,
-nor what the fields mean. Why it trusts its own account of what is written and not each watch event: an event from
-before a write would make it write again.
+Statuses are compared with what this controller has written, not with watch events, because an event from before a
+write would cause a second write.
 
-    idle --changed--> dirty --a tenth of a second--> looked at --differs, and its time has come--> queued --sent--> idle
-                        ^                                |                                            |
-                        +-- a second after the last -----+     changed meanwhile, or given up --------+--> dirty
+    idle --changed--> dirty --a tenth of a second--> reconciled --differs, and delay is over--> queued --sent--> idle
+                        ^                                |                                         |
+                        +-- a second after the last -----+     changed meanwhile, or write failed -+--> dirty
 
-Pace: a phase or a condition's reason is written at once, counts and words a second after the last write of the group,
-the time of an attempt alone after ten. All groups together share a bucket of writes, so that 3,000 gangs that change at
-the same time take ten seconds and not the API server; what changes meanwhile is in the same write.
+Rate: a phase or a condition's reason is written immediately, counts and messages a second after the last write of the
+group, the time of an attempt alone after ten. A token bucket limits the writes of all groups together, so that 3,000
+gangs that change at the same time take ten seconds and do not overload the API server; later changes are merged into
+the same write.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from bayplan.gangs.group_events import Told, group_event, still_told, told_by
+from bayplan.gangs.group_events import RecordedEvent, current_event, group_event, recorded_event
 from bayplan.gangs.group_status import (
     GroupStatus,
     SeenGroup,
@@ -33,7 +33,7 @@ from bayplan.gangs.group_status import (
 )
 from bayplan.gangs.group_status_writes import GroupStatusWrite
 from bayplan.gangs.group_verdict import Phase
-from bayplan.gangs.neighbours import Neighbours
+from bayplan.gangs.neighbours import OtherProcesses
 from bayplan.kube.backoff import delay_of_try
 from bayplan.kube.queued_write import WriteDroppedError
 from bayplan.kube.rate_limit import TokenBucket
@@ -47,14 +47,14 @@ log = logging.getLogger(__name__)
 
 
 class GroupStatusWriter(Protocol):
-    """Writes statuses of PodGroups."""
+    """Writer of PodGroup statuses."""
 
     def write(self, write: GroupStatusWrite) -> None:
-        """Queue a write; ``write.done`` is told how it ended, exactly once."""
+        """Queue a write; ``write.done`` is called exactly once with the result."""
 
 
 class EventSink(Protocol):
-    """Takes events."""
+    """Receiver of events."""
 
     def record(self, event: Event) -> None:
         """Queue an event."""
@@ -62,18 +62,18 @@ class EventSink(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GroupPace:
-    """How often statuses are written.
+    """Rate limits of status writes and events.
 
     Attributes:
-        gather_seconds: How long a change waits for others, so that a gang is looked at once and not for each member.
-        count_seconds: Shortest time between two writes of a group where only counts or words differ.
-        attempt_seconds: The same where only the time of the last attempt differs.
-        event_seconds: Shortest time between two events of a group with the same reason and other words.
-        writes_per_second: Of all groups together.
-        burst: Writes that may exceed it at once.
-        queued: Writes in the dispatcher's queue at once; the others wait here, where they still merge.
-        retry_initial_seconds: Delay after a write that was refused.
-        retry_maximum_seconds: Longest delay between tries.
+        gather_seconds: Delay after a change, so that a gang is reconciled once and not for each member.
+        count_seconds: Minimum time between two writes of a group if only counts or messages differ.
+        attempt_seconds: Minimum time between two writes of a group if only the time of the last attempt differs.
+        event_seconds: Minimum time between two events of a group with the same reason and different messages.
+        writes_per_second: Maximum rate of writes of all groups together.
+        burst: Writes that may exceed the rate at once.
+        queued: Maximum number of writes in the dispatcher's queue; other writes wait here, where they can be merged.
+        retry_initial_seconds: Delay after the first rejected write.
+        retry_maximum_seconds: Maximum delay between retries.
     """
 
     gather_seconds: float = 0.1
@@ -87,25 +87,25 @@ class GroupPace:
     retry_maximum_seconds: float = 60.0
 
 
-_LOOKS_AT_A_STRETCH = 16
-"""Groups looked at before other tasks run."""
+_RECONCILES_PER_YIELD = 16
+"""Groups that are reconciled before other tasks run."""
 
 
 class _Record:
-    """What is known of one object."""
+    """State of one PodGroup object."""
 
     __slots__ = (
         "changed_since",
         "failures",
         "generation",
-        "is_others",
+        "is_foreign",
         "is_writing",
         "keeps_start",
+        "last_event",
+        "last_event_at",
         "problems",
         "retry_at",
         "timer",
-        "told",
-        "told_at",
         "uid",
         "written",
         "written_at",
@@ -119,27 +119,27 @@ class _Record:
         self.written_at = float("-inf")
         self.keeps_start = bool(status.get("scheduleStartTime"))
         self.is_writing = False
-        self.is_others = False
+        self.is_foreign = False
         self.changed_since = False
         self.failures = 0
         self.retry_at = float("-inf")
         self.timer: Timer | None = None
-        self.told: Told | None = told_by(status)
-        self.told_at = float("-inf")
+        self.last_event: RecordedEvent | None = recorded_event(status)
+        self.last_event_at = float("-inf")
 
 
 class GroupController:
-    """Keeps the status of PodGroups.
+    """Controller that writes the statuses of PodGroups.
 
     Args:
-        gangs: What the scheduler knows; their ``on_change`` is subscribed to.
-        statuses: Status subresources.
-        events: Takes events about PodGroups.
-        clock: Time.
-        pace: How often statuses are written.
+        gangs: Gangs of the scheduler; the controller subscribes to their ``on_change``.
+        statuses: Writer of status subresources.
+        events: Receiver of events about PodGroups.
+        clock: Source of time and timers.
+        pace: Rate limits.
 
     Attributes:
-        neighbours: What other processes do; None where there is no other.
+        others: Other processes that serve some of the profiles; None if there are none.
     """
 
     def __init__(
@@ -156,7 +156,7 @@ class GroupController:
         self._events = events
         self._clock = clock
         self._pace = pace or GroupPace()
-        self.neighbours: Neighbours | None = None
+        self.others: OtherProcesses | None = None
         self._records: dict[GroupKey, _Record] = {}
         self._dirty: dict[GroupKey, None] = {}
         self._has_dirty = asyncio.Event()
@@ -164,16 +164,16 @@ class GroupController:
         self._bucket = TokenBucket(self._pace.writes_per_second, self._pace.burst, clock)
         gangs.on_change.append(self._changed)
 
-    # -- what was seen ------------------------------------------------------------------------------------------
+    # -- objects ------------------------------------------------------------------------------------------------
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
-        """An object was seen, and its spec is valid.
+        """Handle an object with a valid spec.
 
         Args:
-            key: Which group.
-            uid: The object's UID.
-            generation: Its ``metadata.generation``.
-            status: Its status; looked at when the object is new here, or another one of that name.
+            key: Key of the group.
+            uid: UID of the object.
+            generation: ``metadata.generation`` of the object.
+            status: Status of the object; used only if the object is new or was recreated.
         """
         self._seen(key, uid, generation, status).problems = ()
         self._mark(key)
@@ -186,20 +186,20 @@ class GroupController:
         problems: Iterable[Problem],
         status: Mapping[str, Any] | None = None,
     ) -> None:
-        """An object was seen, and its spec is not valid.
+        """Handle an object with an invalid spec.
 
         Args:
-            key: Which group.
-            uid: The object's UID.
-            generation: Its ``metadata.generation``.
-            problems: All that is wrong, at least one.
-            status: Its status; see :meth:`known`.
+            key: Key of the group.
+            uid: UID of the object.
+            generation: ``metadata.generation`` of the object.
+            problems: All problems of the spec, at least one.
+            status: Status of the object; see :meth:`known`.
         """
         self._seen(key, uid, generation, status or {}).problems = tuple(problems)
         self._mark(key)
 
     def gone(self, key: GroupKey) -> None:
-        """An object is gone: nothing more is written of it."""
+        """Handle a deleted object: its status is not written any more."""
         record = self._records.pop(key, None)
         if record is not None and record.timer is not None:
             record.timer.cancel()
@@ -221,29 +221,29 @@ class GroupController:
             self._has_dirty.set()
 
     def take_over(self) -> None:
-        """Take what is written from the objects again: another process has written it until now."""
+        """Reload the statuses from the objects, because another process has written them until now."""
         for key, record in self._records.items():
-            self._learn(key, record)
-        self.look_again()
+            self._reload(key, record)
+        self.reconcile_all()
 
-    def look_again(self) -> None:
-        """Look at every group: who serves which scheduler name has changed."""
+    def reconcile_all(self) -> None:
+        """Reconcile every group, because the assignment of scheduler names to processes has changed."""
         for key in self._records:
             self._mark(key)
 
-    def _learn(self, key: GroupKey, record: _Record) -> None:
-        shown = None if self.neighbours is None else self.neighbours.shown(key)
-        if shown is not None:
-            record.written = dict(shown)
-            record.keeps_start = bool(shown.get("scheduleStartTime"))
-            record.told = told_by(shown)
+    def _reload(self, key: GroupKey, record: _Record) -> None:
+        status = None if self.others is None else self.others.status_of(key)
+        if status is not None:
+            record.written = dict(status)
+            record.keeps_start = bool(status.get("scheduleStartTime"))
+            record.last_event = recorded_event(status)
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- reconciling --------------------------------------------------------------------------------------------
 
     async def run(self) -> None:
         """Write statuses until cancelled.
 
-        To be started when every pod has been listed: a gang whose members are not known yet looks as if it had none.
+        Start it only after every pod has been listed: before that a gang seems to have no members.
         """
         while True:
             await self._has_dirty.wait()
@@ -251,11 +251,11 @@ class GroupController:
             self._has_dirty.clear()
             dirty, self._dirty = self._dirty, {}
             for number, key in enumerate(dirty, start=1):
-                await self._look(key)
-                if number % _LOOKS_AT_A_STRETCH == 0:
+                await self._reconcile(key)
+                if number % _RECONCILES_PER_YIELD == 0:
                     await self._clock.sleep(0)
 
-    async def _look(self, key: GroupKey) -> None:
+    async def _reconcile(self, key: GroupKey) -> None:
         record = self._records.get(key)
         if record is None:
             return
@@ -263,29 +263,29 @@ class GroupController:
             record.changed_since = True
             return
         try:
-            status = self._wanted(key, record)
+            status = self._desired_status(key, record)
         except Exception:
-            log.exception("The status of PodGroup %s could not be made, by a fault of its own; please report it", key)
+            log.exception("The status of PodGroup %s cannot be computed because of a bug; please report it", key)
             return
         if status is None:
             return
         difference = status_difference(key.source, record.written, status.fields)
-        waits = [self._tell(key, record, status), self._until_due(record, difference)]
-        if waits[-1] == 0.0:
+        delays = [self._record_event(key, record, status), self._until_due(record, difference)]
+        if delays[-1] == 0.0:
             await self._write(key, record)
-        later = [seconds for seconds in waits if seconds]
+        later = [seconds for seconds in delays if seconds]
         if later:
-            self._look_in(key, record, min(later))
+            self._reconcile_after(key, record, min(later))
 
-    def _wanted(self, key: GroupKey, record: _Record) -> GroupStatus | None:
-        """The status as it should be; None while the scheduler does not know the object."""
+    def _desired_status(self, key: GroupKey, record: _Record) -> GroupStatus | None:
+        """Return the desired status; None if the scheduler does not have the object or another process writes it."""
         gang = self._gangs.get(key)
-        if self.neighbours is not None and self.neighbours.write(gang):
-            record.is_others = True
+        if self.others is not None and self.others.write(gang):
+            record.is_foreign = True
             return None
-        if record.is_others:
-            record.is_others = False
-            self._learn(key, record)
+        if record.is_foreign:
+            record.is_foreign = False
+            self._reload(key, record)
         group = None if gang is None else gang.group
         if group is not None and group.uid != record.uid:
             return None
@@ -294,24 +294,24 @@ class GroupController:
         seen = SeenGroup(key, record.generation, record.written, record.problems, record.keeps_start)
         status = group_status(seen, gang, self._clock.wall())
         if status.verdict.phase is Phase.PENDING and record.keeps_start:
-            # A quorum is missing: when it is whole again scheduling begins anew.
+            # Members are missing: scheduling starts again when the quorum is complete.
             record.keeps_start = False
         return status
 
     def _until_due(self, record: _Record, difference: StatusDifference) -> float | None:
-        """Seconds until a difference is to be written; None for no difference."""
+        """Return the seconds until the difference must be written; None if there is none."""
         match difference.urgency:
             case Urgency.NEVER:
                 return None
-            case Urgency.AT_ONCE:
+            case Urgency.IMMEDIATE:
                 due = record.retry_at
             case Urgency.SOON:
                 due = max(record.retry_at, record.written_at + self._pace.count_seconds)
-            case Urgency.AT_LEISURE:
+            case Urgency.LATER:
                 due = max(record.retry_at, record.written_at + self._pace.attempt_seconds)
         return max(0.0, due - self._clock.now())
 
-    def _look_in(self, key: GroupKey, record: _Record, seconds: float) -> None:
+    def _reconcile_after(self, key: GroupKey, record: _Record, seconds: float) -> None:
         if record.timer is not None:
             record.timer.cancel()
         record.timer = self._clock.call_later(seconds, partial(self._mark, key))
@@ -330,12 +330,12 @@ class GroupController:
         )
 
     def _patch(self, key: GroupKey, record: _Record, sent: list[dict[str, Any]]) -> Mapping[str, Any]:
-        """The patch at the moment when it is sent; nothing once the object is gone or another one."""
+        """Compute the patch when it is sent; empty if the object was deleted or recreated."""
         sent.clear()
         if self._records.get(key) is not record:
             return {}
         record.changed_since = False
-        status = self._wanted(key, record)
+        status = self._desired_status(key, record)
         if status is None:
             return {}
         sent.append(status.fields)
@@ -363,19 +363,19 @@ class GroupController:
         if record.changed_since:
             self._mark(key)
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- events -------------------------------------------------------------------------------------------------
 
-    def _tell(self, key: GroupKey, record: _Record, status: GroupStatus) -> float | None:
-        """Record an event where one is due; seconds until one will be, None for none."""
-        record.told = still_told(status.verdict, record.told)
-        event = group_event(key, record.uid, status.verdict, record.told)
+    def _record_event(self, key: GroupKey, record: _Record, status: GroupStatus) -> float | None:
+        """Record an event if one is due; return the seconds until one will be due, None for none."""
+        last = record.last_event = current_event(status.verdict, record.last_event)
+        event = group_event(key, record.uid, status.verdict, last)
         if event is None:
             return None
-        told, now = record.told, self._clock.now()
-        if told is not None and told.reason == event.reason:
-            wait = record.told_at + self._pace.event_seconds - now
+        now = self._clock.now()
+        if last is not None and last.reason == event.reason:
+            wait = record.last_event_at + self._pace.event_seconds - now
             if wait > 0.0:
                 return wait
-        record.told, record.told_at = Told(event.reason, event.note), now
+        record.last_event, record.last_event_at = RecordedEvent(event.reason, event.note), now
         self._events.record(event)
         return None

@@ -1,13 +1,13 @@
 """Events about PodGroups.
 
-Owns their reasons and when there is something new to tell. Must not know how often they may be told. Why what a group
-waits for makes none: members come one by one, and the condition says it; an event is for what the scheduler did.
+A group that only waits, for example for members, gets no event: its condition says why. An event reports what the
+scheduler did.
 
-    Scheduled         Normal   as many members as are needed have nodes
-    FailedScheduling  Warning  an attempt failed, or left the group in part; again when the words change
-    TimedOut          Warning  it was tried in vain for its scheduleTimeoutSeconds
+    Scheduled         Normal   all required members are scheduled
+    FailedScheduling  Warning  an attempt failed, or left the group partially scheduled; again when the message changes
+    TimedOut          Warning  it was attempted without success for its scheduleTimeoutSeconds
     Preempting        Normal   pods are evicted for it
-    InvalidSpec       Warning  its spec cannot be read
+    InvalidSpec       Warning  its spec is invalid
 """
 
 from __future__ import annotations
@@ -27,51 +27,51 @@ from scheduler_core.ports import Event, ObjectReference
 _SCHEDULED, _FAILED, _INVALID = "Scheduled", "FailedScheduling", "InvalidSpec"
 _OWN_REASONS = frozenset({"TimedOut", "Preempting"})
 _NORMAL = frozenset({_SCHEDULED, "Preempting"})
-_PLACED_PHASES = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
+_SCHEDULED_PHASES = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
 
 
-class Told(Struct, frozen=True):
-    """The last event of a group: its reason and its words."""
+class RecordedEvent(Struct, frozen=True):
+    """Reason and message of the last event of a group."""
 
     reason: str
     note: str
 
 
-def told_by(status: Mapping[str, Any]) -> Told | None:
-    """What another process, or this one before, has told as far as the status says; None for nothing.
+def recorded_event(status: Mapping[str, Any]) -> RecordedEvent | None:
+    """Return the last event that a process has recorded according to the status; None for none.
 
     Args:
-        status: Of a PodGroup of any API.
+        status: Status of a PodGroup of any API.
     """
     for condition in read_conditions(status):
         if condition.type in ("Scheduled", NATIVE_CONDITION):
             if condition.status == "True":
-                return Told(_SCHEDULED, condition.message)
+                return RecordedEvent(_SCHEDULED, condition.message)
             own = condition.reason in _OWN_REASONS or condition.reason == _INVALID
-            return Told(condition.reason if own else _FAILED, condition.message)
-    return Told(_SCHEDULED, "") if status.get("phase") in _PLACED_PHASES else None
+            return RecordedEvent(condition.reason if own else _FAILED, condition.message)
+    return RecordedEvent(_SCHEDULED, "") if status.get("phase") in _SCHEDULED_PHASES else None
 
 
-def still_told(verdict: Verdict, told: Told | None) -> Told | None:
-    """What needs no telling any more: that a group is scheduled is news again once it was not."""
-    lost_it = told is not None and told.reason == _SCHEDULED and not verdict.is_scheduled
-    return None if lost_it else told
+def current_event(verdict: Verdict, last: RecordedEvent | None) -> RecordedEvent | None:
+    """Return the last event, or None if it says Scheduled and the group is not scheduled any more."""
+    is_outdated = last is not None and last.reason == _SCHEDULED and not verdict.is_scheduled
+    return None if is_outdated else last
 
 
-def group_event(key: GroupKey, uid: str, verdict: Verdict, told: Told | None) -> Event | None:
-    """Give the event that a verdict calls for.
+def group_event(key: GroupKey, uid: str, verdict: Verdict, last: RecordedEvent | None) -> Event | None:
+    """Return the event for a verdict.
 
     Args:
-        key: The group.
-        uid: Its object.
-        verdict: How it was judged.
-        told: Its last event.
+        key: Key of the group.
+        uid: UID of the object.
+        verdict: Verdict on the gang.
+        last: Last event of the group, or None.
 
     Returns:
-        The event, None when there is nothing new.
+        The event; None if it equals the last one.
     """
     if verdict.is_scheduled:
-        if verdict.phase is Phase.FINISHED or (told is not None and told.reason == _SCHEDULED):
+        if verdict.phase is Phase.FINISHED or (last is not None and last.reason == _SCHEDULED):
             return None
         reason = _SCHEDULED
     elif verdict.reason == _INVALID:
@@ -80,7 +80,7 @@ def group_event(key: GroupKey, uid: str, verdict: Verdict, told: Told | None) ->
         reason = verdict.reason if verdict.reason in _OWN_REASONS else _FAILED
     else:
         return None
-    if told == Told(reason, verdict.message):
+    if last == RecordedEvent(reason, verdict.message):
         return None
     source = key.source
     return Event(

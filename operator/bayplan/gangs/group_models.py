@@ -1,8 +1,7 @@
-"""PodGroups of other projects, as far as they are read.
+"""Models of the PodGroups of scheduler-plugins and of Kubernetes, with the fields that Bayplan reads.
 
-Owns the shapes of scheduler-plugins' and of Kubernetes' own PodGroup. Must not know what they mean to the core, nor who
-reads them. Why structs and not the models of :mod:`bayplan.resources`: these objects have been judged by an API server
-that knows them, and may be many.
+They are structs and not models of :mod:`bayplan.resources`, because an API server that knows them has validated these
+objects, and there may be many.
 
 Sources: scheduler-plugins v0.28.9, ``apis/scheduling/v1alpha1/types.go``; Kubernetes v1.36.3,
 ``k8s.io/api/scheduling/v1alpha2/types.go`` (KEP-4671).
@@ -22,9 +21,9 @@ class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):
     """``spec`` of a ``scheduling.x-k8s.io/v1alpha1`` PodGroup.
 
     Attributes:
-        min_member: 0 where it is left out.
-        min_resources: What the minimum of members needs in all.
-        schedule_timeout_seconds: None where it is left out.
+        min_member: 0 if not set.
+        min_resources: Total requests of ``minMember`` members.
+        schedule_timeout_seconds: None if not set.
     """
 
     min_member: int = 0
@@ -33,7 +32,7 @@ class SchedulerPluginsSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class SchedulerPluginsGroup(Struct, frozen=True, rename="camel"):
-    """A ``scheduling.x-k8s.io/v1alpha1`` PodGroup; ``status`` is kept as it is shown."""
+    """A ``scheduling.x-k8s.io/v1alpha1`` PodGroup; ``status`` is stored as received."""
 
     metadata: ObjectMeta
     spec: SchedulerPluginsSpec = SchedulerPluginsSpec()
@@ -47,11 +46,11 @@ class GangPolicy(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class SchedulingPolicy(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec.schedulingPolicy``: one of both.
+    """``spec.schedulingPolicy``: exactly one of the fields is set.
 
     Attributes:
-        basic: Members are placed one by one.
-        gang: So many are placed together or none is.
+        basic: Members are scheduled one by one.
+        gang: ``minCount`` members are scheduled together or none is.
     """
 
     basic: dict[str, Any] | None = None
@@ -71,7 +70,7 @@ class SchedulingConstraints(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class NativeSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a ``scheduling.k8s.io`` PodGroup; admission has resolved its PriorityClass into ``priority``."""
+    """``spec`` of a ``scheduling.k8s.io`` PodGroup; admission has set ``priority`` from its PriorityClass."""
 
     scheduling_policy: SchedulingPolicy = SchedulingPolicy()
     scheduling_constraints: SchedulingConstraints | None = None
@@ -80,7 +79,7 @@ class NativeSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class NativeGroup(Struct, frozen=True, rename="camel"):
-    """A ``scheduling.k8s.io`` PodGroup; ``status`` is kept as it is shown."""
+    """A ``scheduling.k8s.io`` PodGroup; ``status`` is stored as received."""
 
     metadata: ObjectMeta
     spec: NativeSpec = NativeSpec()

@@ -1,7 +1,8 @@
-"""Every source of PodGroups, and what the first cycle needs of them.
+"""All sources of PodGroups, and how long the first scheduling cycle waits for them.
 
-A source is known when its first list is complete. Until then the core holds back the pods that name one of its groups,
-and no others: the first cycle waits a moment for the sources, so that gangs take their turn, and not until they answer.
+A source is ready when its first list is complete. Until then the core gates the pods that name one of its groups, and
+no others: the first cycle waits a few seconds for the sources, so that gangs take their turn, but does not depend on
+them.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
 PRIORITY_CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
-"""The collection by which groups of Bayplan's own API get their priority."""
+"""Path of the PriorityClasses, from which groups of Bayplan's own API get their priority."""
 
 SETTLE_SECONDS = 5.0
-"""How long the first cycle waits for sources; a healthy API server answers within milliseconds."""
+"""Maximum time the first cycle waits for sources; a healthy API server responds within milliseconds."""
 
 _WITHOUT_RESOURCES = (
-    "`bayplan run --config` reads no custom resources, PodGroups of bayplan.dev among them; use SchedulerProfiles, or "
+    "`bayplan run --config` reads no custom resources such as PodGroups of bayplan.dev; use SchedulerProfiles, or "
     "PodGroups of scheduling.k8s.io or scheduling.x-k8s.io"
 )
 
@@ -37,16 +38,16 @@ class GroupSources:
     """PodGroups of all APIs.
 
     Args:
-        scheduler: Its feed takes the groups.
-        informers: All others, none of which runs yet.
-        connection: To the API server.
-        clock: Time.
-        others: Whether PodGroups of scheduler-plugins and of Kubernetes itself count, where they are served.
+        scheduler: The scheduler whose feed receives the groups.
+        informers: Informers of all other resources, none of which runs yet.
+        connection: Connection to the API server.
+        clock: Source of time.
+        others: Whether PodGroups of scheduler-plugins and of Kubernetes are used if their APIs are served.
 
     Attributes:
-        bayplan: Bayplan's own groups, which the watcher of custom resources reports; without :meth:`use_bayplan`
-            pods that name one are held back.
-        served: The others, each as far as its API is served.
+        bayplan: Bayplan's own groups, reported by the watch of custom resources; unless :meth:`use_bayplan` is called,
+            pods that name one are gated.
+        served: Groups of the other APIs.
     """
 
     def __init__(
@@ -73,38 +74,38 @@ class GroupSources:
                 scheduler.context.queue.gangs.ignore(source)
 
     def use_bayplan(self) -> None:
-        """Let groups of Bayplan's own API count, before anything runs: the process uses custom resources."""
+        """Use groups of Bayplan's own API, because the process uses custom resources; call before anything runs."""
         groups = self.bayplan
         groups.unlisted("the PodGroups of bayplan.dev have not been listed yet")
         sink = FeedSink(groups.class_added, groups.class_updated, groups.class_deleted)
         self._informers.watch(PRIORITY_CLASSES, PriorityClass, sink)
 
     def observe(self, observer: GroupObserver) -> None:
-        """Have an observer told of the objects of every source, before anything runs."""
+        """Register an observer of the objects of every source; call before anything runs."""
         for observers in (self.bayplan.observers, *(groups.observers for groups in self.served)):
             observers.append(observer)
 
     def watches(self) -> Mapping[str, Coroutine[Any, Any, None]]:
-        """What has to run for the other APIs until cancelled, by the resource's name."""
+        """Return the watches of the other APIs, which run until cancelled, by name of the resource."""
         return {groups.resource: groups.run() for groups in self.served}
 
     async def settle(self) -> None:
-        """Wait until every other source is known or it is known why not, at most :data:`SETTLE_SECONDS`."""
+        """Wait until every other source is listed or known to be unavailable, at most :data:`SETTLE_SECONDS`."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SETTLE_SECONDS):
                 for groups in self.served:
                     await groups.settled.wait()
 
     def status(self, key: GroupKey) -> Mapping[str, Any] | None:
-        """The status of an object as it was last shown; None for an object that is not known."""
+        """Return the status of an object as last received; None for an unknown object."""
         if key.source is GroupSource.BAYPLAN:
             body = self.bayplan.body(key)
             return None if body is None else body.get("status") or {}
-        shown = self._of(key.source).shown(key)
-        return None if shown is None else shown.status
+        latest = self._of(key.source).latest(key)
+        return None if latest is None else latest.status
 
     def version(self, source: GroupSource) -> str:
-        """The version of another API that is read; empty while it is not served."""
+        """Return the version of another API that is read; empty while the API is not served."""
         return self._of(source).version
 
     def _of(self, source: GroupSource) -> ServedGroups[Any]:

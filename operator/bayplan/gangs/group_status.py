@@ -1,7 +1,7 @@
-"""The status of a PodGroup in each of the three APIs, and which of its differences are worth a write.
+"""The status of a PodGroup in each of the three APIs, and how urgently each difference is written.
 
-Owns the fields. Must not know how a status is written, nor how a gang is judged. Why three kinds of difference: that a
-group is placed must be seen at once, counts change with every pod, and the time of an attempt alone with every backoff.
+A changed phase is written immediately; counts change with every pod, and the time of the last attempt with every
+backoff, so both are rate limited.
 
 Sources: bayplan.dev/v1alpha1, :mod:`bayplan.resources.pod_group`; scheduler-plugins v0.34.7,
 ``apis/scheduling/v1alpha1/types.go`` and ``pkg/controllers/podgroup_controller.go``; Kubernetes v1.36.3,
@@ -40,20 +40,20 @@ _FIELDS: Mapping[GroupSource, frozenset[str]] = {
     ),
     GroupSource.NATIVE: frozenset({"conditions"}),
 }
-_AT_ONCE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims"})
+_IMMEDIATE = frozenset({"phase", "observedGeneration", "nominatedDomain", "victims"})
 _CONDITIONS = "conditions"
 _LAST_ATTEMPT = "lastAttemptTime"
 
 
 class SeenGroup(Struct, frozen=True):
-    """A PodGroup object, as far as its status is concerned.
+    """State of a PodGroup object that its status is computed from.
 
     Attributes:
-        key: Which one.
-        generation: Its ``metadata.generation``.
-        written: Its status as it is.
-        problems: What is wrong with its spec.
-        keeps_start: Whether the start of its scheduling stays as it is written: it was tried before this process began.
+        key: Key of the group.
+        generation: ``metadata.generation``.
+        written: Current status of the object.
+        problems: Problems of its spec.
+        keeps_start: Whether ``scheduleStartTime`` stays as written, because it was attempted before this process began.
     """
 
     key: GroupKey
@@ -64,11 +64,11 @@ class SeenGroup(Struct, frozen=True):
 
 
 class GroupStatus(Struct, frozen=True):
-    """What is to be told of a group.
+    """Desired status of a group.
 
     Attributes:
-        verdict: How it was judged.
-        fields: The status in plain JSON types.
+        verdict: Verdict on the gang.
+        fields: Status in plain JSON types.
     """
 
     verdict: Verdict
@@ -76,24 +76,24 @@ class GroupStatus(Struct, frozen=True):
 
 
 class Urgency(IntEnum):
-    """When a difference is written."""
+    """Urgency with which a difference is written."""
 
     NEVER = 0
-    """There is none."""
-    AT_LEISURE = 1
+    """There is no difference."""
+    LATER = 1
     """Only the time of the last attempt differs."""
     SOON = 2
-    """Counts or words differ."""
-    AT_ONCE = 3
+    """Counts or messages differ."""
+    IMMEDIATE = 3
     """The phase, a condition or its reason differs."""
 
 
 class StatusDifference(Struct, frozen=True):
-    """How a status differs from what is written.
+    """Difference between the desired and the current status.
 
     Attributes:
-        patch: A merge patch over the status (a strategic one for the native API); empty when nothing differs.
-        urgency: When it is written.
+        patch: Merge patch of the status (a strategic one for the native API); empty if nothing differs.
+        urgency: Urgency of the write.
     """
 
     patch: dict[str, Any]
@@ -101,15 +101,15 @@ class StatusDifference(Struct, frozen=True):
 
 
 def group_status(seen: SeenGroup, gang: Gang | None, now: datetime) -> GroupStatus:
-    """Give the status of a PodGroup.
+    """Return the desired status of a PodGroup.
 
     Args:
         seen: The object.
-        gang: What the scheduler knows of it; None when it knows nothing.
-        now: The present time, with its zone.
+        gang: The gang in the scheduler; None if the scheduler has none.
+        now: Current time, with its zone.
 
     Returns:
-        The status. Fields of others are left out of it.
+        The status, without fields that other controllers own.
     """
     tally = _NO_MEMBERS if gang is None else Tally.of(gang)
     verdict = _verdict(seen, gang, tally)
@@ -124,28 +124,28 @@ def group_status(seen: SeenGroup, gang: Gang | None, now: datetime) -> GroupStat
 
 
 def status_difference(source: GroupSource, written: Mapping[str, Any], wanted: Mapping[str, Any]) -> StatusDifference:
-    """Compare a status with what is written.
+    """Compare the desired status with the current one.
 
     Args:
-        source: The API of the group.
-        written: The status as it is; fields of others are left alone.
-        wanted: The status as it should be.
+        source: API of the group.
+        written: Current status; fields that other controllers own are ignored.
+        wanted: Desired status.
 
     Returns:
-        The difference; fields that are to go are None in its patch.
+        The difference; fields to remove are None in its patch.
     """
     patch: dict[str, Any] = {name: value for name, value in wanted.items() if written.get(name) != value}
     patch |= {name: None for name in written if name in _FIELDS[source] and name not in wanted}
     if not patch:
         urgency = Urgency.NEVER
-    elif any(name in _AT_ONCE for name in patch) or _verdicts(written) != _verdicts(wanted):
-        urgency = Urgency.AT_ONCE
+    elif any(name in _IMMEDIATE for name in patch) or _verdicts(written) != _verdicts(wanted):
+        urgency = Urgency.IMMEDIATE
     elif patch.keys() == {_LAST_ATTEMPT}:
-        urgency = Urgency.AT_LEISURE
+        urgency = Urgency.LATER
     else:
         urgency = Urgency.SOON
     if source is GroupSource.NATIVE and patch:
-        # A strategic merge keeps conditions of other types, such as DisruptionTarget.
+        # A strategic merge patch leaves conditions of other types, such as DisruptionTarget, unchanged.
         patch = {_CONDITIONS: [each for each in wanted[_CONDITIONS] if each["type"] == NATIVE_CONDITION]}
     return StatusDifference(patch, urgency)
 
@@ -161,7 +161,7 @@ def _verdict(seen: SeenGroup, gang: Gang | None, tally: Tally) -> Verdict:
         return judge(gang, tally, gang.group.min_member, last_phase)
     if seen.problems:
         return Verdict(Phase.PENDING, "InvalidSpec", problems_message(seen.problems))
-    return Verdict(Phase.PENDING, "Waiting", "The group has not been read yet.")
+    return Verdict(Phase.PENDING, "Waiting", "The PodGroup has not been read yet.")
 
 
 def _bayplan_status(
@@ -222,7 +222,7 @@ def _scheduler_plugins_status(seen: SeenGroup, gang: Gang | None, counted: tuple
 
 
 def _scheduler_plugins_phase(verdict: Verdict) -> str:
-    """One of that API's six phases: it has no ``Scheduled``, and ``Unknown`` for a gang that is placed in part."""
+    """Return one of that API's six phases, which lack ``Scheduled`` and have ``Unknown`` for a partial gang."""
     if verdict.phase is Phase.SCHEDULED:
         return Phase.SCHEDULING.value
     if verdict.phase is Phase.SCHEDULING and verdict.is_partial and verdict.is_failure:
@@ -231,10 +231,10 @@ def _scheduler_plugins_phase(verdict: Verdict) -> str:
 
 
 def _native_status(seen: SeenGroup, verdict: Verdict, now: datetime) -> dict[str, Any]:
-    """The condition; True stays when members are lost, as in kube-scheduler, until an attempt to place others fails."""
+    """Return the condition; as in kube-scheduler, True stays if members are lost until a later attempt fails."""
     conditions = read_conditions(seen.written)
-    told = find_condition(conditions, NATIVE_CONDITION)
-    if told is not None and told.status == "True" and not (verdict.is_scheduled or verdict.is_failure):
+    current = find_condition(conditions, NATIVE_CONDITION)
+    if current is not None and current.status == "True" and not (verdict.is_scheduled or verdict.is_failure):
         return {_CONDITIONS: list(seen.written[_CONDITIONS])}
     if verdict.is_scheduled:
         update = ConditionUpdate(NATIVE_CONDITION, "True", "Scheduled", verdict.message)
@@ -246,7 +246,7 @@ def _native_status(seen: SeenGroup, verdict: Verdict, now: datetime) -> dict[str
 
 
 def _start(seen: SeenGroup, gang: Gang | None) -> dict[str, str]:
-    """When scheduling began; what is written stays until it begins anew."""
+    """Return when scheduling started; a written time stays until scheduling starts again."""
     written = seen.written.get("scheduleStartTime")
     if gang is not None and gang.first_attempt is not None and not (seen.keeps_start and written):
         written = format_time(gang.first_attempt)
@@ -258,7 +258,7 @@ def _victims(gang: Gang) -> list[PodReference]:
 
 
 def _owners(gang: Gang | None) -> str:
-    """Who made the members, as ``namespace/name``; of all members and not only of one, which may change."""
+    """Return the owners of all members as ``namespace/name``; the owner of one member alone would change over time."""
     if gang is None:
         return ""
     names = {owner.name for pod in gang.pods.values() for owner in pod.metadata.owner_references}

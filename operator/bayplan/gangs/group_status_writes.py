@@ -1,8 +1,7 @@
 """Writes of PodGroup statuses, queued behind binds with all other writes.
 
-Owns where the three APIs keep a PodGroup and how each takes a patch of its status. Must not know what is told. Why the
-patch is made when it is sent: a write may wait behind a burst of binds or for the API server to come back, and what it
-would have said is old by then.
+The patch is computed when it is sent, not when it is queued, because a write may wait for a burst of binds or for the
+API server, and the status may have changed by then.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ VERSIONS: Mapping[GroupSource, str] = {
     GroupSource.SCHEDULER_PLUGINS: "v1alpha1",
     GroupSource.NATIVE: "v1alpha2",
 }
-"""The version of each API in which statuses are written and events name the object."""
+"""Version of each API that is used for status writes and in the object references of events."""
 _PLURAL = "podgroups"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupStatusWrite:
-    """A status to be written.
+    """Write of a status.
 
     Attributes:
-        key: Of which group.
-        uid: Of which object of that name.
-        make: Called when it is sent, at each try: the patch as it should be then, empty for nothing to write.
-        done: Told how it ended: None for well, or why it was given up.
+        key: Key of the group.
+        uid: UID of the object.
+        make: Returns the patch; called for each attempt to send it. An empty patch is not sent.
+        done: Called with the result: None for success, or the error after which the write was given up.
     """
 
     key: GroupKey
@@ -52,12 +51,12 @@ class GroupStatusWrite:
 
 
 class GroupStatusWrites:
-    """Fulfils :class:`bayplan.gangs.group_controller.GroupStatusWriter`.
+    """Implementation of :class:`bayplan.gangs.group_controller.GroupStatusWriter`.
 
     Args:
-        connection: To the API server.
-        dispatcher: Carries them out.
-        timeout: Seconds for one answer.
+        connection: Connection to the API server.
+        dispatcher: Dispatcher that sends the writes.
+        timeout: Seconds to wait for a response.
     """
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, timeout: float = 10.0) -> None:
@@ -66,12 +65,12 @@ class GroupStatusWrites:
         self._timeout = timeout
 
     def write(self, write: GroupStatusWrite) -> None:
-        """Queue a write; the dispatcher tries it again while the API server is away."""
+        """Queue a write; the dispatcher retries it while the API server is unavailable."""
         self._dispatcher.submit(_QueuedStatus(self._connection, write, self._timeout))
 
 
 class _QueuedStatus(Write):
-    """A status in the dispatcher's queue."""
+    """Status write in the dispatcher's queue."""
 
     __slots__ = ("_connection", "_timeout", "_write")
 
@@ -83,10 +82,10 @@ class _QueuedStatus(Write):
         self._timeout = timeout
 
     async def carry_out(self) -> None:
-        """Send the patch, if there still is a difference.
+        """Send the patch unless it is empty.
 
-        The UID keeps the native API from taking it for a later object of that name. Of custom resources the API server
-        compares no UID in a patch of a status; there only whoever makes the patch keeps it from a later object.
+        With the UID the native API rejects the patch if the object was recreated. For custom resources the API server
+        does not compare the UID in a status patch, so ``make`` returns an empty patch for a recreated object.
         """
         patch = self._write.make()
         if not patch:

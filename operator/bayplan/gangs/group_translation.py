@@ -1,7 +1,7 @@
-"""PodGroups of three APIs as the core's one model of a group.
+"""Translates PodGroups of the three APIs to the core's model of a group.
 
-Owns what each field means. Must not know where objects come from, nor which of them are in force. What an API leaves
-unsaid is what Bayplan's own API takes when it is left out: one member at a time is disrupted, smaller pods may pass.
+A field that an API does not have gets the default of Bayplan's own API: members are disrupted one at a time, and
+smaller pods may be scheduled first.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from scheduler_core.model.quantity import nano
 _WHOLE_GROUP = "PodGroup"
 
 
-def from_bayplan(shown: resources.PodGroup, priority: int | None) -> PodGroup:
+def from_bayplan(resource: resources.PodGroup, priority: int | None) -> PodGroup:
     """Translate a ``bayplan.dev`` PodGroup.
 
     Args:
-        shown: The object, judged already.
-        priority: Value of its PriorityClass; None when it names none, or one that does not exist.
+        resource: The validated object.
+        priority: Value of its PriorityClass; None if it names none or the class does not exist.
 
     Returns:
         The group.
 
     Raises:
-        ConfigError: An amount cannot be read; the model refuses all such.
+        ConfigError: An amount cannot be parsed; the model rejects such amounts before.
     """
-    meta, spec = shown.metadata, shown.spec
+    meta, spec = resource.metadata, resource.spec
     topology = spec.topology
     timeout = spec.schedule_timeout_seconds
     return PodGroup(
@@ -52,64 +52,62 @@ def from_bayplan(shown: resources.PodGroup, priority: int | None) -> PodGroup:
     )
 
 
-def from_scheduler_plugins(shown: SchedulerPluginsGroup) -> PodGroup:
+def from_scheduler_plugins(resource: SchedulerPluginsGroup) -> PodGroup:
     """Translate a ``scheduling.x-k8s.io`` PodGroup.
 
-    That API bounds nothing: a minimum below 1 counts as 1, as a group of which none is needed is no gang; a timeout
-    below 1 counts as none, where the reference would reject each member as soon as it is permitted to wait.
+    That API has no limits: a minimum below 1 counts as 1, because a group that needs no member is not a gang; a timeout
+    below 1 counts as none, whereas the reference would reject each member as soon as it waits at Permit.
 
     Args:
-        shown: The object.
+        resource: The object.
 
     Returns:
         The group.
 
     Raises:
-        ConfigError: An amount cannot be read.
+        ConfigError: An amount cannot be parsed.
     """
-    spec = shown.spec
+    spec = resource.spec
     timeout = spec.schedule_timeout_seconds or 0
     return PodGroup(
-        key=_key(GroupSource.SCHEDULER_PLUGINS, shown.metadata),
-        uid=shown.metadata.uid,
+        key=_key(GroupSource.SCHEDULER_PLUGINS, resource.metadata),
+        uid=resource.metadata.uid,
         min_member=max(1, spec.min_member),
-        created=shown.metadata.creation_timestamp,
-        generation=shown.metadata.generation,
+        created=resource.metadata.creation_timestamp,
+        generation=resource.metadata.generation,
         min_resources=_amounts(spec.min_resources or {}),
         schedule_timeout_seconds=float(timeout) if timeout > 0 else None,
     )
 
 
-def from_native(shown: NativeGroup) -> PodGroup:
+def from_native(resource: NativeGroup) -> PodGroup:
     """Translate a ``scheduling.k8s.io`` PodGroup.
 
     Args:
-        shown: The object. Its basic policy asks for nothing together, so that one member is enough.
+        resource: The object. With the basic policy one member is enough.
 
     Returns:
         The group.
 
     Raises:
-        ConfigError: It has neither policy, or more constraints than the version that is known allows.
+        ConfigError: It has neither policy, or more constraints than the supported version allows.
     """
-    spec = shown.spec
+    spec = resource.spec
     policy = spec.scheduling_policy
     problems = []
     if policy.gang is None and policy.basic is None:
-        problems.append(
-            Problem("spec.schedulingPolicy", "has no policy that Bayplan knows; set basic or gang, or upgrade Bayplan")
-        )
+        problems.append(Problem("spec.schedulingPolicy", "must set basic or gang; for other policies upgrade Bayplan"))
     constraints = () if spec.scheduling_constraints is None else spec.scheduling_constraints.topology or ()
     if len(constraints) > 1:
-        problems.append(Problem("spec.schedulingConstraints.topology", "may have one entry; remove the others"))
+        problems.append(Problem("spec.schedulingConstraints.topology", "must have at most 1 item"))
     if problems:
         raise ConfigError(problems)
     return PodGroup(
-        key=_key(GroupSource.NATIVE, shown.metadata),
-        uid=shown.metadata.uid,
+        key=_key(GroupSource.NATIVE, resource.metadata),
+        uid=resource.metadata.uid,
         min_member=1 if policy.gang is None else max(1, policy.gang.min_count),
-        created=shown.metadata.creation_timestamp,
-        generation=shown.metadata.generation,
+        created=resource.metadata.creation_timestamp,
+        generation=resource.metadata.generation,
         priority=spec.priority,
         topology=GroupTopology(constraints[0].key) if constraints else None,
         disrupts_whole=spec.disruption_mode == _WHOLE_GROUP,
@@ -121,7 +119,7 @@ def _key(source: GroupSource, metadata: ObjectMeta) -> GroupKey:
 
 
 def _amounts(quantities: Mapping[str, str | int | float]) -> dict[str, int]:
-    """Amounts in the scheduler's units; resources that it does not count are left out."""
+    """Return amounts in the scheduler's units, without resources that it does not count."""
     amounts, problems = {}, []
     for name, quantity in quantities.items():
         try:

@@ -1,19 +1,16 @@
-"""How far a gang has come, and why no further: its phase, and a reason in words.
+"""The phase of a gang, with a reason and a message.
 
-Owns the rules of the phases. Must not know how any API spells them, nor what was written before, but for one thing: a
-group that has finished. Why: its Job's pods are cleaned up afterwards, and that must not look like a group whose
-members never came.
+Phases follow from what the API server last reported of each member (bound, running, terminated), never from what is
+only assumed, so that a phase can be checked against ``kubectl get pods``. A pod that is being deleted and has not
+terminated is not a member any more, as in the scheduler. The last phase matters only for Finished: it must not change
+when the pods of a finished Job are cleaned up. The first rule that holds applies, with n for minMember:
 
-What is judged is what the API server last said of each member (bound, running, ended), never what is only assumed, so
-that a phase can be checked against ``kubectl get pods``. A pod that is being deleted and has not ended is no member any
-more: nothing counts on it, as the scheduler does not either. The first rule that holds, with n for minMember:
-
-    Finished    n succeeded, or did once and no member that has not ended is left
-    Running     n run or succeeded; that others failed takes nothing away
+    Finished    n succeeded, or the phase was Finished and no member is left that has not terminated
+    Running     n run or succeeded, whatever other members failed
     Scheduled   n are bound or succeeded
-    Failed      some failed, with them there were n, and without them there are not: until they are replaced
-    Pending     fewer than n exist or succeeded, or fewer than n without those that their scheduling gates hold back
-    Scheduling  n exist: they are tried, or wait to be
+    Failed      some failed, with them there were n, and without them there are not; until they are replaced
+    Pending     fewer than n exist or succeeded, or fewer than n without those that have scheduling gates
+    Scheduling  n exist; they are attempted, or wait for an attempt
 
 Differs on purpose from scheduler-plugins v0.34.7, ``pkg/controllers/podgroup_controller.go``, where Failed and Finished
 are never left and one failure is enough although others fill the quorum.
@@ -30,11 +27,11 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.gang import Gang
 
 _NAMED = 5
-"""Members named in a message; the others are counted."""
+"""Maximum number of members named in a message; the others are counted."""
 
 
 class Phase(StrEnum):
-    """How far a gang has come."""
+    """Phase of a gang."""
 
     PENDING = "Pending"
     SCHEDULING = "Scheduling"
@@ -44,18 +41,18 @@ class Phase(StrEnum):
     FAILED = "Failed"
 
 
-_QUORATE = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
+_SCHEDULED_PHASES = frozenset({Phase.SCHEDULED, Phase.RUNNING, Phase.FINISHED})
 
 
 class Verdict(Struct, frozen=True):
-    """What is told of a gang.
+    """Phase of a gang with the reason for it.
 
     Attributes:
-        phase: How far it has come.
-        reason: Why, one word in CamelCase.
-        message: Why, in words; equal words as long as nothing changed.
-        is_failure: Whether an attempt has failed, rather than that something is waited for.
-        is_partial: Whether some members of a quorum that is not whole have nodes.
+        phase: Phase of the gang.
+        reason: Reason, one word in CamelCase.
+        message: Message; it stays the same while nothing changes.
+        is_failure: Whether an attempt has failed; False if the gang only waits.
+        is_partial: Whether some members of an incomplete quorum are bound.
     """
 
     phase: Phase
@@ -66,21 +63,21 @@ class Verdict(Struct, frozen=True):
 
     @property
     def is_scheduled(self) -> bool:
-        """Whether the quorum has nodes, or had them until it finished."""
-        return self.phase in _QUORATE
+        """Whether the quorum is scheduled, or was until it finished."""
+        return self.phase in _SCHEDULED_PHASES
 
 
 class Tally(Struct, frozen=True):
-    """The members of a gang, counted.
+    """Numbers of members of a gang by state.
 
     Attributes:
-        alive: By UID, members that have not ended and are not being deleted.
-        members: Members that exist, ended ones included.
-        gated: Of the living, those that their own scheduling gates hold back.
-        bound: Of the living, those with a node.
-        running: Of the living, those that run.
-        succeeded: Members that ended well.
-        failed: Members that failed.
+        alive: By UID, members that have not terminated and are not being deleted.
+        members: Number of members that exist, including terminated ones.
+        gated: Number of alive members with scheduling gates.
+        bound: Number of alive members that are bound.
+        running: Number of alive members that run.
+        succeeded: Number of members that succeeded.
+        failed: Number of members that failed.
     """
 
     alive: Mapping[str, Pod]
@@ -93,7 +90,7 @@ class Tally(Struct, frozen=True):
 
     @property
     def usable(self) -> int:
-        """Members that count for the quorum or may come to."""
+        """Number of members that count for the quorum or may do so later."""
         return len(self.alive) + self.succeeded
 
     @classmethod
@@ -102,11 +99,11 @@ class Tally(Struct, frozen=True):
         alive: dict[str, Pod] = {}
         members = gated = bound = running = failed = 0
         for uid, pod in gang.pods.items():
-            is_kept = pod.metadata.deletion_timestamp is None
-            members += is_kept
+            is_wanted = pod.metadata.deletion_timestamp is None
+            members += is_wanted
             if pod.is_terminal:
                 failed += pod.status.phase == "Failed"
-            elif is_kept:
+            elif is_wanted:
                 alive[uid] = pod
                 gated += _is_gated(pod)
                 bound += bool(pod.spec.node_name)
@@ -115,13 +112,13 @@ class Tally(Struct, frozen=True):
 
 
 def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdict:
-    """Judge a gang.
+    """Return the verdict on a gang.
 
     Args:
         gang: The gang.
         tally: Its members.
-        needed: How many are needed.
-        last_phase: The phase that its status tells by now, "" for none.
+        needed: Number of required members.
+        last_phase: Phase in its current status, "" for none.
 
     Returns:
         The verdict.
@@ -129,16 +126,16 @@ def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdic
     phase = _phase(tally, needed, last_phase)
     if phase is Phase.FINISHED:
         whole = tally.succeeded >= needed
-        words = f"All {needed} members that are needed succeeded."
-        return Verdict(phase, "Finished", words if whole else "The members that were needed succeeded and are gone.")
-    if phase in _QUORATE:
+        words = f"All {needed} required members succeeded."
+        return Verdict(phase, "Finished", words if whole else "The required members succeeded and no longer exist.")
+    if phase in _SCHEDULED_PHASES:
         outcome = gang.outcome
-        told = outcome.message if outcome is not None and outcome.is_scheduled else ""
-        return Verdict(phase, "Scheduled", told or f"All {needed} members that are needed have nodes.")
+        words = outcome.message if outcome is not None and outcome.is_scheduled else ""
+        return Verdict(phase, "Scheduled", words or f"All {needed} required members are scheduled.")
     if phase is Phase.FAILED:
         return _failed(gang, tally, needed)
     if sum(uid in tally.alive for uid in gang.placed) + tally.succeeded >= needed:
-        words = f"Nodes are found for all {needed} members that are needed; they are being bound."
+        words = f"All {needed} required members have a node and are being bound."
         return Verdict(phase, "Binding", words)
     if tally.bound:
         return _partial(gang, tally, needed, phase)
@@ -146,8 +143,8 @@ def judge(gang: Gang, tally: Tally, needed: int, last_phase: str = "") -> Verdic
         return _pending(tally, needed)
     outcome = gang.outcome
     if outcome is None or outcome.is_scheduled:
-        # Placed before, and undone since: a bind failed, or its members were replaced.
-        return Verdict(phase, "Waiting", f"All {needed} members that are needed exist and wait for their turn.")
+        # It was scheduled before, but a bind failed or its members were replaced.
+        return Verdict(phase, "Waiting", f"All {needed} required members exist and wait for an attempt.")
     return Verdict(phase, outcome.reason, outcome.message, is_failure=True)
 
 
@@ -165,19 +162,21 @@ def _phase(tally: Tally, needed: int, last_phase: str) -> Phase:
 
 def _failed(gang: Gang, tally: Tally, needed: int) -> Verdict:
     names = [pod.metadata.name for pod in gang.pods.values() if pod.status.phase == "Failed"]
-    left = f"{tally.usable} of the {needed} that are needed {_are(tally.usable)} left"
-    words = f"{_members(tally.failed)} failed ({_listed(names)}) and {left}. Replace what failed, or delete the group."
+    left = f"{tally.usable} of {needed} required members {_are(tally.usable)} left"
+    words = (
+        f"{_members(tally.failed)} failed ({_listed(names)}); {left}. Replace the failed pods or delete the PodGroup."
+    )
     return Verdict(Phase.FAILED, "MembersFailed", words, is_partial=tally.bound > 0)
 
 
 def _partial(gang: Gang, tally: Tally, needed: int, phase: Phase) -> Verdict:
     have = tally.bound + tally.succeeded
-    words = f"Only {have} of {needed} members that are needed {_are(have)} bound."
+    words = f"Only {have} of {needed} required members {_are(have)} bound."
     waiting = [pod.metadata.name for uid, pod in tally.alive.items() if uid not in gang.placed]
     if waiting:
-        words += f" Without a node: {_listed(waiting)}."
+        words += f" Not scheduled: {_listed(waiting)}."
     if tally.gated:
-        words += f" {_held_back(tally)}."
+        words += f" {_gated(tally)}."
     if tally.usable < needed:
         words += f" {needed - tally.usable} more must be created."
     failure = gang.outcome if phase is Phase.SCHEDULING else None
@@ -189,17 +188,16 @@ def _partial(gang: Gang, tally: Tally, needed: int, phase: Phase) -> Verdict:
 def _pending(tally: Tally, needed: int) -> Verdict:
     lacking = needed - tally.usable
     if lacking <= 0:
-        return Verdict(Phase.PENDING, "Gated", f"{_held_back(tally)}; {needed} are needed.")
+        return Verdict(Phase.PENDING, "Gated", f"{_gated(tally)}; {needed} members are required.")
     words = f"{tally.usable} of {needed} members exist; {lacking} more {_are(lacking)} needed."
     if tally.failed:
         words += f" {_members(tally.failed)} failed."
     return Verdict(Phase.PENDING, "MembersMissing", words)
 
 
-def _held_back(tally: Tally) -> str:
+def _gated(tally: Tally) -> str:
     gates = {gate.name for pod in tally.alive.values() if _is_gated(pod) for gate in pod.spec.scheduling_gates}
-    which = f"{tally.gated} of {tally.usable} members {_are(tally.gated)} held back by scheduling gates"
-    return f"{which} ({_listed(gates)})"
+    return f"{tally.gated} of {tally.usable} members {_are(tally.gated)} gated by scheduling gates: {_listed(gates)}"
 
 
 def _is_gated(pod: Pod) -> bool:

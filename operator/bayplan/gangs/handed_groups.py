@@ -1,11 +1,10 @@
-"""The groups that are in force: what the core was last told of each, and what is wrong with those it was not told of.
+"""The accepted groups of one API: the last valid version of each object, and the problems of invalid ones.
 
-Owns the rule that a bad edit changes nothing: the last good form of an object stays in force until the object is good
-again, is gone, or is another one of its name. Must not know the APIs, nor what is written into a status: whoever does
-that observes.
+An invalid edit changes nothing: the last valid version stays in effect until the object is valid again, is deleted, or
+is replaced by another object of the same name.
 
-    unknown --good--> in force --bad edit--> in force, problems noted --good--> in force
-    unknown --bad--> problems noted             in force --gone, or bad and another object--> unknown
+    unknown --valid--> accepted --invalid edit--> accepted, with problems --valid--> accepted
+    unknown --invalid--> problems only          accepted --deleted, or recreated with an invalid spec--> unknown
 """
 
 from __future__ import annotations
@@ -22,43 +21,43 @@ from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 log = logging.getLogger(__name__)
 
 
-class GroupTaker(Protocol):
-    """Who schedules; see :class:`scheduler_core.cycle.group_feed.GroupFeed`."""
+class GroupSink(Protocol):
+    """Receiver of groups in the scheduler; see :class:`scheduler_core.cycle.group_feed.GroupFeed`."""
 
     def serve(self, source: GroupSource) -> None:
-        """All PodGroups of a source have been reported."""
+        """Handle that all PodGroups of an API have been reported."""
 
     def withhold(self, source: GroupSource, reason: str) -> None:
-        """The PodGroups of a source are not known; pods that name one are held back."""
+        """Handle that the PodGroups of an API are not known; pods that name one are gated."""
 
     def group_changed(self, group: PodGroup) -> None:
-        """A group has come or has changed."""
+        """Handle a group that was added or changed."""
 
     def group_deleted(self, key: GroupKey) -> None:
-        """A group is gone."""
+        """Handle a deleted group."""
 
 
 class GroupObserver(Protocol):
-    """Who answers for statuses; see :class:`bayplan.gangs.group_controller.GroupController`."""
+    """Observer that writes statuses; see :class:`bayplan.gangs.group_controller.GroupController`."""
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
-        """An object was seen, and its spec is valid."""
+        """Handle an object with a valid spec."""
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
-        """An object was seen, and its spec is not valid; :meth:`known` was told of it just before."""
+        """Handle an object with an invalid spec; :meth:`known` is called for it first."""
 
     def gone(self, key: GroupKey) -> None:
-        """An object is gone."""
+        """Handle a deleted object."""
 
 
-class ShownForm(Struct, frozen=True):
-    """An object as it is shown, besides its spec.
+class ObservedGroup(Struct, frozen=True):
+    """Metadata and status of a PodGroup object as the API server returns it, without its spec.
 
     Attributes:
-        key: Its name.
-        uid: Its UID.
-        generation: Its ``metadata.generation``.
-        status: Its status.
+        key: Key of the group.
+        uid: UID of the object.
+        generation: ``metadata.generation``.
+        status: Status of the object.
     """
 
     key: GroupKey
@@ -67,67 +66,62 @@ class ShownForm(Struct, frozen=True):
     status: Mapping[str, Any]
 
 
-class HandedGroups:
-    """Groups of one source.
+class AcceptedGroups:
+    """Accepted groups of one API.
 
     Args:
-        taker: Is told what is in force.
+        sink: Receives the accepted groups.
 
     Attributes:
-        observers: Are told of every form that was judged, after the taker, and of objects that are gone.
+        observers: Notified of every validated object, after the sink, and of deleted objects.
     """
 
-    def __init__(self, taker: GroupTaker) -> None:
-        self._taker = taker
-        self._in_force: dict[GroupKey, PodGroup] = {}
+    def __init__(self, sink: GroupSink) -> None:
+        self._sink = sink
+        self._groups: dict[GroupKey, PodGroup] = {}
         self._problems: dict[GroupKey, tuple[Problem, ...]] = {}
         self.observers: list[GroupObserver] = []
 
     @property
-    def in_force(self) -> Mapping[GroupKey, PodGroup]:
-        """What the core goes by."""
-        return self._in_force
-
-    @property
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
-        """What is wrong with objects whose present form is not in force."""
+        """Problems of the objects whose current spec is invalid."""
         return self._problems
 
-    def accept(self, form: ShownForm, group: PodGroup) -> None:
-        """Put the present form of an object in force: it is good."""
-        self._problems.pop(form.key, None)
-        self.renew(group)
+    def accept(self, observed: ObservedGroup, group: PodGroup) -> None:
+        """Accept the valid spec of an object."""
+        self._problems.pop(observed.key, None)
+        self.update(group)
         for observer in self.observers:
-            observer.known(form.key, form.uid, form.generation, form.status)
+            observer.known(observed.key, observed.uid, observed.generation, observed.status)
 
-    def renew(self, group: PodGroup) -> None:
-        """Put what the form in force means now in its place; the core is not told again of what it knows."""
-        if self._in_force.get(group.key) != group:
-            self._in_force[group.key] = group
-            self._taker.group_changed(group)
+    def update(self, group: PodGroup) -> None:
+        """Replace an accepted group; the sink is called only if the group differs."""
+        if self._groups.get(group.key) != group:
+            self._groups[group.key] = group
+            self._sink.group_changed(group)
 
-    def refuse(self, form: ShownForm, error: ConfigError) -> None:
-        """Note what is wrong with a form; what is in force stays, unless it was of another object."""
-        key = form.key
-        known = self._in_force.get(key)
-        if known is not None and known.uid != form.uid:
+    def reject(self, observed: ObservedGroup, error: ConfigError) -> None:
+        """Record the problems of an invalid spec; the accepted group stays unless it belongs to another object."""
+        key = observed.key
+        known = self._groups.get(key)
+        if known is not None and known.uid != observed.uid:
             self._withdraw(key)
         self._problems[key] = error.problems
-        stays = (
-            "its last good form stays in force" if key in self._in_force else "its members wait until it is corrected"
+        effect = (
+            "its last valid spec stays in effect" if key in self._groups else "its members wait until it is corrected"
         )
-        log.warning("PodGroup %s of %s cannot be taken, %s: %s", key, key.source.value, stays, error)
+        log.warning("PodGroup %s of %s is invalid; %s: %s", key, key.source.value, effect, error)
         for observer in self.observers:
-            observer.known(key, form.uid, form.generation, form.status)
-            observer.invalid(key, form.uid, form.generation, error.problems)
+            observer.known(key, observed.uid, observed.generation, observed.status)
+            observer.invalid(key, observed.uid, observed.generation, error.problems)
 
-    def forget(self, key: GroupKey) -> None:
-        """An object is gone."""
+    def delete(self, key: GroupKey) -> None:
+        """Remove a deleted object."""
         self._problems.pop(key, None)
         self._withdraw(key)
         for observer in self.observers:
             observer.gone(key)
 
     def _withdraw(self, key: GroupKey) -> None:
-        if self._in_force.pop(key, None) is not None:
-            self._taker.group_deleted(key)
+        if self._groups.pop(key, None) is not None:
+            self._sink.group_deleted(key)

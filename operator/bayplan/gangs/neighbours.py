@@ -1,7 +1,6 @@
-"""Whose a PodGroup's status is where several processes serve a part of the profiles each.
+"""Decides which process writes the status of a PodGroup if several processes serve different profiles.
 
-Owns that rule. It must not know how statuses are made or written. Why one writer and not all: the counts and the reason
-why a gang waits are known only to the process whose queue holds its members.
+Only one of them writes, because only the process whose queue holds the members knows their counts and why they wait.
 """
 
 from __future__ import annotations
@@ -15,22 +14,23 @@ from scheduler_core.model.pod_group import GroupKey
 from scheduler_core.queueing.gang import Gang
 
 
-class Neighbours(Struct, frozen=True):
-    """What other processes do for groups, of which this one knows by what they have written.
+class OtherProcesses(Struct, frozen=True):
+    """Other processes that write statuses of PodGroups; they communicate only through the objects.
 
     Attributes:
-        shown: The status of an object as it was last shown; None for one that is not known.
-        serves: Whether this process serves a scheduler name; None where no process does.
+        status_of: Returns the status of an object as last received; None for an unknown object.
+        serves: Returns whether this process serves a scheduler name; None if no process does.
     """
 
-    shown: Callable[[GroupKey], Mapping[str, Any] | None]
+    status_of: Callable[[GroupKey], Mapping[str, Any] | None]
     serves: Callable[[str], bool | None]
 
     def write(self, gang: Gang | None) -> bool:
-        """Whether a gang's status is another process's: of the names that members ask for, the first served decides.
+        """Return whether another process writes the status of a gang.
 
-        A group whose members nobody serves, or that has none, is everybody's: each process would write the same.
+        The first schedulerName of its members, in alphabetical order, that any process serves decides. If there is
+        none, every process writes the status, since all compute the same.
         """
         names = set() if gang is None else {pod.spec.scheduler_name for pod in gang.pods.values()}
         served = [self.serves(name) for name in sorted(names)]
-        return next((not here for here in served if here is not None), False)
+        return next((not is_here for is_here in served if is_here is not None), False)

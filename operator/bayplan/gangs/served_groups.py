@@ -1,15 +1,15 @@
 """PodGroups of an API that not every cluster serves.
 
-The API is looked for again and again, because it is often installed after the scheduler, by the user who deploys the
-first gang, and no event reports it that every account may watch. Until its first list is complete the pods that name
-one of its groups are held back, with the reason in each of these states:
+The API is looked up periodically, because it is often installed after the scheduler, by the user who deploys the first
+gang, and there is no event for it that every account may watch. Until its first list is complete, the pods that name
+one of its groups are gated, with the reason in each of these states:
 
-    unknown --not served, in no version that is read, refused, server away--> looked for again
-       |                                                                          |
-       +--served--> listing --first list complete--> watching <------served-------+
+    unknown --not served, only in unsupported versions, forbidden, server unavailable--> looked up again
+       |                                                                                      |
+       +--served--> listing --first list complete--> watching <------------served------------+
 
-There is no way back: a CustomResourceDefinition that is deleted takes its objects along, each reported as deleted, and
-pods that still name one wait for it as they do for any group that is missing.
+There is no way back: deleting a CustomResourceDefinition deletes its objects, each reported as deleted, and pods that
+still name one wait as for any missing group.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from msgspec import Struct
 from bayplan.cluster_informers import ClusterInformers, FeedSink
 from bayplan.gangs.group_models import NativeGroup, SchedulerPluginsGroup
 from bayplan.gangs.group_translation import from_native, from_scheduler_plugins
-from bayplan.gangs.handed_groups import GroupObserver, GroupTaker, HandedGroups, ShownForm
+from bayplan.gangs.handed_groups import AcceptedGroups, GroupObserver, GroupSink, ObservedGroup
 from bayplan.kube.api_errors import UnauthorizedError
 from bayplan.kube.backoff import Backoff
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
@@ -36,43 +36,43 @@ from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 30.0
-"""Between two looks for an API that is not served."""
+LOOKUP_SECONDS = 30.0
+"""Interval between lookups of an API that is not served."""
 
 _PLURAL = "podgroups"
 _FIRST_BACKOFF_SECONDS = 0.5
 _LONGEST_BACKOFF_SECONDS = 10.0
 
 
-class ShownGroup(Protocol):
-    """A decoded PodGroup of any API."""
+class GroupObject(Protocol):
+    """Decoded PodGroup of any API."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata."""
+        """Metadata of the object."""
 
     @property
     def spec(self) -> object:
-        """Its spec."""
+        """Spec of the object."""
 
     @property
     def status(self) -> dict[str, Any]:
-        """Its status as it is shown."""
+        """Status as received."""
 
 
-T = TypeVar("T", bound=ShownGroup)
+T = TypeVar("T", bound=GroupObject)
 D = TypeVar("D")
 
 
 class GroupApi(Struct, Generic[T], frozen=True):
-    """An API of PodGroups.
+    """API of PodGroups.
 
     Attributes:
-        source: Its group.
-        versions: Versions of it that are known, the newest first; the first that is served is read.
-        kind: What its objects are decoded as.
-        translate: Makes the core's model of one; raises ConfigError.
-        remedy: What to do where pods name its groups and it is not served.
+        source: API group.
+        versions: Supported versions, newest first; the first that is served is read.
+        kind: Type that its objects are decoded to.
+        translate: Translates an object to the core's model; raises ConfigError.
+        remedy: What to do if pods name its groups and the API is not served.
     """
 
     source: GroupSource
@@ -121,11 +121,11 @@ _SERVED = msgspec.json.Decoder(_ServedResources)
 
 
 class FoundVersions(Struct, frozen=True):
-    """The versions in which an API server serves PodGroups of one API.
+    """Versions in which an API server serves PodGroups of one API.
 
     Attributes:
-        read: The version to read; empty if none is served that is known.
-        others: Versions that are served and not known, looked for only if ``read`` is empty.
+        read: Version to read; empty if no supported version is served.
+        others: Unsupported versions that are served; looked up only if ``read`` is empty.
     """
 
     read: str = ""
@@ -133,17 +133,17 @@ class FoundVersions(Struct, frozen=True):
 
 
 async def find_versions(connection: ApiConnection, api: GroupApi[Any]) -> FoundVersions:
-    """Ask in which versions the PodGroups of an API are served.
+    """Look up the versions in which the PodGroups of an API are served.
 
     Args:
-        connection: To the API server.
-        api: The API; its versions are preferred in their order.
+        connection: Connection to the API server.
+        api: The API; its versions are in the order of preference.
 
     Returns:
-        What is served; nothing if the API server does not know the API.
+        The served versions; none if the API server does not serve the API.
 
     Raises:
-        ClusterWriteError: The API server could not be asked, or its answer cannot be read.
+        ClusterWriteError: The request failed, or the response cannot be decoded.
     """
     path = f"/apis/{api.source.value}"
     for version in api.versions:
@@ -166,15 +166,15 @@ async def _discovered(connection: ApiConnection, path: str, decoder: msgspec.jso
     except NotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
+        raise ClusterWriteError(f"GET {path}: the response cannot be decoded: {error}") from error
 
 
 def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
-    """Return why no PodGroup of an API can be read, and what to do, for the pods that name one.
+    """Return why no PodGroup of an API can be read, and what to do.
 
     Args:
         api: The API.
-        found: What the API server serves.
+        found: Versions that the API server serves.
     """
     group, read = api.source.value, " or ".join(api.versions)
     if found.others:
@@ -186,32 +186,32 @@ def why_absent(api: GroupApi[Any], found: FoundVersions) -> str:
 
 
 def why_refused(api: GroupApi[Any], error: ClusterWriteError) -> str:
-    """Return why it is not known whether an API is served, and what to do.
+    """Return why it cannot be determined whether an API is served, and what to do.
 
     Args:
         api: The API.
-        error: How the API server answered.
+        error: Error of the request.
     """
-    text = f"cannot learn whether {api.source.value} is served: {error}"
+    text = f"cannot determine whether {api.source.value} is served: {error}"
     return (
         f"{text}; allow this account to read discovery (ClusterRole system:discovery)" if _is_refused(error) else text
     )
 
 
 class ServedGroups(Generic[T]):
-    """The groups of one API, from the moment it is served.
+    """Groups of one API, which may be served only later.
 
     Args:
         api: The API.
-        connection: To the API server.
-        informers: Watch the objects.
-        taker: Is told what is in force.
-        clock: Time.
+        connection: Connection to the API server.
+        informers: Informers that watch the objects.
+        sink: Receives the accepted groups.
+        clock: Source of time.
 
     Attributes:
-        version: The version that is read; empty as long as none is served.
-        resource: The name among the informers.
-        settled: Set when the objects are known, or it is known why they are not.
+        version: Version that is read; empty while none is served.
+        resource: Name of its informer.
+        settled: Set when the objects are listed, or when it is known why they cannot be.
     """
 
     def __init__(
@@ -219,16 +219,16 @@ class ServedGroups(Generic[T]):
         api: GroupApi[T],
         connection: ApiConnection,
         informers: ClusterInformers,
-        taker: GroupTaker,
+        sink: GroupSink,
         clock: Clock,
     ) -> None:
         self._api = api
         self._connection = connection
         self._informers = informers
-        self._taker = taker
+        self._sink = sink
         self._clock = clock
-        self._handed = HandedGroups(taker)
-        self._shown: dict[GroupKey, T] = {}
+        self._accepted = AcceptedGroups(sink)
+        self._latest: dict[GroupKey, T] = {}
         self._reason = ""
         self._is_listed = False
         self.version = ""
@@ -237,39 +237,39 @@ class ServedGroups(Generic[T]):
 
     @property
     def source(self) -> GroupSource:
-        """The API's group."""
+        """API group."""
         return self._api.source
 
     @property
     def problems(self) -> Mapping[GroupKey, tuple[Problem, ...]]:
-        """What is wrong with objects whose present form is not in force."""
-        return self._handed.problems
+        """Problems of the objects whose current spec is invalid."""
+        return self._accepted.problems
 
     @property
     def observers(self) -> list[GroupObserver]:
-        """Who is told of every form that was judged."""
-        return self._handed.observers
+        """Observers that are notified of every validated object."""
+        return self._accepted.observers
 
-    def shown(self, key: GroupKey) -> T | None:
-        """The newest known form of an object, whether it is in force or not."""
-        return self._shown.get(key)
+    def latest(self, key: GroupKey) -> T | None:
+        """Return the newest received version of an object, valid or not."""
+        return self._latest.get(key)
 
     async def run(self) -> None:
-        """Look for the API until it is served, then watch; until cancelled."""
+        """Look up the API until it is served, then watch it until cancelled."""
         self.version = await self._found()
         path = f"/apis/{self.source.value}/{self.version}/{_PLURAL}"
-        sink = FeedSink(self._came, self._changed, self._went, self._listed)
+        sink = FeedSink(self._added, self._updated, self._deleted, self._listed)
         informer = self._informers.begin(self.resource, path, self._api.kind, sink)
         informer.on_trouble = self._not_listed
         await informer.run()
 
-    # -- looking ------------------------------------------------------------------------------------------------
+    # -- lookup -------------------------------------------------------------------------------------------------
 
     async def _found(self) -> str:
-        """Return the version that is served, once one is."""
+        """Wait until a supported version is served and return it."""
         backoff = Backoff(_FIRST_BACKOFF_SECONDS, _LONGEST_BACKOFF_SECONDS)
         while True:
-            delay = LOOK_SECONDS
+            delay = LOOKUP_SECONDS
             try:
                 found = await find_versions(self._connection, self._api)
             except ClusterWriteError as error:
@@ -285,9 +285,9 @@ class ServedGroups(Generic[T]):
 
     def _withhold(self, reason: str, level: int) -> None:
         if reason != self._reason:
-            log.log(level, "Pods that name a PodGroup of %s are held back: %s", self.source.value, reason)
+            log.log(level, "Pods that name a PodGroup of %s are gated: %s", self.source.value, reason)
         self._reason = reason
-        self._taker.withhold(self.source, reason)
+        self._sink.withhold(self.source, reason)
         self.settled.set()
 
     def _not_listed(self, trouble: str) -> None:
@@ -296,39 +296,39 @@ class ServedGroups(Generic[T]):
 
     def _listed(self) -> None:
         self._is_listed = True
-        log.info("PodGroups of %s/%s are known", self.source.value, self.version)
-        self._taker.serve(self.source)
+        log.info("Listed the PodGroups of %s/%s", self.source.value, self.version)
+        self._sink.serve(self.source)
         self.settled.set()
 
     # -- objects ------------------------------------------------------------------------------------------------
 
-    def _came(self, shown: T) -> None:
-        key = self._key(shown)
-        self._shown[key] = shown
-        form = ShownForm(key, shown.metadata.uid, shown.metadata.generation, shown.status)
+    def _added(self, new: T) -> None:
+        key = self._key(new)
+        self._latest[key] = new
+        observed = ObservedGroup(key, new.metadata.uid, new.metadata.generation, new.status)
         try:
-            group = self._api.translate(shown)
+            group = self._api.translate(new)
         except ConfigError as error:
-            self._handed.refuse(form, error)
+            self._accepted.reject(observed, error)
         else:
-            self._handed.accept(form, group)
+            self._accepted.accept(observed, group)
 
-    def _changed(self, old: T, shown: T) -> None:
-        if old.spec == shown.spec and old.metadata.generation == shown.metadata.generation:
-            # A status that was written, most often by this process.
-            self._shown[self._key(shown)] = shown
+    def _updated(self, old: T, new: T) -> None:
+        if old.spec == new.spec and old.metadata.generation == new.metadata.generation:
+            # Only the status has changed, in most cases written by this process.
+            self._latest[self._key(new)] = new
         else:
-            self._came(shown)
+            self._added(new)
 
-    def _went(self, gone: T) -> None:
-        key = self._key(gone)
-        self._shown.pop(key, None)
-        self._handed.forget(key)
+    def _deleted(self, deleted: T) -> None:
+        key = self._key(deleted)
+        self._latest.pop(key, None)
+        self._accepted.delete(key)
 
-    def _key(self, shown: T) -> GroupKey:
-        return GroupKey(self._api.source, shown.metadata.namespace, shown.metadata.name)
+    def _key(self, group: T) -> GroupKey:
+        return GroupKey(self._api.source, group.metadata.namespace, group.metadata.name)
 
 
 def _is_refused(error: ClusterWriteError) -> bool:
-    """Whether the account has no right to ask, which asking again does not change."""
+    """Return whether the account lacks the permission, so that an early retry does not help."""
     return isinstance(error, ForbiddenError) and not isinstance(error, UnauthorizedError)

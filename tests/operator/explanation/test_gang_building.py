@@ -114,8 +114,8 @@ STATES = [
     pytest.param(
         is_gated,
         GangVerdict.INCOMPLETE,
-        "gang default/train is not attempted: 1 of 2 members is held back by scheduling gates (example.com/quota); 2 "
-        "are needed.",
+        "gang default/train is not attempted: 1 of 2 members is gated by scheduling gates: example.com/quota; 2 "
+        "members are required.",
         id="gated",
     ),
     pytest.param(
@@ -140,13 +140,13 @@ STATES = [
     pytest.param(
         is_placed,
         GangVerdict.PLACED,
-        "gang default/train is scheduled: All 2 members that are needed have nodes.",
+        "gang default/train is scheduled: All 2 required members are scheduled.",
         id="placed",
     ),
     pytest.param(
         has_finished,
         GangVerdict.FINISHED,
-        "gang default/train has finished: All 2 members that are needed succeeded.",
+        "gang default/train has finished: All 2 required members succeeded.",
         id="finished",
     ),
 ]

@@ -1,4 +1,4 @@
-"""Who takes groups and who observes them, both noting what they are told."""
+"""Sink and observer of groups that record their calls."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 
-class RecordingTaker:
-    """In the core's place.
+class RecordingSink:
+    """Sink in place of the scheduler's feed.
 
     Attributes:
-        served: Sources whose groups are known.
-        withheld: Why those of others are not.
-        told: Every call in order: the group that changed, or the key of one that is gone.
-        groups: What is in force.
+        served: APIs whose groups are listed.
+        withheld: Reasons why the groups of other APIs are not, by API.
+        calls: Every call in order: the group that changed, or the key of a deleted one.
+        groups: Accepted groups.
     """
 
     def __init__(self) -> None:
         self.served: list[GroupSource] = []
         self.withheld: dict[GroupSource, str] = {}
-        self.told: list[PodGroup | GroupKey] = []
+        self.calls: list[PodGroup | GroupKey] = []
         self.groups: dict[GroupKey, PodGroup] = {}
 
     def serve(self, source: GroupSource) -> None:
@@ -33,29 +33,29 @@ class RecordingTaker:
         self.withheld[source] = reason
 
     def group_changed(self, group: PodGroup) -> None:
-        self.told.append(group)
+        self.calls.append(group)
         self.groups[group.key] = group
 
     def group_deleted(self, key: GroupKey) -> None:
-        self.told.append(key)
+        self.calls.append(key)
         del self.groups[key]
 
 
 class RecordingObserver:
-    """In the place of who writes statuses.
+    """Observer in place of the status controller.
 
     Attributes:
-        told: One line for each call.
+        calls: One line for each call.
     """
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
 
     def known(self, key: GroupKey, uid: str, generation: int, status: Mapping[str, Any]) -> None:
-        self.told.append(f"known {key} {uid} {generation} {dict(status)}")
+        self.calls.append(f"known {key} {uid} {generation} {dict(status)}")
 
     def invalid(self, key: GroupKey, uid: str, generation: int, problems: Iterable[Problem]) -> None:
-        self.told.append(f"invalid {key} {uid} {generation} {' '.join(problem.path for problem in problems)}")
+        self.calls.append(f"invalid {key} {uid} {generation} {' '.join(problem.path for problem in problems)}")
 
     def gone(self, key: GroupKey) -> None:
-        self.told.append(f"gone {key}")
+        self.calls.append(f"gone {key}")

@@ -1,4 +1,4 @@
-"""PodGroups of bayplan.dev: which form is in force, and by which priority."""
+"""PodGroups of bayplan.dev: which version of an object is accepted, and with which priority."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from bayplan.resources.pod_group import PodGroup
 from scheduler_core.model.meta import ObjectMeta
 from scheduler_core.model.pod_group import GroupKey, GroupSource
 from scheduler_core.model.priority_class import PriorityClass
-from tests.operator.gangs.group_recording import RecordingObserver, RecordingTaker
+from tests.operator.gangs.group_recording import RecordingObserver, RecordingSink
 
 Body = dict[str, Any]
 KEY = GroupKey(GroupSource.BAYPLAN, "ml", "train")
 
 
 class World:
-    """Groups between who watches and who schedules."""
+    """Groups with a recording sink and observer."""
 
     def __init__(self) -> None:
-        self.taker = RecordingTaker()
+        self.sink = RecordingSink()
         self.observer = RecordingObserver()
-        self.groups = BayplanGroups(self.taker)
+        self.groups = BayplanGroups(self.sink)
         self.groups.observers.append(self.observer)
 
     def seen(self, body: Body) -> None:
@@ -37,8 +37,8 @@ class World:
 
     @property
     def minimum(self) -> int | None:
-        """What the core goes by."""
-        group = self.taker.groups.get(KEY)
+        """Field minMember of the accepted group."""
+        group = self.sink.groups.get(KEY)
         return None if group is None else group.min_member
 
 
@@ -48,7 +48,7 @@ def world() -> World:
 
 
 def body(version: int = 1, min_member: object = 2, namespace: str = "ml", uid: str = "u", **spec: Any) -> Body:
-    """The group ``train``; its generation is its version."""
+    """Return the group ``train``; its generation is its version."""
     metadata = {"name": "train", "namespace": namespace, "uid": uid, "generation": version}
     return {
         "metadata": {**metadata, "resourceVersion": str(version)},
@@ -60,61 +60,61 @@ def priority_class(value: int, name: str = "high") -> PriorityClass:
     return PriorityClass(ObjectMeta(name), value)
 
 
-def test_a_group_comes_changes_and_goes(world: World) -> None:
-    """The core is told of each, and whoever writes statuses as well."""
+def test_a_group_is_added_changed_and_deleted(world: World) -> None:
+    """Sink and observers are called for each change."""
     world.seen(body(1))
     world.seen(body(2, 3))
     world.gone(body(3, 3))
-    assert [told if isinstance(told, GroupKey) else told.min_member for told in world.taker.told] == [2, 3, KEY]
-    assert world.observer.told == ["known ml/train u 1 {}", "known ml/train u 2 {}", "gone ml/train"]
+    assert [call if isinstance(call, GroupKey) else call.min_member for call in world.sink.calls] == [2, 3, KEY]
+    assert world.observer.calls == ["known ml/train u 1 {}", "known ml/train u 2 {}", "gone ml/train"]
 
 
-def test_groups_are_known_by_a_list(world: World) -> None:
-    """What a watch shows before it does not make them known, and a new leader's doubt lasts until the next list."""
+def test_an_api_is_served_after_its_first_list(world: World) -> None:
+    """A watch event before the list does not make it served, and a new leader withholds groups until the next list."""
     world.seen(body(1))
-    assert world.taker.served == []
+    assert world.sink.served == []
     world.groups.listed(PodGroup, [body(1)], "1")
-    assert world.taker.served == [GroupSource.BAYPLAN]
+    assert world.sink.served == [GroupSource.BAYPLAN]
     world.groups.unlisted("it may be out of date")
-    assert world.taker.withheld == {GroupSource.BAYPLAN: "it may be out of date"}
+    assert world.sink.withheld == {GroupSource.BAYPLAN: "it may be out of date"}
     world.groups.listed(PodGroup, [body(1)], "1")
-    assert world.taker.withheld == {}
+    assert world.sink.withheld == {}
 
 
-def test_groups_of_two_namespaces_are_two(world: World) -> None:
-    """A name belongs to its namespace."""
+def test_groups_of_the_same_name_in_two_namespaces(world: World) -> None:
+    """They are two groups."""
     world.seen(body(1, 2))
     world.seen(body(2, 5, namespace="other", uid="v"))
     world.gone(body(3, 5, namespace="other", uid="v"))
-    assert [group.min_member for group in world.taker.groups.values()] == [2]
+    assert [group.min_member for group in world.sink.groups.values()] == [2]
 
 
-def test_the_echo_of_a_status_is_no_news(world: World) -> None:
-    """What changes no field of the spec reaches nobody, but is what is read when the status is asked for."""
+def test_a_status_write_is_not_a_change(world: World) -> None:
+    """An update of the status alone is not reported, but the stored object has it."""
     world.seen(body(1))
     written = body(1) | {"status": {"phase": "Pending"}}
     written["metadata"]["resourceVersion"] = "2"
     world.seen(written)
-    assert len(world.taker.told) == len(world.observer.told) == 1
-    shown = world.groups.body(KEY)
-    assert shown is not None
-    assert shown["status"] == {"phase": "Pending"}
+    assert len(world.sink.calls) == len(world.observer.calls) == 1
+    latest = world.groups.body(KEY)
+    assert latest is not None
+    assert latest["status"] == {"phase": "Pending"}
 
 
-def test_a_bad_edit_changes_nothing_and_is_told(world: World) -> None:
-    """The last good form stays in force until the object is good again."""
+def test_an_invalid_edit_changes_nothing_and_is_reported(world: World) -> None:
+    """The last valid version stays in effect until the object is valid again."""
     world.seen(body(1))
     world.seen(body(2, 0, queueing="Fifo"))
     assert world.minimum == 2
     assert [problem.path for problem in world.groups.problems[KEY]] == ["spec.minMember", "spec.queueing"]
-    assert world.observer.told[-1] == "invalid ml/train u 2 spec.minMember spec.queueing"
+    assert world.observer.calls[-1] == "invalid ml/train u 2 spec.minMember spec.queueing"
     world.seen(body(3, 4))
     assert world.minimum == 4
     assert not world.groups.problems
 
 
-def test_a_good_form_of_another_object_does_not_stay(world: World) -> None:
-    """A group that was made anew, and badly, has nothing in common with the earlier one of its name."""
+def test_a_valid_version_of_another_object_does_not_stay(world: World) -> None:
+    """A group that is recreated with an invalid spec does not keep the earlier object's spec."""
     world.seen(body(1))
     world.seen(body(2, 0, uid="v"))
     assert world.minimum is None
@@ -123,8 +123,8 @@ def test_a_good_form_of_another_object_does_not_stay(world: World) -> None:
     assert KEY in world.groups.problems
 
 
-def test_a_bad_group_that_goes_leaves_nothing(world: World) -> None:
-    """Neither its problems nor its last good form."""
+def test_a_deleted_invalid_group_leaves_nothing(world: World) -> None:
+    """Its problems and its last valid version are removed."""
     world.seen(body(1))
     world.seen(body(2, 0))
     world.gone(body(3, 0))
@@ -132,54 +132,54 @@ def test_a_bad_group_that_goes_leaves_nothing(world: World) -> None:
     assert not world.groups.problems
 
 
-def test_a_list_is_the_whole_truth_of_its_time(world: World) -> None:
-    """What it lacks is gone, what it shows anew is judged, and what it shows again is not told again."""
+def test_a_list_replaces_the_stored_groups(world: World) -> None:
+    """Missing groups are deleted, changed ones are validated, and unchanged ones are not reported again."""
     world.listed(body(1), body(2, 3, namespace="other", uid="v"), version=5)
-    assert len(world.taker.told) == 2
+    assert len(world.sink.calls) == 2
     world.listed(body(1), version=6)
-    assert [*world.taker.groups] == [KEY]
-    assert world.taker.told[2:] == [GroupKey(GroupSource.BAYPLAN, "other", "train")]
+    assert [*world.sink.groups] == [KEY]
+    assert world.sink.calls[2:] == [GroupKey(GroupSource.BAYPLAN, "other", "train")]
     world.listed(body(7, 4), version=8)
     assert world.minimum == 4
 
 
 @pytest.mark.parametrize("class_first", [pytest.param(True, id="class first"), pytest.param(False, id="group first")])
 def test_priority_is_that_of_the_class(world: World, class_first: bool) -> None:
-    """Whichever comes first, the group stands by its class in the end."""
+    """The group gets the priority of its class, whichever is created first."""
     if class_first:
         world.groups.class_added(priority_class(7))
     world.seen(body(1, priorityClassName="high"))
     if not class_first:
-        assert world.taker.groups[KEY].priority is None
+        assert world.sink.groups[KEY].priority is None
         world.groups.class_added(priority_class(7))
-    assert world.taker.groups[KEY].priority == 7
+    assert world.sink.groups[KEY].priority == 7
 
 
-def test_a_class_that_changes_counts_for_its_groups_only(world: World) -> None:
-    """A new value is handed on at once; without the class the members decide again."""
+def test_a_changed_class_affects_only_its_groups(world: World) -> None:
+    """A new value is applied at once; without the class the group has no priority of its own."""
     world.seen(body(1, priorityClassName="high"))
     world.seen(body(2, namespace="other", uid="v"))
-    told = len(world.taker.told)
+    before = len(world.sink.calls)
     world.groups.class_added(priority_class(7))
     world.groups.class_updated(priority_class(7), priority_class(8))
     world.groups.class_updated(priority_class(8), priority_class(8))
     world.groups.class_deleted(priority_class(8))
     world.groups.class_added(priority_class(9, "low"))
-    priorities = [group.priority for group in world.taker.told[told:] if not isinstance(group, GroupKey)]
+    priorities = [group.priority for group in world.sink.calls[before:] if not isinstance(group, GroupKey)]
     assert priorities == [7, 8, None]
 
 
 def test_a_global_default_is_not_applied(world: World) -> None:
-    """A group that names no class stands by its members, which got the default themselves."""
+    """A group that names no class has no priority; its members got the default themselves."""
     world.groups.class_added(PriorityClass(ObjectMeta("usual"), 5, global_default=True))
     world.seen(body(1))
-    assert world.taker.groups[KEY].priority is None
+    assert world.sink.groups[KEY].priority is None
 
 
-def test_a_class_does_not_make_a_bad_edit_forgotten(world: World) -> None:
-    """The form in force is handed on with the new priority, and the problems of the present one stay."""
+def test_problems_stay_when_a_class_changes(world: World) -> None:
+    """The accepted version gets the new priority, and the problems of the invalid one stay."""
     world.seen(body(1, priorityClassName="high"))
     world.seen(body(2, 0, priorityClassName="high"))
     world.groups.class_added(priority_class(7))
-    assert world.taker.groups[KEY].priority == 7
+    assert world.sink.groups[KEY].priority == 7
     assert KEY in world.groups.problems

@@ -1,4 +1,4 @@
-"""The pace of PodGroup statuses: what is written when, and what is not."""
+"""Rate limits of PodGroup status writes: what is written when, and what is not."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ async def world() -> AsyncIterator[GroupWorld]:
         yield made
 
 
-async def test_a_group_that_is_seen_is_told_of(world: GroupWorld) -> None:
-    """Its first status is written soon after it was seen."""
+async def test_a_new_group_gets_a_status(world: GroupWorld) -> None:
+    """Its first status is written soon after it is reported."""
     world.shows()
     await world.passes()
     assert world.sent() == ["Pending"]
 
 
 async def test_nothing_is_written_twice(world: GroupWorld) -> None:
-    """What is shown again and what changes nothing costs no write."""
+    """Repeated reports and changes that do not affect the status cause no write."""
     gang = world.shows()
     world.has("a", "b")
     await world.passes(1.0)
@@ -38,8 +38,8 @@ async def test_nothing_is_written_twice(world: GroupWorld) -> None:
     assert len(world.statuses.sent) == sent
 
 
-async def test_a_status_that_is_right_already_is_not_written(world: GroupWorld) -> None:
-    """After a restart the status of the process before is taken as it is."""
+async def test_a_correct_status_is_not_written(world: GroupWorld) -> None:
+    """After a restart the status of the previous process is not written again."""
     world.shows()
     await world.passes()
     written = dict(world.statuses.sent[0][1])
@@ -49,7 +49,7 @@ async def test_a_status_that_is_right_already_is_not_written(world: GroupWorld) 
         assert other.statuses.sent == []
 
 
-async def test_members_that_come_together_are_one_write(world: GroupWorld) -> None:
+async def test_members_that_are_created_together_cause_one_write(world: GroupWorld) -> None:
     """Changes within a tenth of a second are written together."""
     world.shows()
     for name in ("a", "b", "c"):
@@ -59,8 +59,8 @@ async def test_members_that_come_together_are_one_write(world: GroupWorld) -> No
     assert world.sent("members") == [3]
 
 
-async def test_a_phase_is_written_at_once(world: GroupWorld) -> None:
-    """A phase is not held back by the pace of counts."""
+async def test_a_phase_is_written_immediately(world: GroupWorld) -> None:
+    """The rate limit of counts does not apply to a phase."""
     world.shows()
     world.has("a", "b")
     await world.passes()
@@ -69,8 +69,8 @@ async def test_a_phase_is_written_at_once(world: GroupWorld) -> None:
     assert world.sent() == ["Scheduling", "Running"]
 
 
-async def test_counts_wait_for_their_time_and_are_never_lost(world: GroupWorld) -> None:
-    """Ten members in half a second are one write, a second after the one before."""
+async def test_counts_are_delayed_and_never_lost(world: GroupWorld) -> None:
+    """Ten members in half a second cause one write, a second after the one before."""
     world.shows()
     world.has("a", "b", node="n")
     await world.passes()
@@ -83,8 +83,8 @@ async def test_counts_wait_for_their_time_and_are_never_lost(world: GroupWorld) 
     assert world.sent("members") == [2, 12]
 
 
-async def test_attempts_alone_are_written_at_leisure(world: GroupWorld) -> None:
-    """An attempt a second that finds the same changes its time alone: one write in ten seconds."""
+async def test_times_of_attempts_are_written_rarely(world: GroupWorld) -> None:
+    """One attempt a second with the same result changes only its time: one write in ten seconds."""
     gang = world.shows()
     world.has("a", "b")
     world.outcome(gang, LACKS)
@@ -97,8 +97,8 @@ async def test_attempts_alone_are_written_at_leisure(world: GroupWorld) -> None:
     assert all(patch.keys() == {"lastAttemptTime"} for _, patch in world.statuses.sent[before:])
 
 
-async def test_what_changes_while_a_write_waits_is_in_it(world: GroupWorld) -> None:
-    """A write says what holds when it is sent; what changes after that is another one."""
+async def test_changes_while_a_write_waits_are_merged_into_it(world: GroupWorld) -> None:
+    """A write has the status at the time it is sent; later changes cause another write."""
     world.statuses.holds = True
     world.shows()
     await world.passes()
@@ -112,8 +112,8 @@ async def test_what_changes_while_a_write_waits_is_in_it(world: GroupWorld) -> N
     assert world.sent() == ["Scheduling", "Running"]
 
 
-async def test_a_change_while_a_write_is_on_the_wire_is_not_lost(world: GroupWorld) -> None:
-    """What changed between the patch and its answer is written after it."""
+async def test_a_change_during_a_request_is_not_lost(world: GroupWorld) -> None:
+    """A change between the request and its response is written afterwards."""
     world.statuses.holds = True
     world.shows()
     await world.passes()
@@ -128,8 +128,8 @@ async def test_a_change_while_a_write_is_on_the_wire_is_not_lost(world: GroupWor
     assert world.sent() == ["Scheduling"]
 
 
-async def test_nothing_is_written_of_what_is_gone(world: GroupWorld) -> None:
-    """A write that waits when the object is gone, or is another one of its name, sends nothing."""
+async def test_nothing_is_written_for_a_deleted_object(world: GroupWorld) -> None:
+    """A waiting write sends nothing if the object is deleted or recreated."""
     world.statuses.holds = True
     world.shows()
     await world.passes()
@@ -141,8 +141,8 @@ async def test_nothing_is_written_of_what_is_gone(world: GroupWorld) -> None:
     assert world.statuses.held == []
 
 
-async def test_a_group_made_anew_starts_anew(world: GroupWorld) -> None:
-    """Another object of the name is judged by its own status, not by what was written of the one before."""
+async def test_a_recreated_group_starts_again(world: GroupWorld) -> None:
+    """A recreated object is compared with its own status, not with that of the earlier object."""
     gang = world.shows()
     world.has("a", "b", phase="Succeeded")
     await world.passes()
@@ -154,8 +154,8 @@ async def test_a_group_made_anew_starts_anew(world: GroupWorld) -> None:
     assert gang.group is not None
 
 
-async def test_a_group_that_the_scheduler_does_not_know_yet_waits(world: GroupWorld) -> None:
-    """Between the object's event and the feed's, which may be held back, nothing is told."""
+async def test_a_group_that_the_scheduler_does_not_have_yet_waits(world: GroupWorld) -> None:
+    """No status is written between the object's event and that of the feed, which may be delayed."""
     world.controller.known(world.key(), "uid-1", 1, {})
     await world.passes(1.0)
     assert world.statuses.sent == []
@@ -164,8 +164,8 @@ async def test_a_group_that_the_scheduler_does_not_know_yet_waits(world: GroupWo
     assert world.sent() == ["Pending"]
 
 
-async def test_a_refused_write_is_tried_again_at_its_own_pace(world: GroupWorld) -> None:
-    """A write that was refused waits, longer each time, also when the group changes meanwhile."""
+async def test_a_rejected_write_is_retried_with_backoff(world: GroupWorld) -> None:
+    """The delay grows with each rejection, even if the group changes meanwhile."""
     world.statuses.failures = [ForbiddenError("no"), ForbiddenError("no")]
     world.shows()
     await world.passes()
@@ -176,8 +176,8 @@ async def test_a_refused_write_is_tried_again_at_its_own_pace(world: GroupWorld)
     assert world.sent() == ["Scheduling"]
 
 
-async def test_an_object_that_is_not_there_is_left_alone(world: GroupWorld) -> None:
-    """NotFound is the end of a write, until the object changes."""
+async def test_a_missing_object_is_not_retried(world: GroupWorld) -> None:
+    """After NotFound nothing is written until the object changes."""
     world.statuses.failures = [NotFoundError("gone")]
     world.shows()
     await world.passes(60.0, step=1.0)
@@ -187,8 +187,8 @@ async def test_an_object_that_is_not_there_is_left_alone(world: GroupWorld) -> N
     assert world.sent() == ["Pending"]
 
 
-async def test_a_dropped_write_frees_its_place(world: GroupWorld) -> None:
-    """A write that the dispatcher drops blocks no other."""
+async def test_a_dropped_write_frees_its_slot(world: GroupWorld) -> None:
+    """A write that the dispatcher drops does not block others."""
     world.statuses.holds = True
     world.shows()
     await world.passes()
@@ -200,7 +200,7 @@ async def test_a_dropped_write_frees_its_place(world: GroupWorld) -> None:
 
 
 async def test_three_thousand_gangs_take_ten_seconds() -> None:
-    """They are placed at the same time: no more than the rate is written in any second, and all within ten seconds."""
+    """If all are scheduled at the same time, no second exceeds the rate, and all are written within ten seconds."""
     async for world in running(GroupWorld()):
         names = [f"g-{number}" for number in range(3000)]
         for name in names:
@@ -216,7 +216,7 @@ async def test_three_thousand_gangs_take_ten_seconds() -> None:
 
 
 async def test_few_writes_wait_in_the_dispatcher() -> None:
-    """While the API server is away the others stay here, where what changes is merged."""
+    """While the API server is unavailable, other writes wait in the controller, where changes are merged."""
     async for world in running(GroupWorld(replace(PACE, queued=3))):
         world.statuses.holds = True
         for number in range(10):
@@ -231,8 +231,8 @@ async def test_few_writes_wait_in_the_dispatcher() -> None:
         assert [world.sent(name=f"g-{number}") for number in range(10)] == [["Scheduling"]] * 10
 
 
-async def test_an_invalid_spec_is_told(world: GroupWorld) -> None:
-    """Accepted and Scheduled are False with the problems, and an event says so; put right, it is forgotten."""
+async def test_an_invalid_spec_is_reported(world: GroupWorld) -> None:
+    """Accepted and Scheduled are False with the problems, and an event is recorded; a valid spec resets both."""
     problems = [Problem("spec.minMember", "must be 1 or more")]
     world.controller.invalid(world.key(), "uid-1", 1, problems)
     await world.passes()
@@ -247,12 +247,12 @@ async def test_an_invalid_spec_is_told(world: GroupWorld) -> None:
     assert [each["reason"] for each in world.sent("conditions")[-1]] == ["Valid", "MembersMissing"]
 
 
-async def test_a_fault_in_one_group_does_not_stop_the_others(
+async def test_a_bug_with_one_group_does_not_stop_the_others(
     world: GroupWorld, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A status that cannot be made is logged, and the others are written."""
+    """A status that cannot be computed is logged, and the others are written."""
     gang = world.shows("broken")
-    gang.victims = (("only-one",),)  # type: ignore[assignment]  # the fault
+    gang.victims = (("only-one",),)  # type: ignore[assignment]  # the bug
     world.shows()
     await world.passes()
     assert world.sent() == ["Pending"]

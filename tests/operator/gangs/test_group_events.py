@@ -1,4 +1,4 @@
-"""Events about PodGroups: once for each thing found."""
+"""Events about PodGroups: one for each result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ async def world() -> AsyncIterator[GroupWorld]:
         yield made
 
 
-async def test_events_of_a_gang_that_waits_and_is_placed(world: GroupWorld) -> None:
-    """One event for each thing found, and one when it is placed; none for what it waits for."""
+async def test_events_of_a_gang_that_waits_and_is_scheduled(world: GroupWorld) -> None:
+    """One event for each different result, and one when it is scheduled; none while it only waits."""
     gang = world.shows()
     world.has("a")
     await world.passes()
@@ -41,12 +41,12 @@ async def test_events_of_a_gang_that_waits_and_is_placed(world: GroupWorld) -> N
         ("Warning", "FailedScheduling", LACKS.message),
         ("Normal", "Preempting", "2 pods are evicted."),
         ("Warning", "TimedOut", "Not placed within 60 s."),
-        ("Normal", "Scheduled", "All 2 members that are needed have nodes."),
+        ("Normal", "Scheduled", "All 2 required members are scheduled."),
     ]
 
 
-async def test_other_words_are_told_every_ten_seconds(world: GroupWorld) -> None:
-    """Words that change with each attempt are told at a pace, the last ones for certain."""
+async def test_changed_messages_are_recorded_every_ten_seconds(world: GroupWorld) -> None:
+    """Messages that change with each attempt are rate limited, and the last one is always recorded."""
     gang = world.shows()
     world.has("a", "b")
     for number in range(20):
@@ -58,8 +58,8 @@ async def test_other_words_are_told_every_ten_seconds(world: GroupWorld) -> None
     assert (notes[0], notes[-1]) == ("lacks 0", "lacks 19")
 
 
-async def test_placed_again_is_told_again(world: GroupWorld) -> None:
-    """A gang that lost its quorum and got it back is told as scheduled twice."""
+async def test_scheduled_again_is_recorded_again(world: GroupWorld) -> None:
+    """A gang that loses its quorum and regains it gets two Scheduled events."""
     world.shows()
     world.has("a", "b", node="n")
     await world.passes()
@@ -74,7 +74,7 @@ async def test_placed_again_is_told_again(world: GroupWorld) -> None:
     "outcome", [pytest.param(LACKS, id="failed"), pytest.param(replace(LACKS, reason="TimedOut"), id="timed-out")]
 )
 async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcome) -> None:
-    """What the status says was told by the process before."""
+    """An event that the status implies was recorded by the previous process."""
     gang = world.shows()
     world.has("a", "b")
     world.outcome(gang, outcome)
@@ -96,7 +96,7 @@ async def test_a_restart_repeats_no_event(world: GroupWorld, outcome: GangOutcom
     ],
 )
 async def test_events_name_the_object(world: GroupWorld, source: GroupSource, version: str) -> None:
-    """An event is found by ``kubectl describe``: kind, API version, name and UID are those of the object."""
+    """``kubectl describe`` finds the event: kind, API version, name and UID are those of the object."""
     gang = world.shows(source=source)
     for name in ("a", "b"):
         labels = {} if source is GroupSource.NATIVE else {POD_GROUP_LABELS[source]: "train"}

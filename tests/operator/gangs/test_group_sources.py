@@ -1,4 +1,4 @@
-"""APIs of PodGroups that are served, not served, or served later, from a scripted API server into the core."""
+"""APIs of PodGroups that are served, not served, or served later, from a scripted API server to the scheduler."""
 
 from __future__ import annotations
 
@@ -35,18 +35,18 @@ NATIVE_KEY = GroupKey(GroupSource.NATIVE, "ml", "train")
 
 
 def line(kind: str, manifest: Manifest) -> bytes:
-    """An event of a watch."""
+    """Return a watch event."""
     return json.dumps({"type": kind, "object": manifest}).encode() + b"\n"
 
 
 def listed(*manifests: Manifest) -> list[bytes]:
-    """A streamed list, complete."""
+    """Return a complete streamed list."""
     end = {"metadata": {"resourceVersion": "9", "annotations": {"k8s.io/initial-events-end": "true"}}}
     return [*(line("ADDED", each) for each in manifests), line("BOOKMARK", end)]
 
 
 def serves(*names: str) -> Answer:
-    """Discovery of a version."""
+    """Return the discovery document of a version."""
     return Answer(body={"kind": "APIResourceList", "resources": [{"name": name, "verbs": []} for name in names]})
 
 
@@ -65,7 +65,7 @@ def member(phase: str = "Pending", **labels: str) -> Manifest:
 
 
 class World:
-    """A server, a scheduler, and the sources between them."""
+    """Server, scheduler, and the sources between them."""
 
     def __init__(self, api: FakeApi, connection: ApiConnection) -> None:
         self.api = api
@@ -81,7 +81,7 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Let everything run inside the block."""
+        """Run everything inside the block."""
         runs = [informer.run() for _, informer in self.informers]
         tasks = [asyncio.create_task(run) for run in (*runs, *self.sources.watches().values())]
         try:
@@ -100,34 +100,34 @@ class World:
                 await asyncio.sleep(0)
 
     async def ready(self) -> None:
-        """Wait until nothing holds the first cycle back, and it is known of each source what it has."""
+        """Wait until the first cycle may start and every source is settled."""
         await self.until(lambda: not self.readiness.missing)
         assert self.informers.synced.is_set()
         async with asyncio.timeout(20):
             await self.sources.settle()
         assert all(groups.settled.is_set() for groups in self.sources.served)
 
-    def in_force(self, key: GroupKey) -> PodGroup | None:
-        """What the core goes by."""
+    def group_of(self, key: GroupKey) -> PodGroup | None:
+        """Return the group in the scheduler."""
         gang = self.scheduler.context.queue.gangs.get(key)
         return None if gang is None else gang.group
 
     def unread(self, source: GroupSource) -> str | None:
-        """Why the core does not know the groups of a source; None if it does."""
+        """Return why the scheduler does not have the groups of an API; None if it has them."""
         return self.scheduler.context.queue.gangs.unread(source)
 
     def has_looked_since(self, looks: int) -> bool:
-        """Whether it was looked for again."""
+        """Return whether the API was looked up again."""
         return self.looks() > looks
 
     def looks(self) -> int:
-        """How often scheduler-plugins' API was looked for."""
+        """Return how often scheduler-plugins' API was looked up."""
         return len(self.api.requests("GET", PLUGINS))
 
 
 @pytest.fixture
 async def world() -> AsyncIterator[World]:
-    """A server that has neither API, and on which every other collection is empty."""
+    """Yield a server that serves neither API and has only empty collections."""
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), HastyClock()) as connection:
         for path in ALWAYS:
             api.on("GET", path, Stream(*listed(), Hang()))
@@ -136,8 +136,8 @@ async def world() -> AsyncIterator[World]:
         yield World(api, connection)
 
 
-async def test_an_api_that_is_not_served_holds_nothing_back(world: World) -> None:
-    """The start goes on without it; pods that name one of its groups are held back with the remedy."""
+async def test_an_api_that_is_not_served_does_not_delay_the_start(world: World) -> None:
+    """Pods that name one of its groups are gated, and the reason says what to do."""
     async with world.running():
         await world.ready()
         assert world.unread(GroupSource.SCHEDULER_PLUGINS) == (
@@ -152,8 +152,8 @@ async def test_an_api_that_is_not_served_holds_nothing_back(world: World) -> Non
     assert not {"podgroups.scheduling.x-k8s.io", "podgroups.scheduling.k8s.io"} & world.informers.by_resource.keys()
 
 
-async def test_a_version_that_is_not_read(world: World) -> None:
-    """An API server that serves the groups in another version only, as Kubernetes 1.37 does, is named with both."""
+async def test_an_unsupported_version(world: World) -> None:
+    """If the API server serves only another version, as Kubernetes 1.37 does, the reason names both versions."""
     group = "/apis/scheduling.k8s.io"
     world.api.on("GET", group, Answer(body={"versions": [{"version": "v1"}, {"version": "v1beta1"}]}))
     world.api.on("GET", f"{group}/v1", serves("priorityclasses"))
@@ -166,8 +166,8 @@ async def test_a_version_that_is_not_read(world: World) -> None:
         )
 
 
-async def test_a_list_that_is_refused(world: World) -> None:
-    """Nothing else waits for it; the reason names the right that is missing, and ends when the right is there."""
+async def test_a_forbidden_list(world: World) -> None:
+    """Nothing else waits for it; the reason names the missing permission, and ends when it is granted."""
     collection = f"{PLUGINS}/podgroups"
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", collection, refusal(403, "no"))
@@ -180,11 +180,11 @@ async def test_a_list_that_is_refused(world: World) -> None:
         )
         world.api.on("GET", collection, Stream(*listed(group()), Hang()))
         await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
-        assert world.in_force(PLUGINS_KEY) is not None
+        assert world.group_of(PLUGINS_KEY) is not None
 
 
 async def test_a_relist_withholds_nothing(world: World) -> None:
-    """After the version has expired the groups that were known stay in force while they are listed again."""
+    """After the resource version has expired the groups stay in effect while they are listed again."""
     again = asyncio.Event()
     world.api.on("GET", PLUGINS, serves("podgroups"))
     collection = f"{PLUGINS}/podgroups"
@@ -201,13 +201,13 @@ async def test_a_relist_withholds_nothing(world: World) -> None:
         await world.ready()
         await world.until(lambda: world.informers.by_resource[informer].relists == 1)
         assert world.unread(GroupSource.SCHEDULER_PLUGINS) is None
-        assert world.in_force(PLUGINS_KEY) is not None
+        assert world.group_of(PLUGINS_KEY) is not None
         again.set()
-        await world.until(lambda: world.in_force(PLUGINS_KEY._replace(name="other")) is not None)
+        await world.until(lambda: world.group_of(PLUGINS_KEY._replace(name="other")) is not None)
 
 
 async def test_a_process_without_custom_resources(world: World) -> None:
-    """``run --config`` reads no PodGroups of Bayplan's own API, so pods that name one are not decided as if alone."""
+    """``run --config`` reads no PodGroups of Bayplan's own API, so pods that name one are gated."""
     clock = world.clock
     alone = Scheduler(clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
@@ -218,7 +218,7 @@ async def test_a_process_without_custom_resources(world: World) -> None:
 
 
 async def test_apis_that_are_turned_off(world: World) -> None:
-    """With the feature gate off the label and the field mean nothing: the pod is decided by itself."""
+    """With the feature gate off the label and the field are ignored: the pod is scheduled as a single pod."""
     alone = Scheduler(world.clock, RecordingWriter())
     connection = ApiConnection(world.api, ConnectionOptions(), HastyClock())
     GroupSources(alone, ClusterInformers(connection, alone, world.clock), connection, world.clock, others=False)
@@ -236,7 +236,7 @@ async def test_apis_that_are_turned_off(world: World) -> None:
 async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
     world: World, version: str, key: GroupKey, spec: Manifest, min_member: int
 ) -> None:
-    """They are known when their list is complete and not before; what is deleted is gone."""
+    """They are served once their list is complete and not before; deleted groups are removed."""
     complete, deleted = asyncio.Event(), asyncio.Event()
     first, *rest = listed(group(spec=spec))
     stream = Stream(first, complete, *rest, deleted, line("DELETED", group(10, spec)), Hang())
@@ -244,30 +244,30 @@ async def test_the_groups_of_a_served_api_are_known_before_the_first_cycle(
     world.api.on("GET", f"{version}/podgroups", stream)
     async with world.running():
         await world.until(world.informers.synced.is_set)
-        await world.until(lambda: world.in_force(key) is not None)
+        await world.until(lambda: world.group_of(key) is not None)
         assert world.unread(key.source) == f"the PodGroups of {key.source.value} have not been listed yet"
         complete.set()
         await world.ready()
         assert world.unread(key.source) is None
-        found = world.in_force(key)
+        found = world.group_of(key)
         assert found is not None
         assert found.min_member == min_member
         assert world.sources.version(key.source) == version.rpartition("/")[2]
         deleted.set()
-        await world.until(lambda: world.in_force(key) is None)
-    assert world.observer.told == ["known ml/train u 1 {}", "gone ml/train"]
+        await world.until(lambda: world.group_of(key) is None)
+    assert world.observer.calls == ["known ml/train u 1 {}", "gone ml/train"]
 
 
-async def test_a_version_without_groups_is_not_taken(world: World) -> None:
-    """The API group may serve other kinds only, as Kubernetes' own did before it had PodGroups."""
+async def test_a_version_without_groups_is_not_used(world: World) -> None:
+    """The API group may serve only other kinds, as Kubernetes' own did before it had PodGroups."""
     world.api.on("GET", NATIVE, serves("workloads"))
     async with world.running():
         await world.ready()
         assert "serves no PodGroups of scheduling.k8s.io/v1alpha2" in str(world.unread(GroupSource.NATIVE))
 
 
-async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> None:
-    """It is looked for again after 30 seconds, and pods that came before are members then, ended ones too."""
+async def test_an_api_that_is_installed_later_is_used(world: World) -> None:
+    """It is looked up again after 30 seconds; pods that were created before become members, terminated ones too."""
     label = {"scheduling.x-k8s.io/pod-group": "train"}
     world.api.on("GET", "/api/v1/pods", Stream(*listed(member("Succeeded", **label)), Hang()))
     async with world.running():
@@ -279,7 +279,7 @@ async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> N
         world.clock.advance(29)
         assert world.looks() == looks
         world.clock.advance(1)
-        await world.until(lambda: world.in_force(PLUGINS_KEY) is not None)
+        await world.until(lambda: world.group_of(PLUGINS_KEY) is not None)
         assert world.looks() == looks + 1
         gang = world.scheduler.context.queue.gangs.get(PLUGINS_KEY)
         assert gang is not None
@@ -297,10 +297,10 @@ async def test_an_api_that_is_installed_later_begins_to_count(world: World) -> N
 async def test_a_server_that_does_not_say_what_it_serves(
     world: World, caplog: pytest.LogCaptureFixture, status: int, remedy: str, seconds: float
 ) -> None:
-    """Nothing but the pods that name its groups waits; the log says once why, and it is asked again."""
+    """Only the pods that name its groups wait; the reason is logged once, and the lookup is repeated."""
     world.api.on("GET", PLUGINS, refusal(status, "no"), refusal(status, "no"), serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), Hang()))
-    reason = f"cannot learn whether scheduling.x-k8s.io is served: GET {PLUGINS}: HTTP {status}: no{remedy}"
+    reason = f"cannot determine whether scheduling.x-k8s.io is served: GET {PLUGINS}: HTTP {status}: no{remedy}"
     with caplog.at_level(logging.WARNING):
         async with world.running():
             await world.ready()
@@ -311,42 +311,42 @@ async def test_a_server_that_does_not_say_what_it_serves(
                 world.clock.advance(seconds)
                 await world.until(partial(world.has_looked_since, looks))
             await world.until(lambda: world.unread(GroupSource.SCHEDULER_PLUGINS) is None)
-    told = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.served_groups"]
-    assert told == [f"Pods that name a PodGroup of scheduling.x-k8s.io are held back: {reason}"]
+    lines = [record.getMessage() for record in caplog.records if record.name == "bayplan.gangs.served_groups"]
+    assert lines == [f"Pods that name a PodGroup of scheduling.x-k8s.io are gated: {reason}"]
 
 
-async def test_a_bad_edit_of_another_api_changes_nothing(world: World) -> None:
-    """What its own API server lets through and the core cannot read leaves the last good form in force."""
+async def test_an_invalid_edit_in_another_api_changes_nothing(world: World) -> None:
+    """If the API server admits an object that Bayplan cannot translate, the last valid version stays in effect."""
     bad = group(10, {"minMember": 9, "minResources": {"cpu": "four"}}, metadata={"generation": 2})
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", bad), Hang()))
     async with world.running():
-        await world.until(lambda: len(world.observer.told) == 3)
-    found = world.in_force(PLUGINS_KEY)
+        await world.until(lambda: len(world.observer.calls) == 3)
+    found = world.group_of(PLUGINS_KEY)
     assert found is not None
     assert found.min_member == 3
-    assert world.observer.told[1:] == ["known ml/train u 2 {}", "invalid ml/train u 2 spec.minResources.cpu"]
+    assert world.observer.calls[1:] == ["known ml/train u 2 {}", "invalid ml/train u 2 spec.minResources.cpu"]
 
 
-async def test_a_status_that_is_written_is_no_news(world: World) -> None:
-    """It is what is shown when it is asked for, and nobody is told."""
+async def test_a_status_write_is_not_a_change(world: World) -> None:
+    """The stored object has the new status, and observers are not notified."""
     written = group(10, status={"phase": "Pending"})
     world.api.on("GET", PLUGINS, serves("podgroups"))
     world.api.on("GET", f"{PLUGINS}/podgroups", Stream(*listed(group()), line("MODIFIED", written), Hang()))
     async with world.running():
         await world.until(lambda: world.sources.status(PLUGINS_KEY) == {"phase": "Pending"})
-    assert len(world.observer.told) == 1
+    assert len(world.observer.calls) == 1
 
 
 async def test_priority_classes_reach_bayplans_groups(world: World) -> None:
-    """The list of classes is waited for, and decides the group's priority."""
+    """The first cycle waits for the list of classes, which determines the group's priority."""
     named = {"metadata": {"name": "high", "uid": "c", "resourceVersion": "2"}, "value": 1000}
     world.api.on("GET", PRIORITY_CLASSES, Stream(*listed(named), Hang()))
     assert "priorityclasses are being listed" in world.readiness.missing
     world.sources.bayplan.listed(BayplanGroup, [group(spec={"minMember": 3, "priorityClassName": "high"})], "5")
     async with world.running():
         await world.ready()
-    found = world.in_force(GroupKey(GroupSource.BAYPLAN, "ml", "train"))
+    found = world.group_of(GroupKey(GroupSource.BAYPLAN, "ml", "train"))
     assert found is not None
     assert found.priority == 1000
     assert world.sources.status(found.key) == {}

@@ -1,4 +1,4 @@
-"""The fields of a PodGroup's status, and which of their differences are written when."""
+"""The fields of a PodGroup's status, and when each difference is written."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from bayplan.resources.pod_group import PodGroupStatus
 from scheduler_core.errors import Problem
 from scheduler_core.model.pod_group import GroupSource, PodGroup
 from scheduler_core.queueing.gang import GangOutcome
-from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, ToldGroup, member
+from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, GroupScenario, member
 
 
 def test_a_transition_is_dated_once() -> None:
-    """Other words change no transition time, another status does."""
-    train = ToldGroup().has("a")
+    """Another message does not change the transition time, another status does."""
+    train = GroupScenario().has("a")
     first = train.condition()["lastTransitionTime"]
     train.now += timedelta(minutes=1)
     train.has("b")
@@ -29,8 +29,10 @@ def test_a_transition_is_dated_once() -> None:
 
 
 def test_all_fields() -> None:
-    """A gang that waits shows its counts, times, reservation and victims; the resource's own model takes it whole."""
-    train = ToldGroup(needed=3).has("a", node_name="n").has("b").has("c", gates=["x.io/wait"]).has("d", phase="Failed")
+    """The status of a waiting gang has counts, times, reservation and victims, and passes the resource's validation."""
+    train = (
+        GroupScenario(needed=3).has("a", node_name="n").has("b").has("c", gates=["x.io/wait"]).has("d", phase="Failed")
+    )
     train.has("e", phase="Succeeded")
     gang = train.gang
     gang.first_attempt, gang.last_attempt = NOW, NOW + timedelta(seconds=5)
@@ -45,22 +47,22 @@ def test_all_fields() -> None:
 
 
 def test_only_the_own_namespace_counts() -> None:
-    """A pod of the same label in another namespace is no member; scheduler-plugins' controller counts it."""
-    train = ToldGroup(needed=2).has("a", node_name="n").has("b", node_name="n", namespace="other")
+    """A pod with the same label in another namespace is not a member; scheduler-plugins' controller counts it."""
+    train = GroupScenario(needed=2).has("a", node_name="n").has("b", node_name="n", namespace="other")
     assert (train.status()["members"], train.phase()) == (1, "Pending")
 
 
 def test_only_the_own_api_counts() -> None:
-    """A pod that names the group by another API's label is no member."""
-    train = ToldGroup(needed=1)
+    """A pod that names the group by another API's label is not a member."""
+    train = GroupScenario(needed=1)
     train.gangs.serve(GroupSource.SCHEDULER_PLUGINS)
     train.gangs.saw(member(GroupSource.SCHEDULER_PLUGINS, "a", node_name="n"))
     assert train.status()["members"] == 0
 
 
-def test_problems_are_told() -> None:
-    """A spec that cannot be read is told with every problem; a group that is in force is judged as before."""
-    train = ToldGroup().has(*FOUR, node_name="n")
+def test_problems_are_reported() -> None:
+    """The condition of an invalid spec lists every problem; an accepted group keeps its phase."""
+    train = GroupScenario().has(*FOUR, node_name="n")
     train.generation = 2
     train.problems = (Problem("spec.minMember", "must be 1 or more"), Problem("spec.topology.key", "is no label key"))
     accepted = train.condition("Accepted")
@@ -76,26 +78,26 @@ def test_problems_are_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("written", "keeps", "first", "told"),
+    ("written", "keeps", "first", "expected"),
     [
         pytest.param(None, False, None, None, id="never-tried"),
         pytest.param(None, False, NOW, "2026-01-01T12:00:00Z", id="tried"),
-        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="by-the-process-before"),
+        pytest.param("2025-12-31T08:00:00Z", True, None, "2025-12-31T08:00:00Z", id="by-the-previous-process"),
         pytest.param("2025-12-31T08:00:00Z", True, NOW, "2025-12-31T08:00:00Z", id="again-after-a-restart"),
-        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="begun-anew"),
+        pytest.param("2025-12-31T08:00:00Z", False, NOW, "2026-01-01T12:00:00Z", id="started-again"),
         pytest.param("2025-12-31T08:00:00Z", False, None, "2025-12-31T08:00:00Z", id="quorum-missing-since"),
     ],
 )
 @pytest.mark.parametrize("source", [GroupSource.BAYPLAN, GroupSource.SCHEDULER_PLUGINS])
 def test_start_of_scheduling(
-    source: GroupSource, written: str | None, *, keeps: bool, first: datetime | None, told: str | None
+    source: GroupSource, written: str | None, *, keeps: bool, first: datetime | None, expected: str | None
 ) -> None:
-    """The start is when it was first tried; a restart of the operator does not move it."""
-    train = ToldGroup(source).has(*FOUR)
+    """The start is the time of the first attempt; a restart of the operator does not change it."""
+    train = GroupScenario(source).has(*FOUR)
     train.written = {} if written is None else {"scheduleStartTime": written}
     train.keeps_start = keeps
     train.gang.first_attempt = first
-    assert train.status().get("scheduleStartTime") == told
+    assert train.status().get("scheduleStartTime") == expected
 
 
 # -- which differences are written, and when --------------------------------------------------------------------
@@ -109,29 +111,29 @@ def condition(status: str = "False", reason: str = "Gated", message: str = "m") 
     ("change", "urgency"),
     [
         pytest.param({}, Urgency.NEVER, id="none"),
-        pytest.param({"lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.AT_LEISURE, id="attempt"),
+        pytest.param({"lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.LATER, id="attempt"),
         pytest.param({"members": 3}, Urgency.SOON, id="count"),
         pytest.param({"members": 3, "lastAttemptTime": "2026-01-01T00:00:01Z"}, Urgency.SOON, id="count-and-attempt"),
-        pytest.param({"conditions": [condition(message="n")]}, Urgency.SOON, id="words"),
-        pytest.param({"conditions": [condition(reason="Waiting")]}, Urgency.AT_ONCE, id="reason"),
-        pytest.param({"conditions": [condition("True")]}, Urgency.AT_ONCE, id="condition"),
-        pytest.param({"phase": "Running"}, Urgency.AT_ONCE, id="phase"),
-        pytest.param({"observedGeneration": 2}, Urgency.AT_ONCE, id="generation"),
-        pytest.param({"nominatedDomain": "zone=a"}, Urgency.AT_ONCE, id="reservation"),
-        pytest.param({"victims": [{"namespace": "n", "name": "v"}]}, Urgency.AT_ONCE, id="victims"),
+        pytest.param({"conditions": [condition(message="n")]}, Urgency.SOON, id="message"),
+        pytest.param({"conditions": [condition(reason="Waiting")]}, Urgency.IMMEDIATE, id="reason"),
+        pytest.param({"conditions": [condition("True")]}, Urgency.IMMEDIATE, id="condition"),
+        pytest.param({"phase": "Running"}, Urgency.IMMEDIATE, id="phase"),
+        pytest.param({"observedGeneration": 2}, Urgency.IMMEDIATE, id="generation"),
+        pytest.param({"nominatedDomain": "zone=a"}, Urgency.IMMEDIATE, id="reservation"),
+        pytest.param({"victims": [{"namespace": "n", "name": "v"}]}, Urgency.IMMEDIATE, id="victims"),
     ],
 )
 def test_urgency(change: Mapping[str, Any], urgency: Urgency) -> None:
-    """What people wait for is written at once, counts and words soon, the time of an attempt alone at leisure."""
+    """Phases and reasons are written immediately, counts and messages soon, the time of an attempt alone later."""
     written = {"phase": "Pending", "members": 2, "observedGeneration": 1, "conditions": [condition()]}
     difference = status_difference(GroupSource.BAYPLAN, written, {**written, **change})
     assert difference.urgency is urgency
     assert difference.patch == change
 
 
-def test_what_is_over_is_removed_and_what_others_wrote_is_not() -> None:
-    """A field of ours that is not wanted any more goes; one that is not ours stays."""
-    written = {"phase": "Scheduling", "nominatedDomain": "zone=a", "someoneElses": 1}
+def test_only_own_fields_are_removed() -> None:
+    """An own field that is not desired any more is removed; a field of another controller stays."""
+    written = {"phase": "Scheduling", "nominatedDomain": "zone=a", "foreign": 1}
     difference = status_difference(GroupSource.BAYPLAN, written, {"phase": "Scheduling"})
     assert difference.patch == {"nominatedDomain": None}
 
@@ -150,17 +152,17 @@ def test_what_is_over_is_removed_and_what_others_wrote_is_not() -> None:
     ],
 )
 def test_native_reasons(outcome: GangOutcome | None, reason: str) -> None:
-    """The native condition has the two reasons of its API, and our words."""
-    train = ToldGroup(GroupSource.NATIVE).has(*FOUR)
+    """The native condition has one of the two reasons of its API, and Bayplan's message."""
+    train = GroupScenario(GroupSource.NATIVE).has(*FOUR)
     train.gang.outcome = outcome
-    told = train.condition(NATIVE_CONDITION)
-    assert (told["status"], told["reason"], told["observedGeneration"]) == ("False", reason, 1)
-    assert told["message"]
+    condition = train.condition(NATIVE_CONDITION)
+    assert (condition["status"], condition["reason"], condition["observedGeneration"]) == ("False", reason, 1)
+    assert condition["message"]
 
 
-def test_native_true_is_not_taken_back_for_what_is_missing() -> None:
-    """As in kube-scheduler True stays while members are missing; an attempt in vain to place others ends it."""
-    train = ToldGroup(GroupSource.NATIVE).has(*FOUR, node_name="n")
+def test_native_true_stays_while_members_are_missing() -> None:
+    """As in kube-scheduler True stays while members are missing; a failed attempt to schedule others ends it."""
+    train = GroupScenario(GroupSource.NATIVE).has(*FOUR, node_name="n")
     assert train.condition(NATIVE_CONDITION)["status"] == "True"
     assert train.loses("d").condition(NATIVE_CONDITION)["status"] == "True"
     train.has("e")
@@ -170,8 +172,8 @@ def test_native_true_is_not_taken_back_for_what_is_missing() -> None:
 
 
 def test_native_members_beyond_the_quorum_change_nothing() -> None:
-    """A fifth member that does not fit takes nothing from a gang of four that is placed."""
-    train = ToldGroup(GroupSource.NATIVE).has(*FOUR, node_name="n")
+    """A fifth member that does not fit does not affect a scheduled gang of four."""
+    train = GroupScenario(GroupSource.NATIVE).has(*FOUR, node_name="n")
     before = train.status()
     train.has("e")
     train.gang.outcome = PLACED
@@ -179,8 +181,8 @@ def test_native_members_beyond_the_quorum_change_nothing() -> None:
     assert (after["status"], after["lastTransitionTime"]) == ("True", before["conditions"][0]["lastTransitionTime"])
 
 
-def test_native_conditions_of_others_are_neither_lost_nor_sent() -> None:
-    """DisruptionTarget stays in our account, and our patch names our condition only."""
+def test_native_conditions_of_other_types_are_neither_lost_nor_sent() -> None:
+    """DisruptionTarget stays in the desired status, and the patch has only Bayplan's condition."""
     theirs = {
         "type": "DisruptionTarget",
         "status": "True",
@@ -189,7 +191,7 @@ def test_native_conditions_of_others_are_neither_lost_nor_sent() -> None:
         "lastTransitionTime": "2026-01-01T00:00:00Z",
         "observedGeneration": 1,
     }
-    train = ToldGroup(GroupSource.NATIVE).has(*FOUR)
+    train = GroupScenario(GroupSource.NATIVE).has(*FOUR)
     written: dict[str, Any] = {"conditions": [theirs], "resourceClaimStatuses": []}
     train.written = dict(written)
     wanted = train.status()

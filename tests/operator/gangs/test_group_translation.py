@@ -1,4 +1,4 @@
-"""What each field of the three APIs means to the core; bodies as an API server gives them."""
+"""The meaning of each field of the three APIs, with objects as an API server returns them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ METADATA = {
     "resourceVersion": "77",
     "creationTimestamp": CREATED,
 }
-# As kube-apiserver v1.36.3 answered with the gates of gangs on, annotations and managedFields left out.
+# As returned by kube-apiserver v1.36.3 with the feature gates of gangs enabled, without annotations and managedFields.
 RECORDED_NATIVE = """
 {"kind": "PodGroup", "apiVersion": "scheduling.k8s.io/v1alpha2",
  "metadata": {"name": "train", "namespace": "default", "uid": "9e1aafaa-e449-4811-a117-fa47642b4f79",
@@ -59,12 +59,12 @@ def native(spec: dict[str, Any]) -> PodGroup:
 @pytest.mark.parametrize(
     ("spec", "more"),
     [
-        pytest.param({}, {}, id="least"),
+        pytest.param({}, {}, id="minimal"),
         pytest.param({"scheduleTimeoutSeconds": 600}, {"schedule_timeout_seconds": 600.0}, id="timeout"),
         pytest.param(
             {"minResources": {"cpu": "1500m", "memory": "1Gi", "example.com/gpu": 2, "pods": 4}},
             {"min_resources": {"cpu": 1500, "memory": 1 << 30, "example.com/gpu": 2}},
-            id="amounts in the scheduler's units, what it does not count left out",
+            id="amounts in the scheduler's units, without resources that it does not count",
         ),
         pytest.param({"topology": {"key": "zone"}}, {"topology": GroupTopology("zone")}, id="required domain"),
         pytest.param(
@@ -77,19 +77,19 @@ def native(spec: dict[str, Any]) -> PodGroup:
     ],
 )
 def test_bayplan(spec: dict[str, Any], more: dict[str, Any]) -> None:
-    """Each field of Bayplan's own API is taken over."""
+    """Each field of Bayplan's own API is translated."""
     assert bayplan({"minMember": 4, **spec}) == expected(GroupSource.BAYPLAN, 4, **more)
 
 
-def test_priority_is_the_classs() -> None:
-    """The object names a class; its value is looked up by who calls."""
+def test_priority_is_that_of_the_class() -> None:
+    """The object names a class; the caller looks up its value."""
     assert bayplan({"minMember": 1, "priorityClassName": "high"}, 7).priority == 7
 
 
 @pytest.mark.parametrize(
     ("spec", "min_member", "more"),
     [
-        pytest.param({"minMember": 3}, 3, {}, id="least"),
+        pytest.param({"minMember": 3}, 3, {}, id="minimal"),
         pytest.param(None, 1, {}, id="no spec"),
         pytest.param({}, 1, {}, id="no minimum"),
         pytest.param({"minMember": -2}, 1, {}, id="minimum below 1"),
@@ -107,12 +107,12 @@ def test_priority_is_the_classs() -> None:
     ],
 )
 def test_scheduler_plugins(spec: dict[str, Any] | None, min_member: int, more: dict[str, Any]) -> None:
-    """Each field of scheduler-plugins' API is taken over, its free-range numbers within ours."""
+    """Each field of scheduler-plugins' API is translated; numbers out of range are clamped."""
     assert plugins(spec) == expected(GroupSource.SCHEDULER_PLUGINS, min_member, **more)
 
 
-def test_unreadable_amounts() -> None:
-    """Every amount that cannot be read is told with its field."""
+def test_invalid_amounts() -> None:
+    """The error has one problem for each amount that cannot be parsed, with its field."""
     with pytest.raises(ConfigError) as caught:
         plugins({"minMember": 3, "minResources": {"cpu": "four", "memory": "1Gi", "example.com/gpu": "x"}})
     assert [problem.path for problem in caught.value.problems] == [
@@ -122,7 +122,7 @@ def test_unreadable_amounts() -> None:
 
 
 def test_native_as_recorded() -> None:
-    """The answer of a real API server is read: it counts no generations, and admission has written a priority."""
+    """An object of a real API server is translated: it has no generation, and admission has set a priority."""
     shown = msgspec.json.decode(RECORDED_NATIVE, type=NativeGroup)
     assert from_native(shown) == PodGroup(
         GroupKey(GroupSource.NATIVE, "default", "train"),
@@ -155,7 +155,7 @@ def test_native_as_recorded() -> None:
             {"schedulingPolicy": {"gang": {"minCount": 2}}, "disruptionMode": "Pod", "priority": 0},
             2,
             {"priority": 0},
-            id="disrupted pod by pod, priority 0 is one",
+            id="disrupted pod by pod, priority 0 is set",
         ),
         pytest.param(
             {"schedulingPolicy": {"gang": {"minCount": 2}}, "schedulingConstraints": {}}, 2, {}, id="no constraint"
@@ -163,12 +163,12 @@ def test_native_as_recorded() -> None:
     ],
 )
 def test_native(spec: dict[str, Any], min_member: int, more: dict[str, Any]) -> None:
-    """Each field of Kubernetes' own API is taken over."""
+    """Each field of Kubernetes' own API is translated."""
     assert native(spec) == expected(GroupSource.NATIVE, min_member, **more)
 
 
-def test_native_that_is_newer_than_known() -> None:
-    """A policy that is not known, or a second constraint, is told and not guessed at."""
+def test_unsupported_native_fields() -> None:
+    """An unknown policy and a second constraint are problems."""
     with pytest.raises(ConfigError) as caught:
         native({"schedulingPolicy": {}, "schedulingConstraints": {"topology": [{"key": "a"}, {"key": "b"}]}})
     assert [problem.path for problem in caught.value.problems] == [

@@ -1,4 +1,4 @@
-"""How far a gang has come, and in which words that is told."""
+"""Phases of gangs, with their reasons and messages."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from datetime import timedelta
 import pytest
 
 from tests.support.builders import PodFields
-from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, ToldGroup
+from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, GroupScenario
 
 
 @pytest.mark.parametrize(
@@ -79,11 +79,11 @@ from tests.support.told_groups import FOUR, LACKS, NOW, PLACED, ToldGroup
     ],
 )
 def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: str) -> None:
-    """The first rule that holds for the members that there are gives the phase; four are needed."""
-    train = ToldGroup()
+    """The first rule that holds for the existing members determines the phase; four members are required."""
+    train = GroupScenario()
     for name, fields in members:
         train.has(name, **fields)
-    verdict, status = train.told()
+    verdict, status = train.write()
     assert (status["phase"], verdict.reason) == (phase, reason)
 
 
@@ -94,33 +94,33 @@ def test_phases(members: Iterable[tuple[str, PodFields]], phase: str, reason: st
         pytest.param([(each, {}) for each in "abc"], "3 of 4 members exist; 1 more is needed.", id="one-short"),
         pytest.param(
             [("a", {}), *((each, {"gates": ["x.io/wait"]}) for each in "bcd")],
-            "3 of 4 members are held back by scheduling gates (x.io/wait); 4 are needed.",
+            "3 of 4 members are gated by scheduling gates: x.io/wait; 4 members are required.",
             id="gated",
         ),
         pytest.param(
             [("a", {"node_name": "n"}), ("b", {}), ("c", {}), ("d", {})],
-            "Only 1 of 4 members that are needed is bound. Without a node: b, c, d.",
+            "Only 1 of 4 required members is bound. Not scheduled: b, c, d.",
             id="in-part",
         ),
         pytest.param(
             [("a", {"node_name": "n"}), ("b", {"gates": ["x.io/wait"]}), ("c", {})],
-            "Only 1 of 4 members that are needed is bound. Without a node: b, c. "
-            "1 of 3 members is held back by scheduling gates (x.io/wait). 1 more must be created.",
+            "Only 1 of 4 required members is bound. Not scheduled: b, c. "
+            "1 of 3 members is gated by scheduling gates: x.io/wait. 1 more must be created.",
             id="in-part-gated-and-too-few",
         ),
         pytest.param(
             [*((each, {"node_name": "n"}) for each in "abc"), ("d", {"phase": "Failed"})],
-            "1 member failed (d) and 3 of the 4 that are needed are left. Replace what failed, or delete the group.",
+            "1 member failed (d); 3 of 4 required members are left. Replace the failed pods or delete the PodGroup.",
             id="failed",
         ),
         pytest.param(
-            [(each, {"node_name": "n"}) for each in FOUR], "All 4 members that are needed have nodes.", id="placed"
+            [(each, {"node_name": "n"}) for each in FOUR], "All 4 required members are scheduled.", id="scheduled"
         ),
     ],
 )
-def test_words_without_an_attempt(members: Iterable[tuple[str, PodFields]], words: str) -> None:
-    """The condition says what the group waits for, with numbers and names."""
-    train = ToldGroup()
+def test_messages_without_an_attempt(members: Iterable[tuple[str, PodFields]], words: str) -> None:
+    """The message says what the group waits for, with numbers and names."""
+    train = GroupScenario()
     for name, fields in members:
         train.has(name, **fields)
     assert train.condition()["message"] == words
@@ -128,16 +128,16 @@ def test_words_without_an_attempt(members: Iterable[tuple[str, PodFields]], word
 
 def test_many_names_are_counted() -> None:
     """Five members are named, the others counted."""
-    train = ToldGroup(needed=40).has("x", node_name="n").has(*(f"m-{number:02}" for number in range(39)))
-    assert "Without a node: m-00, m-01, m-02, m-03, m-04 and 34 more." in train.condition()["message"]
+    train = GroupScenario(needed=40).has("x", node_name="n").has(*(f"m-{number:02}" for number in range(39)))
+    assert "Not scheduled: m-00, m-01, m-02, m-03, m-04 and 34 more." in train.condition()["message"]
 
 
 @pytest.mark.parametrize("reason", ["Unschedulable", "SchedulerError", "TimedOut", "Preempting"])
-def test_an_attempt_in_vain(reason: str) -> None:
-    """What the last attempt found is told as it is, and counts as a failure."""
-    train = ToldGroup().has(*FOUR)
+def test_a_failed_attempt(reason: str) -> None:
+    """The message is that of the last attempt, and the verdict is a failure."""
+    train = GroupScenario().has(*FOUR)
     train.gang.outcome = replace(LACKS, reason=reason)
-    verdict, status = train.told()
+    verdict, status = train.write()
     assert (status["phase"], verdict.reason, verdict.message, verdict.is_failure) == (
         "Scheduling",
         reason,
@@ -146,41 +146,41 @@ def test_an_attempt_in_vain(reason: str) -> None:
     )
 
 
-def test_a_partial_gang_tells_why_it_stays_so() -> None:
-    """A gang in part tells also what the attempt to place the others found."""
-    train = ToldGroup().has("a", "b", "c", node_name="n").has("d")
+def test_a_partial_gang_and_a_failed_attempt() -> None:
+    """The message of a partial gang includes that of the attempt to schedule the others."""
+    train = GroupScenario().has("a", "b", "c", node_name="n").has("d")
     train.gang.outcome = LACKS
-    verdict, _ = train.told()
-    assert verdict.message.endswith(f"Without a node: d. {LACKS.message}")
+    verdict, _ = train.write()
+    assert verdict.message.endswith(f"Not scheduled: d. {LACKS.message}")
     assert (verdict.reason, verdict.is_failure, verdict.is_partial) == ("Partial", True, True)
 
 
-def test_an_old_attempt_is_not_told_of_other_members() -> None:
-    """Once members are missing it does not matter what an attempt found before."""
-    train = ToldGroup().has(*FOUR)
+def test_an_earlier_attempt_does_not_matter_if_members_are_missing() -> None:
+    """The reason is MembersMissing, whatever the result of an earlier attempt."""
+    train = GroupScenario().has(*FOUR)
     train.gang.outcome = LACKS
     assert train.loses("d").condition()["reason"] == "MembersMissing"
 
 
 def test_assumed_members_are_being_bound() -> None:
-    """Between the decision and the last bind the group is neither unschedulable nor in part."""
-    train = ToldGroup().has("a", node_name="n").has("b", "c", "d")
+    """Between the decision and the last bind the group is neither unschedulable nor partial."""
+    train = GroupScenario().has("a", node_name="n").has("b", "c", "d")
     for name in "bcd":
         train.gangs.assumed(f"uid-of-default-{name}")
-    verdict, status = train.told()
+    verdict, status = train.write()
     assert (status["phase"], verdict.reason, status["scheduled"]) == ("Scheduling", "Binding", 1)
 
 
-def test_the_placed_tell_where() -> None:
-    """The words of the attempt that placed them are kept: they name the domain."""
-    train = ToldGroup().has(*FOUR, node_name="n")
+def test_a_scheduled_gang_has_the_message_of_its_attempt() -> None:
+    """The message names the domain."""
+    train = GroupScenario().has(*FOUR, node_name="n")
     train.gang.outcome = PLACED
     assert train.condition()["message"] == PLACED.message
 
 
-def test_finished_stays_while_nothing_new_comes() -> None:
-    """Pods of a finished Job are cleaned up one by one; the group stays Finished until a new member comes."""
-    train = ToldGroup().has(*FOUR, node_name="n", phase="Succeeded")
+def test_finished_stays_until_a_new_member_is_created() -> None:
+    """Pods of a finished Job are cleaned up one by one; the group stays Finished until a new member is created."""
+    train = GroupScenario().has(*FOUR, node_name="n", phase="Succeeded")
     assert train.phase() == "Finished"
     since = train.condition()["lastTransitionTime"]
     train.now += timedelta(hours=1)
