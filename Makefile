@@ -59,6 +59,21 @@ test: install ## Run all tests, those on the real control plane included
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
+# An environment of its own, with the lowest versions that pyproject.toml allows of what it names.
+FLOORS := build/floors
+FLOOR_SMOKE := tests/cluster/test_operator.py
+FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,test_settings.py test_handlers.py test_tracing.py \
+	kube/test_cluster_access.py cli/test_following_the_leader.py),tests/operator tests/scheduler_core examples/plugins/tests)
+
+.PHONY: test-floors
+test-floors: controlplane ## Test with the lowest versions of dependencies that pyproject.toml allows (QUICK=1: a part of it)
+	@echo "==> installing the lowest versions into $(FLOORS)"
+	@$(UV) venv --quiet --clear --python $(BIN)/python $(FLOORS)
+	@$(UV) pip install --quiet --python $(FLOORS) --resolution lowest-direct --group dev --editable '.[otel]'
+	@PYTHONPATH=. $(FLOORS)/bin/python -m hack.checks.imports
+	@$(FLOORS)/bin/pytest $(PYTEST_ARGS) -m "not cluster and not kwok and not kube_scheduler" $(FLOOR_TESTS)
+	@$(FLOORS)/bin/pytest $(PYTEST_ARGS) $(FLOOR_SMOKE)
+
 .PHONY: parity
 parity: install ## Run random cases through kube-scheduler's framework and Bayplan (SEED=n COUNT=n FAMILY=f BENT=1 HINTS=1)
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
