@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import socket
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -219,6 +223,22 @@ def test_another_certificate_gets_no_token(secure: Replica, token_file: Path) ->
         with standby(None, endpoint=LeaderEndpoint(url, certificate.fingerprint)) as server:
             run(server, "status")
         assert forged == [f"Bearer {TOKEN}"]
+
+
+def test_a_connection_that_shows_another_certificate_is_dropped(token_file: Path) -> None:
+    """Also if the other side does not answer its end; a connection that is left open is an error here."""
+    certificate = ServedCertificate(ServingSettings(secure_serving=True))
+    with socket.create_server(("127.0.0.1", 0)) as listener, ThreadPoolExecutor(1) as pool:
+        accepted = pool.submit(lambda: certificate.context.wrap_socket(listener.accept()[0], server_side=True))
+        endpoint = LeaderEndpoint(f"https://127.0.0.1:{listener.getsockname()[1]}", "0" * 64)
+        with standby(None, endpoint=endpoint) as server:
+            result = run(server, "status")
+        gc.collect()
+        received = b""
+        with accepted.result() as connection, contextlib.suppress(OSError):
+            received = connection.recv(1)
+    assert (result.exit_code, received) == (1, b"")
+    assert "shows another certificate" in result.stderr
 
 
 def test_a_token_that_is_not_accepted(secure: Replica, token_file: Path) -> None:
