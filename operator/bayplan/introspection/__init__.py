@@ -1,4 +1,1 @@
-"""What the running operator tells of itself: status, cache check, profile, tasks.
-
-Owns the documents, how they come about and how they are printed. It must not change anything that runs.
-"""
+"""State of the running operator: status, cache check, profiler and tasks."""

@@ -1,10 +1,7 @@
-"""The scheduler's cache and queue against what the API server has now.
+"""Compares the scheduler's cache and queue with the API server.
 
-Owns what is listed and compared, and that what only a lagging watch explains is not told. It must not change either
-side: what is found is told, and whoever reads it decides.
-
-Why twice: between a list and a look at the cache things happen. What differs both times, some seconds apart, and in the
-same way, is no matter of lag.
+Nothing is changed; differences are only reported. The comparison runs twice, a few seconds apart, because objects may
+change between a list and the comparison. Only differences found both times are reported, so watch lag is not.
 """
 
 from __future__ import annotations
@@ -26,11 +23,11 @@ async def check_cache(connection: ApiConnection, scheduler: Scheduler) -> list[C
     """Compare the cache and the queue with the API server.
 
     Args:
-        connection: To the API server.
-        scheduler: Whose cache and queue are compared.
+        connection: Connection to the API server.
+        scheduler: Scheduler whose cache and queue are compared.
 
     Returns:
-        What differs, sorted; empty when all is as it should be.
+        The differences, sorted; empty if there are none.
 
     Raises:
         ClusterWriteError: Nodes or pods cannot be listed.
@@ -65,7 +62,7 @@ def _queue(scheduler: Scheduler, pods: list[Pod]) -> Iterator[CacheDifference]:
     waiting = {pod.metadata.uid: pod for pod in pods if not pod.spec.node_name and not pod.is_terminal}
     for uid, pod in waiting.items():
         if context.queue.find(uid) is None and context.cache.get(uid) is None:
-            yield CacheDifference("Pod", pod.key, "waits for a node and is not in the queue")
+            yield CacheDifference("Pod", pod.key, "is pending and not in the queue")
     for place, queued in context.queue.places():
         if queued.uid not in waiting and context.cache.get(queued.uid) is None:
-            yield CacheDifference("Pod", queued.info.key, f"is in the queue ({place}) and does not wait any more")
+            yield CacheDifference("Pod", queued.info.key, f"is in the queue ({place}) and not pending any more")

@@ -1,7 +1,6 @@
-"""SIGUSR2: the cache and the queue into the log, and how they differ from the API server.
+"""On SIGUSR2 logs the cache and the queue, and their differences from the API server.
 
-Owns what is logged. It must not change anything. Follows kube-scheduler v1.36.3 (``backend/cache/debugger``), whose
-comparer and dumper hang on the same signal.
+Follows kube-scheduler v1.36.3 (``backend/cache/debugger``), whose comparer and dumper run on the same signal.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ _LINES_AT_ONCE = 200
 
 
 class CacheDebugger:
-    """Dumps and compares, one at a time.
+    """Dumps and compares the cache and the queue, one run at a time.
 
     Args:
-        connection: To the API server.
-        scheduler: Whose cache and queue are told.
+        connection: Connection to the API server.
+        scheduler: Scheduler whose cache and queue are logged.
     """
 
     def __init__(self, connection: ApiConnection, scheduler: Scheduler) -> None:
@@ -36,12 +35,12 @@ class CacheDebugger:
         self._running: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin, unless one is under way: what the signal does."""
+        """Start a run unless one is in progress; the signal handler calls this."""
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().create_task(self.run(), name="cache debugger")
 
     async def stop(self) -> None:
-        """End what is under way."""
+        """Cancel the run in progress."""
         if self._running is not None:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
@@ -55,7 +54,7 @@ class CacheDebugger:
         try:
             found = await check_cache(self._connection, self._scheduler)
         except ClusterWriteError as error:
-            log.warning("cache check: the API server cannot be asked: %s; send the signal again", error)
+            log.warning("cache check: nodes or pods cannot be listed: %s; send the signal again", error)
             return
         for difference in found:
             log.warning("cache check: %s", difference)
@@ -63,9 +62,9 @@ class CacheDebugger:
 
 
 def dump(context: CycleContext) -> Iterator[str]:
-    """Give the cache and the queue, a line for each node and each pod of the queue."""
+    """Yield the cache and the queue, a line for each node and each pod of the queue."""
     columns, cache = context.cache.columns, context.cache
-    yield f"dump of the cache: {columns.count} nodes, {len(cache)} placed pods, of them {cache.assumed_count} assumed"
+    yield f"cache dump: {columns.count} nodes, {len(cache)} pods, {cache.assumed_count} of them assumed"
     for name in sorted(name for name in columns.names if name is not None):
         row = columns.row_of(name)
         amounts = [
@@ -75,16 +74,16 @@ def dump(context: CycleContext) -> Iterator[str]:
             )
             if requested or allocatable
         ]
-        promised = [info.key for info in context.queue.nominator.nominated_pods(name)]
-        nominated = f", nominated {' '.join(promised)}" if promised else ""
+        nominated = [info.key for info in context.queue.nominator.nominated_pods(name)]
+        nominations = f", nominated {' '.join(nominated)}" if nominated else ""
         pods = f"pods {int(columns.pod_count[row])}/{int(columns.allowed_pods[row])}"
-        yield f"node {name}: requested of allocatable {', '.join((*amounts, pods))}{nominated}"
+        yield f"node {name}: requested of allocatable {', '.join((*amounts, pods))}{nominations}"
     for placed in cache.placed_pods():
         if placed.placement is not Placement.ADDED:
             yield f"assumed pod {placed.info.key}: node {placed.info.node_name}, {placed.placement.name.lower()}"
     for entry in context.waiting:
         yield f"waiting pod {entry.pod.key}: node {entry.node_name}, for {' '.join(entry.pending_plugins())}"
-    yield f"dump of the queue: {len(context.queue)} pods wait, {context.queue.parked_count} are parked"
+    yield f"queue dump: {len(context.queue)} pods, {context.queue.parked_count} parked pods"
     for place, pod in context.queue.places():
-        because = f", rejected by {' '.join(sorted(pod.rejected_by))}" if pod.rejected_by else ""
-        yield f"queue {place}: pod {pod.info.key}, attempts {pod.attempts}{because}"
+        reason = f", rejected by {' '.join(sorted(pod.rejected_by))}" if pod.rejected_by else ""
+        yield f"queue {place}: pod {pod.info.key}, attempts {pod.attempts}{reason}"

@@ -1,7 +1,4 @@
-"""The result of a cache check as a document and as text.
-
-Owns its fields and its words. It must not know how the check is made.
-"""
+"""The result of a cache check as a document and as text."""
 
 from __future__ import annotations
 
@@ -14,27 +11,27 @@ from scheduler_core.snapshot.cache_comparison import CacheDifference
 
 
 class CacheReport(msgspec.Struct, frozen=True, rename="camel"):
-    """How cache and API server differ, one sentence each."""
+    """Differences between the cache and the API server, one text each."""
 
     differences: tuple[str, ...]
 
 
 def cache_report(found: Iterable[CacheDifference]) -> CacheReport:
-    """Make the document."""
+    """Return the document."""
     return CacheReport(tuple(str(difference) for difference in found))
 
 
 def read_cache_report(answer: bytes) -> CacheReport:
-    """Read what the operator answered.
+    """Decode the response of the operator's endpoint.
 
     Raises:
-        ServerUnavailableError: It is something else.
+        ServerUnavailableError: The response is not a cache report.
     """
     return read_answer(answer, CacheReport, "a cache report")
 
 
 def as_text(report: CacheReport) -> str:
-    """Print it for people."""
+    """Render a report as text."""
     if not report.differences:
         return "Cache and queue agree with the API server."
     count = len(report.differences)

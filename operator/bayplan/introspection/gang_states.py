@@ -1,7 +1,4 @@
-"""Gangs that wait, as the status tells of them.
-
-Owns which gangs wait, and their order. It must not change anything: it runs in the scheduler's loop, between cycles.
-"""
+"""The waiting gangs in the operator's status."""
 
 from __future__ import annotations
 
@@ -11,15 +8,15 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.queueing.gang import Gang
 
 _NO_GROUP = "NoGroup"
-_NO_GROUP_TOLD = "There is no such PodGroup; its members wait for it."
+_NO_GROUP_MESSAGE = "The PodGroup does not exist; its members wait for it."
 
 
 def waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
-    """Tell of every gang of which members wait for each other, the most important first, then the oldest.
+    """Return the waiting gangs, highest priority first, then oldest first.
 
     Args:
-        context: The scheduler's.
-        now: The clock's time in seconds.
+        context: The scheduler's context, between two cycles.
+        now: Time of the clock in seconds.
     """
     waiting = [gang for gang in context.queue.gangs if _waits(gang)]
     waiting.sort(key=lambda gang: (-gang.priority, gang.since, gang.key))
@@ -36,7 +33,7 @@ def _waits(gang: Gang) -> bool:
 
 
 def _state(gang: Gang, now: float) -> GangState:
-    group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_TOLD
+    group, reason, message = gang.group, _NO_GROUP, _NO_GROUP_MESSAGE
     if group is not None:
         verdict = judge(gang, Tally.of(gang), group.min_member)
         reason, message = verdict.reason, verdict.message

@@ -1,9 +1,7 @@
-"""What the process does: where its time goes, and where its tasks stand.
+"""A profile of the event loop, and the stacks of all tasks.
 
-Owns the profiler's switch and the text of both. It must not know the scheduler.
-
-Why a profiler and no sampling thread: the one loop is the one thread that matters, and counts of calls tell as much as
-times. While it runs everything costs about half as much again; that is said in what it prints.
+It uses cProfile and not a sampling thread, because the event loop runs in one thread, and counts of calls are as useful
+as times. While it runs Python code takes about half as much time again.
 """
 
 from __future__ import annotations
@@ -19,23 +17,23 @@ _SHOWN_FUNCTIONS = 60
 
 
 class ProfilerBusyError(Exception):
-    """A profile is being taken already."""
+    """Another profile is in progress."""
 
 
 class Profiler:
-    """Takes one profile at a time."""
+    """Profiler of the event loop, one profile at a time."""
 
     def __init__(self) -> None:
         self._is_running = False
 
     async def run(self, seconds: float) -> cProfile.Profile:
-        """Profile everything that the loop does.
+        """Profile everything that the event loop runs.
 
         Args:
-            seconds: For how long.
+            seconds: Duration, at most :data:`MAX_SECONDS`.
 
         Raises:
-            ProfilerBusyError: A profile is being taken already.
+            ProfilerBusyError: Another profile is in progress.
         """
         if self._is_running:
             raise ProfilerBusyError
@@ -51,11 +49,11 @@ class Profiler:
 
 
 def profile_text(profile: cProfile.Profile, seconds: float) -> str:
-    """Give the functions that took most time themselves, and those that took most with what they called.
+    """Return the functions with the highest total time and those with the highest cumulative time.
 
     Args:
-        profile: What was measured.
-        seconds: For how long.
+        profile: The profile.
+        seconds: Its duration.
     """
     out = io.StringIO()
     out.write(f"{seconds:g} seconds of the event loop; the profiler itself makes Python code slower.\n")
@@ -66,14 +64,14 @@ def profile_text(profile: cProfile.Profile, seconds: float) -> str:
 
 
 def profile_bytes(profile: cProfile.Profile) -> bytes:
-    """Give the profile as ``pstats`` and ``snakeviz`` read it from a file."""
+    """Return the profile in the file format of ``pstats`` and ``snakeviz``."""
     stats = pstats.Stats(profile, stream=io.StringIO())
     table: dict[object, object] = stats.stats  # type: ignore[attr-defined]  # documented, and missing in typeshed
     return marshal.dumps(table)
 
 
 def tasks_text() -> str:
-    """Give every task with its stack, the running one left out."""
+    """Return every task except the running one with its stack."""
     out = io.StringIO()
     tasks = sorted(asyncio.all_tasks() - {asyncio.current_task()}, key=asyncio.Task.get_name)
     out.write(f"{len(tasks)} tasks\n")

@@ -1,7 +1,4 @@
-"""The operator's status, read off its parts.
-
-Owns the reading. It must not change anything: it runs in the scheduler's loop, between two cycles.
-"""
+"""Builds the operator's status from its parts, in the scheduler's event loop between two cycles."""
 
 from __future__ import annotations
 
@@ -33,16 +30,16 @@ from scheduler_core.scheduler import Scheduler
 from scheduler_core.snapshot.cluster_cache import Placement
 
 DEFAULT_LIMIT = 20
-"""Pods that are shown of each place of the queue."""
+"""Default maximum number of pods for each place in the queue."""
 
 
 class StatusSources(Struct, frozen=True):
-    """Where the status is read.
+    """Parts of the operator that the status is built from.
 
     Attributes:
-        informers: By the plural of the resource.
-        extenders: The extenders of a live profile by its scheduler name, with the states of their circuit breakers.
-        selector: The label selector of the profiles that are served; "" for all.
+        informers: Informers by plural of the resource.
+        extenders: Returns the extenders of a live profile by scheduler name, with the states of their circuit breakers.
+        selector: Label selector of the served profiles; "" for all.
     """
 
     scheduler: Scheduler
@@ -53,12 +50,12 @@ class StatusSources(Struct, frozen=True):
 
 
 def operator_status(sources: StatusSources, started: float, limit: int = DEFAULT_LIMIT) -> Status:
-    """Tell how the operator is.
+    """Return the status of the operator.
 
     Args:
-        sources: Its parts.
-        started: The clock's time when the process started.
-        limit: Pods that are shown of each place of the queue, and gangs; 0 shows all.
+        sources: Parts of the operator.
+        started: Time of the clock when the process started.
+        limit: Maximum number of pods for each place in the queue, and of gangs; 0 for all.
     """
     context = sources.scheduler.context
     now = context.clock.now()

@@ -1,7 +1,7 @@
-"""What ``bayplan status`` says.
+"""The document that ``bayplan status`` prints.
 
-Owns the document: its fields are those of the JSON and YAML that users read (``docs/introspection.md``), in camel case.
-It must not know how it came about. Times are seconds that have passed, since clocks differ.
+The fields are those of the JSON and YAML that users read (``docs/introspection.md``), in camel case. Times are elapsed
+seconds, because the clocks of hosts differ.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from msgspec import Struct
 
 
 class ExtenderState(Struct, frozen=True, rename="camel"):
-    """An extender of a profile.
+    """Extender of a profile.
 
     Attributes:
-        state: Of its circuit breaker: Closed, Open or HalfOpen.
-        last_error: What it failed with last, "" for nothing.
+        state: State of its circuit breaker: Closed, Open or HalfOpen.
+        last_error: Its last error, "" for none.
     """
 
     url_prefix: str
@@ -23,20 +23,20 @@ class ExtenderState(Struct, frozen=True, rename="camel"):
 
 
 class ProfileState(Struct, frozen=True, rename="camel"):
-    """A live profile.
+    """Live profile.
 
     Attributes:
-        name: The scheduler name that it serves.
-        revision: Of what is live.
-        in_flight: Attempts under way on this revision.
-        active: Pods that are tried next.
-        backoff: Pods that wait for the end of their backoff.
-        unschedulable: Pods that wait for an event that may help.
-        gated: Pods that a PreEnqueue plugin holds.
-        scheduled: Pods bound since the process started.
-        rejected: Attempts that ended without a node.
-        errors: Attempts that ended in an error.
-        last_error: The text of the last one.
+        name: schedulerName that it serves.
+        revision: Live revision.
+        in_flight: Number of attempts in progress with this revision.
+        active: Number of pods in the active queue.
+        backoff: Number of pods in backoff.
+        unschedulable: Number of pods that wait for an event that may make them schedulable.
+        gated: Number of pods that a PreEnqueue plugin gates.
+        scheduled: Number of pods bound since the process started.
+        rejected: Number of attempts that found no node.
+        errors: Number of attempts that ended in an error.
+        last_error: The last error, "" for none.
     """
 
     name: str
@@ -54,19 +54,19 @@ class ProfileState(Struct, frozen=True, rename="camel"):
 
 
 class QueuedPodState(Struct, frozen=True, rename="camel"):
-    """A pod in the queue.
+    """Pod in the queue.
 
     Attributes:
         pod: ``namespace/name``.
         place: active, backoff, errorBackoff, unschedulable, gated, parked or inFlight.
-        profile: The scheduler name that it asks for.
-        seconds: Since it came to that place.
-        attempts: So far.
-        rejected_by: Plugins that rejected its last attempt.
-        gated_by: The plugin that holds it, "" for none.
-        reasons: What that plugin says.
-        backoff_seconds: Until its backoff ends; 0 for none.
-        nominated_node: The node promised to it, "" for none.
+        profile: schedulerName of the pod.
+        seconds: Time in that place.
+        attempts: Number of attempts so far.
+        rejected_by: Plugins that rejected it in its last attempt.
+        gated_by: Plugin that gates it, "" for none.
+        reasons: Reasons of that plugin.
+        backoff_seconds: Time until its backoff ends; 0 for none.
+        nominated_node: Nominated node, "" for none.
     """
 
     pod: str
@@ -83,20 +83,20 @@ class QueuedPodState(Struct, frozen=True, rename="camel"):
 
 
 class GangState(Struct, frozen=True, rename="camel"):
-    """A gang of which members wait for each other.
+    """Waiting gang.
 
     Attributes:
         gang: ``namespace/name`` of its PodGroup.
-        api: The API group of that.
-        place: Where in the queue it is, as of a pod; "" while its quorum is missing.
-        min_member: How many the PodGroup asks for; 0 while there is none.
-        needed: How many of those that wait must be placed together.
-        waiting: Members that wait to be placed together.
-        placed: Members that have a node.
-        seconds: Since it has been waiting for its turn.
-        reservation: Nodes or the domain that are kept for it, "" for none.
-        reason: Why it waits, in one word, as the condition of its PodGroup has it.
-        message: Why, in words.
+        api: API group of its PodGroup.
+        place: Place in the queue, as for a pod; "" while members are missing.
+        min_member: minMember of the PodGroup; 0 if there is no PodGroup.
+        needed: Number of waiting members that must be scheduled together.
+        waiting: Number of members that wait to be scheduled together.
+        placed: Number of members that are bound or assumed.
+        seconds: Waiting time of the gang.
+        reservation: Reserved nodes or domain, "" for none.
+        reason: Reason of the PodGroup's condition, one word in CamelCase.
+        message: Message of the PodGroup's condition.
     """
 
     gang: str
@@ -114,13 +114,13 @@ class GangState(Struct, frozen=True, rename="camel"):
 
 
 class WaitingPodState(Struct, frozen=True, rename="camel"):
-    """A pod that waits at Permit.
+    """Pod that waits at Permit.
 
     Attributes:
         pod: ``namespace/name``.
-        node: Where it is held.
-        seconds: Since it waits.
-        plugins: Who has not allowed it yet, with the seconds until each one's patience ends.
+        node: Node on which it is assumed.
+        seconds: Waiting time.
+        plugins: Plugins that have not allowed it yet, with the seconds until their timeouts.
     """
 
     pod: str
@@ -130,19 +130,19 @@ class WaitingPodState(Struct, frozen=True, rename="camel"):
 
 
 class Nomination(Struct, frozen=True, rename="camel"):
-    """A node promised to a pod."""
+    """Pod and its nominated node, or the node on which it is assumed."""
 
     pod: str
     node: str
 
 
 class CacheState(Struct, frozen=True, rename="camel"):
-    """What the scheduler's cache holds.
+    """Content of the scheduler's cache.
 
     Attributes:
-        nodes: Nodes.
-        pods: Placed pods, assumed ones included.
-        assumed: Pods that no watch event has confirmed yet, with their nodes.
+        nodes: Number of nodes.
+        pods: Number of bound and assumed pods.
+        assumed: Pods whose bind no watch event has confirmed yet, with their nodes.
     """
 
     nodes: int
@@ -151,11 +151,12 @@ class CacheState(Struct, frozen=True, rename="camel"):
 
 
 class InformerState(Struct, frozen=True, rename="camel"):
-    """A watch.
+    """Informer of a resource.
 
     Attributes:
-        objects: That it knows.
-        last_error: What it last failed with, "" while it works.
+        objects: Number of objects in its cache.
+        synced: Whether its first list is complete.
+        last_error: Its last error, "" while it works.
     """
 
     resource: str
@@ -165,21 +166,21 @@ class InformerState(Struct, frozen=True, rename="camel"):
 
 
 class Status(Struct, frozen=True, rename="camel"):
-    """The operator.
+    """Status of the operator.
 
     Attributes:
-        version: Of Bayplan.
-        role: What a standby says of itself; "" for a process that schedules.
-        missing: What it waits for before it is ready.
-        uptime_seconds: Since it started.
-        binding: Binding cycles under way.
+        version: Version of Bayplan.
+        role: Role of a standby, as text; "" for a process that schedules.
+        missing: Conditions that are not met yet for readiness.
+        uptime_seconds: Time since the start of the process.
+        binding: Number of binding cycles in progress.
         is_suspended: Whether the scheduling cycle waits for an extender.
-        places: How many pods are in each place of the queue.
-        parked: How many pods ask for a scheduler name that no live profile serves, by name.
-        queue: Pods in the queue, those of one place together; at most as many of each place as were asked for.
-        waiting_gangs: How many gangs wait.
-        gangs: Of these, the first by priority and age; at most as many as were asked for.
-        selector: The label selector of the profiles that this process serves; "" for all.
+        places: Number of pods in each place of the queue.
+        parked: Number of pods whose schedulerName no live profile serves, by schedulerName.
+        queue: Pods in the queue, grouped by place, up to the limit for each place.
+        waiting_gangs: Number of waiting gangs.
+        gangs: Waiting gangs by priority and age, up to the limit.
+        selector: Label selector of the profiles that this process serves; "" for all.
     """
 
     version: str

@@ -1,7 +1,4 @@
-"""The operator's status as text for people.
-
-Owns the layout. It must not know where the status came from.
-"""
+"""Renders the operator's status as text."""
 
 from __future__ import annotations
 
@@ -17,19 +14,19 @@ from bayplan.text_output import plain_table, text_of
 
 
 def read_status(answer: bytes) -> Status:
-    """Read what the operator's endpoint answered.
+    """Decode the response of the operator's endpoint.
 
     Raises:
-        ServerUnavailableError: It is something else.
+        ServerUnavailableError: The response is not a status.
     """
     return read_answer(answer, Status, "a status")
 
 
 def as_text(status: Status) -> str:
-    """Give a status as a headline and tables.
+    """Render a status as a headline and tables.
 
     Returns:
-        Text as wide as the terminal and coloured where it is one, else plain and one row a line.
+        Text with the width and colours of the terminal; without a terminal plain text, each row on one line.
     """
     return text_of(_sections(status))
 
@@ -45,8 +42,8 @@ def _sections(status: Status) -> Iterator[RenderableType]:
         yield Group(Text("Extenders", style="bold"), _extenders(status.profiles))
     if status.parked:
         waiting = ", ".join(f"{name} ({count})" for name, count in sorted(status.parked.items()))
-        where = " of this process" if status.selector else ""
-        yield Text.assemble((f"Pods of no live profile{where}  ", "bold"), waiting)
+        where = " in this process" if status.selector else ""
+        yield Text.assemble((f"Pods without a live profile{where}  ", "bold"), waiting)
     if status.waiting:
         yield Group(Text("Waiting at Permit", style="bold"), _waiting(status))
     if status.nominations:
@@ -55,11 +52,11 @@ def _sections(status: Status) -> Iterator[RenderableType]:
             table.add_row(Text(nomination.pod), Text(nomination.node))
         yield Group(Text("Nominated", style="bold"), table)
     if status.gangs:
-        yield Group(Text(f"Gangs that wait ({status.waiting_gangs})", style="bold"), *_gangs(status))
+        yield Group(Text(f"Waiting gangs ({status.waiting_gangs})", style="bold"), *_gangs(status))
     if status.queue:
-        yield Group(Text("Queue", style="bold"), _queue(status.queue), *_left_out(status))
-    troubled = [informer for informer in status.informers if informer.last_error or not informer.synced]
-    for informer in troubled:
+        yield Group(Text("Queue", style="bold"), _queue(status.queue), *_omitted(status))
+    failing = [informer for informer in status.informers if informer.last_error or not informer.synced]
+    for informer in failing:
         yield Text(f"Watch of {informer.resource}: {informer.last_error or 'the first list is not complete'}", "red")
 
 
@@ -73,10 +70,10 @@ def _headline(status: Status) -> RenderableType:
     cache = status.cache
     facts = f"bayplan {status.version}, up {_seconds(status.uptime_seconds)}; {cache.nodes} nodes, {cache.pods} pods"
     if cache.assumed:
-        facts += f", of them {len(cache.assumed)} assumed"
+        facts += f", {len(cache.assumed)} of them assumed"
     facts += f"; {status.binding} binding"
     if status.is_suspended:
-        facts += "; the cycle waits for an extender"
+        facts += "; the scheduling cycle waits for an extender"
     if status.selector:
         facts += f"; serves the profiles that match {status.selector}"
     return Group(state, Text(facts, style="dim"))
@@ -109,7 +106,7 @@ def _extenders(profiles: tuple[ProfileState, ...]) -> Table:
 
 
 def _waiting(status: Status) -> Table:
-    table = plain_table("POD", "NODE", "SINCE", "FOR (PATIENCE LEFT)")
+    table = plain_table("POD", "NODE", "SINCE", "PLUGINS (TIMEOUT IN)")
     for pod in status.waiting:
         plugins = ", ".join(f"{plugin} ({_seconds(left)})" for plugin, left in pod.plugins.items())
         table.add_row(Text(pod.pod), Text(pod.node), _seconds(pod.seconds), Text(plugins))
@@ -117,7 +114,7 @@ def _waiting(status: Status) -> Table:
 
 
 def _gangs(status: Status) -> Iterator[RenderableType]:
-    table = plain_table("GANG", "PLACE", "PRIORITY", "NEEDED", "WAITING", "AGE", "RESERVED", "REASON", "BECAUSE")
+    table = plain_table("GANG", "PLACE", "PRIORITY", "NEEDED", "WAITING", "AGE", "RESERVED", "REASON", "MESSAGE")
     for gang in status.gangs:
         table.add_row(
             Text(gang.gang),
@@ -137,7 +134,7 @@ def _gangs(status: Status) -> Iterator[RenderableType]:
 
 
 def _queue(queue: tuple[QueuedPodState, ...]) -> Table:
-    table = plain_table("PLACE", "POD", "PROFILE", "PRIORITY", "SINCE", "ATTEMPTS", "BECAUSE")
+    table = plain_table("PLACE", "POD", "PROFILE", "PRIORITY", "SINCE", "ATTEMPTS", "MESSAGE")
     for pod in queue:
         table.add_row(
             pod.place,
@@ -146,25 +143,25 @@ def _queue(queue: tuple[QueuedPodState, ...]) -> Table:
             str(pod.priority),
             _seconds(pod.seconds),
             str(pod.attempts),
-            Text(_because(pod)),
+            Text(_message(pod)),
         )
     return table
 
 
-def _because(pod: QueuedPodState) -> str:
+def _message(pod: QueuedPodState) -> str:
     parts = []
     if pod.gated_by:
         parts.append(f"{pod.gated_by}: {', '.join(pod.reasons)}" if pod.reasons else pod.gated_by)
     elif pod.rejected_by:
         parts.append(f"rejected by {', '.join(pod.rejected_by)}")
     if pod.backoff_seconds:
-        parts.append(f"next try in {_seconds(pod.backoff_seconds)}")
+        parts.append(f"next attempt in {_seconds(pod.backoff_seconds)}")
     if pod.nominated_node:
         parts.append(f"nominated to {pod.nominated_node}")
     return "; ".join(parts) or "-"
 
 
-def _left_out(status: Status) -> Iterator[RenderableType]:
+def _omitted(status: Status) -> Iterator[RenderableType]:
     shown: dict[str, int] = {}
     for pod in status.queue:
         shown[pod.place] = shown.get(pod.place, 0) + 1

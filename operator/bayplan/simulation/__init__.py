@@ -1,5 +1,5 @@
-"""The scheduler without a cluster: files in, placements out.
+"""The scheduler without a cluster: reads objects from files and computes placements.
 
-Owns what stands in the API server's place (reading files, admission, an in-memory cluster, virtual time). The scheduler
-itself is the one that runs in a cluster.
+It replaces the API server: reading files, admission, an in-memory cluster and virtual time. The scheduler is the one
+that runs in a cluster.
 """

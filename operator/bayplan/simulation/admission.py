@@ -1,8 +1,7 @@
-"""What the API server would have done to hand-written objects, as far as scheduling reads it.
+"""Admission of hand-written objects: what the API server does to them, as far as scheduling is affected.
 
-Owns defaults, priorities, default tolerations, UIDs and the refusal of what the API server would refuse for the
-scheduler's sake. It must not know files beyond the places that it is told. Objects that an API server has been through
-already come out as they went in.
+Sets defaults, priorities, default tolerations and UIDs, and rejects what the API server would reject. Objects that
+already went through an API server are unchanged.
 
 Follows Kubernetes v1.36.3: ``pkg/apis/core/v1/defaults.go`` (requests from limits, host ports, allocatable from
 capacity), the pod strategy (label keys, see ``label_keys``) and the admission plugins
@@ -45,28 +44,28 @@ SYSTEM_PRIORITIES: Mapping[str, int] = {
     "system-cluster-critical": 2_000_000_000,
     "system-node-critical": 2_000_001_000,
 }
-"""The classes that every cluster has."""
+"""PriorityClasses that every cluster has."""
 
 _PREEMPT = "PreemptLowerPriority"
-_EVICTED_AFTER_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
+_NOT_READY_TAINTS = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 
 K = TypeVar("K", bound=Node | Pod | StorageObject | PodSurrounding)
 
 
 @dataclass(frozen=True, slots=True)
 class AdmittedCluster:
-    """A cluster as the API server would hold it; a namespace that holds a pod is there even if no file tells.
+    """Cluster as the API server would store it; a namespace with a pod exists even if it is not in the files.
 
     Attributes:
-        nodes: In the API server's order, by name.
-        pods: In the API server's order, by namespace and name.
-        storage: Volumes, claims and what else storage is described by.
-        surroundings: Namespaces, budgets, and services and owners of pods.
+        nodes: Nodes in the API server's order, by name.
+        pods: Pods in the API server's order, by namespace and name.
+        storage: Volumes, claims and other storage objects.
+        surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written, with their places.
-        plugin_configs: PluginConfig objects likewise.
-        configurations: KubeSchedulerConfiguration documents likewise.
+        plugin_configs: PluginConfig objects as written, with their places.
+        configurations: KubeSchedulerConfiguration documents as written, with their places.
         groups: PodGroups of all APIs, by namespace and name.
-        notices: Sentences about what was passed over.
+        notices: Notices about ignored objects.
     """
 
     nodes: tuple[Node, ...] = ()
@@ -81,10 +80,10 @@ class AdmittedCluster:
 
 
 def admit(files: ClusterFiles) -> AdmittedCluster:
-    """Do to every object what creating it would.
+    """Admit every object as if it were created.
 
     Raises:
-        ConfigError: With every problem: names that repeat, unknown priority classes, quantities that cannot be read.
+        ConfigError: With every problem: duplicate names, unknown priority classes, invalid quantities.
     """
     problems: list[Problem] = []
     classes = _priority_classes(files.priority_classes, problems)
@@ -96,13 +95,13 @@ def admit(files: ClusterFiles) -> AdmittedCluster:
     ]
     surroundings = [_admitted(placed, admitted_surrounding, problems) for placed in files.surroundings]
     for admitted in (nodes, pods, storage, surroundings):
-        problems += _repetitions((_described(each.object), each.place) for each in admitted)
-    problems += _repeated_uids(pods)
+        problems += _duplicates((_described(each.object), each.place) for each in admitted)
+    problems += _duplicate_uids(pods)
     for kind, objects in (
         ("SchedulerProfile", files.profiles),
         ("PluginConfig", files.plugin_configs),
     ):
-        problems += _repetitions([(f"{kind} {_raw_key(each.object)}", each.place) for each in objects])
+        problems += _duplicates([(f"{kind} {_raw_key(each.object)}", each.place) for each in objects])
     notices = list(files.notices)
     groups = admitted_groups(files.pod_groups, classes.value_of, problems, notices)
     if problems:
@@ -195,7 +194,7 @@ def _host_port(port: ContainerPort) -> ContainerPort:
 
 
 def _with_pod_level_requests(pod: Pod, spec: PodSpec) -> PodSpec:
-    """Where a pod has limits as a whole, it has requests as a whole: its containers' sums, else the limits."""
+    """Default pod-level requests of a pod with pod-level limits: the sums of its containers, else the limits."""
     if spec.resources is None or not spec.resources.limits:
         return spec
     sums = pod_requests(replace(pod, spec=replace(spec, resources=None, overhead={}))).fit
@@ -210,10 +209,10 @@ def _with_pod_level_requests(pod: Pod, spec: PodSpec) -> PodSpec:
 
 
 def _tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Tolerate for a while that a node is not ready or not reachable, unless the pod says something about it itself."""
+    """Add tolerations of not-ready and unreachable nodes unless the pod has its own."""
     missing = [
         Toleration(key=key, operator="Exists", effect=NO_EXECUTE)
-        for key in _EVICTED_AFTER_A_WHILE
+        for key in _NOT_READY_TAINTS
         if not any(each.key in (key, "") and each.effect in (NO_EXECUTE, "") for each in tolerations)
     ]
     return (*tolerations, *missing)
@@ -223,22 +222,22 @@ def _tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
 
 
 class _PriorityClasses:
-    """Priority classes by name, and the one that holds where a pod names none."""
+    """PriorityClasses by name, and the default one."""
 
     def __init__(self, classes: Mapping[str, PriorityClass], default: PriorityClass | None) -> None:
         self._classes = classes
         self._default = default
 
     def value_of(self, name: str) -> int | None:
-        """The value of a class; None if there is none of that name."""
+        """Return the value of a class; None if there is no such class."""
         found = self._classes.get(name)
         return SYSTEM_PRIORITIES.get(name) if found is None else found.value
 
     def resolve(self, spec: PodSpec) -> PodSpec:
-        """Give a pod its priority, as the admission plugin does.
+        """Set the priority of a pod, as the admission plugin does.
 
         Raises:
-            ConfigError: Its class does not exist, or the pod says another priority than its class.
+            ConfigError: Its class does not exist, or its priority differs from that of its class.
         """
         name = spec.priority_class_name
         if not name:
@@ -263,16 +262,16 @@ class _PriorityClasses:
             message = f'there is no PriorityClass "{name}"; add it to the files or correct the name'
             raise ConfigError([Problem("spec.priorityClassName", message)])
         if spec.priority is not None and spec.priority != value:
-            message = f'is {spec.priority}, but PriorityClass "{name}" says {value}; remove it from the pod'
+            message = f'is {spec.priority}, but the value of PriorityClass "{name}" is {value}; remove it from the pod'
             raise ConfigError([Problem("spec.priority", message)])
         return replace(spec, priority=value, preemption_policy=spec.preemption_policy or policy)
 
 
 def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Problem]) -> _PriorityClasses:
-    problems += _repetitions([(f"PriorityClass {each.object.metadata.name}", each.place) for each in placed])
+    problems += _duplicates([(f"PriorityClass {each.object.metadata.name}", each.place) for each in placed])
     defaults = [each for each in placed if each.object.global_default]
     for other in defaults[1:]:
-        message = f"is true in {defaults[0].place} already; only one PriorityClass can be the default"
+        message = f"is already true in {defaults[0].place}; only one PriorityClass can be the default"
         problems.append(Problem(f"{other.place} (PriorityClass {other.object.metadata.name}): globalDefault", message))
     classes = {each.object.metadata.name: each.object for each in placed}
     return _PriorityClasses(classes, defaults[0].object if defaults else None)
@@ -282,13 +281,13 @@ def _priority_classes(placed: Sequence[Placed[PriorityClass]], problems: list[Pr
 
 
 def _described(admitted: Node | Pod | StorageObject | PodSurrounding) -> str:
-    """Kind and name, such as ``Pod shop/web-0``."""
+    """Return kind and name, such as ``Pod shop/web-0``."""
     kind = type(admitted).__name__.removeprefix("Written").replace("Csi", "CSI")
     return f"{kind} {object_key(admitted.metadata)}"
 
 
 def _with_namespaces(surroundings: Sequence[PodSurrounding], pods: Sequence[Pod]) -> tuple[PodSurrounding, ...]:
-    """Add the namespaces that no file holds: they exist, since pods are in them."""
+    """Add the namespaces of pods that are not in the files."""
     known = [each.metadata.name for each in surroundings if isinstance(each, Namespace)]
     return (*surroundings, *implied_namespaces((pod.metadata.namespace for pod in pods), known))
 
@@ -298,24 +297,24 @@ def _raw_key(body: Mapping[str, Any]) -> str:
     return f"{meta['namespace']}/{meta['name']}" if meta.get("namespace") else str(meta["name"])
 
 
-def _repetitions(described: Iterable[tuple[str, Place]]) -> list[Problem]:
+def _duplicates(described: Iterable[tuple[str, Place]]) -> list[Problem]:
     first: dict[str, Place] = {}
     problems = []
     for name, place in described:
         if name in first:
-            message = f"stands in {first[name]} already; remove one or give it another name"
+            message = f"is already defined in {first[name]}; remove one or give it another name"
             problems.append(Problem(f"{place} ({name})", message))
         first.setdefault(name, place)
     return problems
 
 
-def _repeated_uids(pods: Iterable[Placed[Pod]]) -> list[Problem]:
+def _duplicate_uids(pods: Iterable[Placed[Pod]]) -> list[Problem]:
     first: dict[str, Placed[Pod]] = {}
     problems = []
     for placed in pods:
         pod = placed.object
         other = first.setdefault(pod.metadata.uid, placed)
         if other.object.key != pod.key:
-            message = f"is that of pod {other.object.key} ({other.place}); remove it, each pod has its own"
+            message = f"must be unique, but pod {other.object.key} ({other.place}) has the same UID; remove it"
             problems.append(Problem(f"{placed.place} (Pod {pod.key}): metadata.uid", message))
     return problems

@@ -1,8 +1,7 @@
 """Reads a cluster from files: YAML with any number of documents, JSON, lists as ``kubectl get`` prints them.
 
-Owns the way from text to decoded objects, each with the place where it stood. It must not know what the API server
-would add to them (``admission`` does) nor how they are scheduled. Why places are carried along: a file may hold
-hundreds of objects, and "spec.taints must be a list" without file and document helps nobody.
+Each object keeps its place, because a file may have hundreds of objects, and an error without file and document would
+be of no use.
 """
 
 from __future__ import annotations
@@ -48,20 +47,20 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where an object stood; documents and items are counted from 1, item 0 is no list."""
+    """Place of an object in the files; documents and items are counted from 1, and item 0 means no list."""
 
     file: str
     document: int
     item: int = 0
 
     def __str__(self) -> str:
-        """Such as ``cluster.yaml, document 2, item 5``."""
+        """Return the place as text, such as ``cluster.yaml, document 2, item 5``."""
         return f"{self.file}, document {self.document}" + (f", item {self.item}" if self.item else "")
 
 
 @dataclass(frozen=True, slots=True)
 class Placed(Generic[T]):
-    """An object and where it stood."""
+    """Object with its place in the files."""
 
     object: T
     place: Place
@@ -69,17 +68,17 @@ class Placed(Generic[T]):
 
 @dataclass(slots=True)
 class ClusterFiles:
-    """What the files hold.
+    """Objects in the files.
 
     Attributes:
-        storage: Volumes, claims and what else storage is described by.
-        surroundings: Namespaces, budgets, and services and owners of pods.
+        storage: Volumes, claims and other storage objects.
+        surroundings: Namespaces, PodDisruptionBudgets, and services and owners of pods.
         profiles: SchedulerProfile objects as written.
         plugin_configs: PluginConfig objects as written.
         configurations: KubeSchedulerConfiguration documents as written.
         pod_groups: PodGroup objects of all three APIs as written.
-        notices: Sentences about what was passed over.
-        decoded: What nodes and pods were read as.
+        notices: Notices about ignored objects.
+        decoded: Types that nodes and pods were decoded to.
     """
 
     nodes: list[Placed[Node]] = field(default_factory=list)
@@ -129,36 +128,37 @@ def read_cluster_files(sources: Sequence[str], decoded: DecodedTypes | None = No
 
     Args:
         sources: Paths; ``-`` is standard input.
-        decoded: What nodes and pods are read as, so that installed plugins find what they declare.
+        decoded: Types that nodes and pods are decoded to, with the fields that installed plugins declare.
 
     Returns:
-        Their objects in the order in which they stand.
+        Their objects, in the order of the files.
 
     Raises:
-        ConfigError: With every problem that could be found in any of them.
+        ConfigError: With the problems of all files.
     """
     files = ClusterFiles(decoded=decoded or DecodedTypes())
     problems: list[Problem] = []
-    passed_over: Counter[str] = Counter()
+    ignored: Counter[str] = Counter()
     for source in sources:
         try:
             for placed in _objects(source):
-                _take(placed, files, problems, passed_over)
+                _take(placed, files, problems, ignored)
         except ConfigError as error:
             problems += error.problems
     if problems:
         raise ConfigError(problems)
-    for kind, count in sorted(passed_over.items()):
-        files.notices.append(f"{_counted(count, kind)} passed over: simulate reads nodes, pods and what schedules them")
-    podless = Counter(type(each.object).__name__ for each in files.surroundings if _brings_no_pods(each.object))
+    for kind, count in sorted(ignored.items()):
+        notice = "ignored; only nodes, pods and objects that affect scheduling are read"
+        files.notices.append(f"{_counted(count, kind)} {notice}")
+    podless = Counter(type(each.object).__name__ for each in files.surroundings if _has_no_pods(each.object))
     for kind, count in sorted(podless.items()):
-        told = "read for what selects its pods" if count == 1 else "read for what selects their pods"
-        files.notices.append(f"{_counted(count, kind)} {told}; write the pods themselves into the files too")
+        notice = "used only for its pod selector" if count == 1 else "used only for their pod selectors"
+        files.notices.append(f"{_counted(count, kind)} {notice}; add the pods to the files")
     return files
 
 
-def _brings_no_pods(surrounding: PodSurrounding) -> bool:
-    """Whether it is hand-written, so that no controller has made its pods."""
+def _has_no_pods(surrounding: PodSurrounding) -> bool:
+    """Return whether an owner is hand-written, so that no controller has created its pods."""
     owners = (ReplicationController, ReplicaSet, StatefulSet)
     return isinstance(surrounding, owners) and not surrounding.metadata.uid
 
@@ -190,7 +190,7 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
         try:
             yield msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError):
-            pass  # several JSON documents, or YAML in JSON's clothes: YAML reads both and says where it fails
+            pass  # Several JSON documents, or YAML in flow style: the YAML parser reads both.
         else:
             return
     try:
@@ -204,7 +204,7 @@ def _documents(name: str, text: bytes) -> Iterator[Any]:
 
 
 def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
-    """An object, or the items of a list; those of a typed list carry no kind of their own."""
+    """Yield the object, or the items of a list; items of a typed list get their kind from the list."""
     kind = document.get("kind") if isinstance(document, dict) else None
     items = document.get("items") if isinstance(document, dict) else None
     if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
@@ -216,10 +216,10 @@ def _flattened(document: Any, place: Place) -> Iterator[Placed[Any]]:
         yield from _flattened(body, Place(place.file, place.document, index))
 
 
-# -- from objects to what they are ------------------------------------------------------------------------------------
+# -- from objects to their types --------------------------------------------------------------------------------------
 
 
-def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], passed_over: Counter[str]) -> None:
+def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], ignored: Counter[str]) -> None:
     body, place = _without_nulls(placed.object), placed.place
     if not isinstance(body, dict) or not isinstance(body.get("kind"), str):
         problems.append(Problem(str(place), "is not a Kubernetes object; give it apiVersion, kind and metadata"))
@@ -243,7 +243,7 @@ def _take(placed: Placed[Any], files: ClusterFiles, problems: list[Problem], pas
         getattr(files, _RAW[key]).append(Placed(body, place))
     else:
         known = [version for version, name in (*_DECODED, *_RAW) if name == kind]
-        passed_over[f"{kind} ({key[0] or 'no apiVersion'}, not {' or '.join(known)})" if known else kind] += 1
+        ignored[f"{kind} ({key[0] or 'no apiVersion'}, not {' or '.join(known)})" if known else kind] += 1
 
 
 def _has_name(body: Mapping[str, Any]) -> bool:
@@ -252,7 +252,7 @@ def _has_name(body: Mapping[str, Any]) -> bool:
 
 
 def describe(body: Mapping[str, Any]) -> str:
-    """Name an object as far as it can be read, such as ``Pod shop/web-0``."""
+    """Return kind and name of an object as far as it has them, such as ``Pod shop/web-0``."""
     metadata = body.get("metadata")
     metadata = metadata if isinstance(metadata, Mapping) else {}
     name = "/".join(str(part) for part in (metadata.get("namespace"), metadata.get("name")) if part)
@@ -260,7 +260,7 @@ def describe(body: Mapping[str, Any]) -> str:
 
 
 def _without_nulls(node: Any) -> Any:
-    """A copy without fields that hold null, which means "not set" in Kubernetes."""
+    """Return a copy without null fields, since null means "not set" in Kubernetes."""
     if isinstance(node, dict):
         return {key: _without_nulls(value) for key, value in node.items() if value is not None}
     if isinstance(node, list):

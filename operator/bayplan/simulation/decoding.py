@@ -1,7 +1,4 @@
-"""What the decoder says of a bad object, in words for the person who wrote it.
-
-Owns the translation of msgspec's errors into problems with a field path and a remedy. It must not know files or kinds.
-"""
+"""Translates msgspec's decoding errors into problems with a field path and a remedy."""
 
 from __future__ import annotations
 
@@ -30,14 +27,14 @@ _WORDS = {
 
 
 def decoding_problem(error: msgspec.ValidationError, body: Mapping[str, Any]) -> Problem:
-    """Say what is wrong with an object.
+    """Return the problem of an object that cannot be decoded.
 
     Args:
-        error: What msgspec raised.
+        error: Error that msgspec raised.
         body: The object.
 
     Returns:
-        The first problem; msgspec stops there.
+        The first problem; msgspec does not report more than one.
     """
     match = _PARTS.fullmatch(str(error))
     assert match is not None
@@ -65,7 +62,7 @@ def _remedy(expected: str, given: str) -> str:
 
 
 def _exact(path: str, body: Mapping[str, Any], expected: str) -> str:
-    """The path with the key in the place of ``[...]``, which is all that msgspec says of a mapping's bad value."""
+    """Return the path with the key instead of ``[...]``, which msgspec writes for an invalid value of a mapping."""
     if not path.endswith(_ANY_VALUE):
         return path
     parent = path.removesuffix(_ANY_VALUE)

@@ -1,7 +1,4 @@
-"""What became of the gangs of a simulation.
-
-Owns the reading. It must not know how it is printed.
-"""
+"""Results of a simulation for each gang."""
 
 from __future__ import annotations
 
@@ -11,21 +8,21 @@ from dataclasses import dataclass
 from bayplan.gangs.group_verdict import Phase, Tally, judge
 from scheduler_core.queueing.gang import Gang
 
-_WAITS_FOR_GROUP = "there is no such PodGroup in the files; its members wait for it"
+_WAITS_FOR_GROUP = "the PodGroup is not in the files; its members wait for it"
 
 
 @dataclass(frozen=True, slots=True)
 class GangPlacement:
-    """What became of one gang.
+    """Result for one gang.
 
     Attributes:
-        api: The API group of its PodGroup.
-        min_member: How many are placed together; 0 where there is no PodGroup.
-        members: How many exist.
-        placed: How many have a node.
-        domain: The topology domain in which they were placed together; "" for none.
-        phase: How far it has come.
-        reason: Why its quorum is not placed; "" if it is.
+        api: API group of the PodGroup.
+        min_member: minMember of the PodGroup; 0 if there is no PodGroup.
+        members: Number of members.
+        placed: Number of members that are scheduled.
+        domain: Topology domain in which they were scheduled together; "" for none.
+        phase: Phase of the gang.
+        reason: Why the quorum is not scheduled; "" if it is.
     """
 
     namespace: str
@@ -40,17 +37,17 @@ class GangPlacement:
 
 
 def gang_placements(gangs: Iterable[Gang]) -> tuple[GangPlacement, ...]:
-    """Read gangs, by namespace and name."""
+    """Return the results of gangs, by namespace and name."""
     found = [_placement(gang) for gang in gangs]
     return tuple(sorted(found, key=lambda each: (each.namespace, each.name, each.api)))
 
 
-def why_not(gang: Gang) -> str:
-    """Why the quorum of a gang is not placed; "" if it is."""
-    return _judged(gang)[1]
+def unscheduled_reason(gang: Gang) -> str:
+    """Return why the quorum of a gang is not scheduled; "" if it is."""
+    return _phase_and_reason(gang)[1]
 
 
-def _judged(gang: Gang) -> tuple[Phase, str]:
+def _phase_and_reason(gang: Gang) -> tuple[Phase, str]:
     if gang.group is None:
         return Phase.PENDING, _WAITS_FOR_GROUP
     verdict = judge(gang, Tally.of(gang), gang.group.min_member)
@@ -58,7 +55,7 @@ def _judged(gang: Gang) -> tuple[Phase, str]:
 
 
 def _placement(gang: Gang) -> GangPlacement:
-    group, outcome, (phase, reason) = gang.group, gang.outcome, _judged(gang)
+    group, outcome, (phase, reason) = gang.group, gang.outcome, _phase_and_reason(gang)
     return GangPlacement(
         namespace=gang.key.namespace,
         name=gang.key.name,

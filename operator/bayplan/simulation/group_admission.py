@@ -1,10 +1,7 @@
-"""What the API server would have done to hand-written PodGroups, and what the operator makes of them.
+"""Admission of hand-written PodGroups, and their translation to the core's model.
 
-Owns their namespaces, UIDs and priorities. It must not know what the fields mean: whoever
-translates PodGroups in a cluster does it here too.
-
-A class that does not exist is refused for Kubernetes' own PodGroups, as its admission does; a Bayplan PodGroup that
-names one stands by the highest of its members, as in a cluster.
+A PriorityClass that does not exist is an error for Kubernetes' own PodGroups, as in the API server's admission. A
+Bayplan PodGroup that names one gets the highest priority of its members, as in a cluster.
 """
 
 from __future__ import annotations
@@ -24,7 +21,7 @@ from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 
 PriorityOf = Callable[[str], int | None]
-"""Value of a PriorityClass; None where there is none of that name."""
+"""Returns the value of a PriorityClass; None if there is no such class."""
 
 
 def admitted_groups(
@@ -34,12 +31,12 @@ def admitted_groups(
 
     Args:
         placed: The objects as written.
-        priority_of: Finds the value of a PriorityClass.
-        problems: What is wrong is added here.
-        notices: What one should know is added here.
+        priority_of: Returns the value of a PriorityClass.
+        problems: List to which problems are added.
+        notices: List to which notices are added.
 
     Returns:
-        Those that are valid, in the order of their namespaces and names.
+        The valid groups, by namespace and name.
     """
     groups: dict[GroupKey, PodGroup] = {}
     first: dict[GroupKey, Placed[dict[str, Any]]] = {}
@@ -50,7 +47,7 @@ def admitted_groups(
         where = f"{each.place} (PodGroup {key})"
         other = first.setdefault(key, each)
         if other is not each:
-            message = f"stands in {other.place} already; remove one or give it another name"
+            message = f"is already defined in {other.place}; remove one or give it another name"
             problems.append(Problem(where, message))
             continue
         try:
@@ -74,14 +71,17 @@ def _completed(body: Mapping[str, Any]) -> dict[str, Any]:
 
 def _missing_class(key: GroupKey, body: Mapping[str, Any]) -> list[str]:
     name = body["spec"].get("priorityClassName")
-    told = f'PodGroup {key} names PriorityClass "{name}", which no file holds: its highest member\'s priority counts'
-    return [told] if name else []
+    notice = (
+        f'PodGroup {key} names PriorityClass "{name}", which is not in the files; it gets the highest priority of its '
+        "members"
+    )
+    return [notice] if name else []
 
 
 def _bayplan(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
-    shown = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
-    name = shown.spec.priority_class_name
-    return from_bayplan(shown, priority_of(name) if name else None)
+    resource = BayplanGroup.from_object({"metadata": body["metadata"], "spec": body.get("spec")})
+    name = resource.spec.priority_class_name
+    return from_bayplan(resource, priority_of(name) if name else None)
 
 
 def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
@@ -90,7 +90,7 @@ def _scheduler_plugins(body: Mapping[str, Any], priority_of: PriorityOf) -> PodG
 
 
 def _native(body: Mapping[str, Any], priority_of: PriorityOf) -> PodGroup:
-    """Resolve the class as admission does, unless an API server has done it already."""
+    """Set the priority from the class as admission does, unless an API server has already done so."""
     spec = body.get("spec")
     name = spec.get("priorityClassName") if isinstance(spec, Mapping) else None
     if isinstance(spec, Mapping) and name and spec.get("priority") is None:

@@ -1,8 +1,7 @@
-"""``matchLabelKeys`` and ``mismatchLabelKeys``, merged into label selectors as the API server does on creation.
+"""Merges ``matchLabelKeys`` and ``mismatchLabelKeys`` into label selectors, as the API server does on creation.
 
-Owns that merge only. Plugins read the selectors and never the keys, since in a cluster the keys are in them already.
-Follows Kubernetes v1.36.3, ``pkg/registry/core/pod/strategy.go``; a pod that went through an API server keeps what it
-has, so that nothing is merged twice.
+Plugins read only the selectors, since in a cluster the keys are already merged into them. Follows Kubernetes v1.36.3,
+``pkg/registry/core/pod/strategy.go``; a pod that went through an API server is unchanged.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ def merge_label_keys(spec: PodSpec, labels: Mapping[str, str]) -> PodSpec:
 
     Args:
         spec: The pod's spec.
-        labels: The pod's labels; a key that it lacks adds nothing.
+        labels: The pod's labels; a key that is not among them adds nothing.
 
     Returns:
-        The spec, the same object where there is nothing to merge.
+        The spec; the same object if there is nothing to merge.
     """
     if any(constraint.match_label_keys for constraint in spec.topology_spread_constraints):
         constraints = tuple(
@@ -62,7 +61,7 @@ def _wanted(keys: Iterable[str], operator: str, labels: Mapping[str, str]) -> li
 
 
 def _merged(selector: LabelSelector | None, wanted: Iterable[Requirement]) -> LabelSelector | None:
-    """An absent selector matches nothing, whatever is added to it, and stays absent."""
+    """Add requirements to a selector; an absent selector matches nothing and stays absent."""
     if selector is None:
         return None
     missing = tuple(requirement for requirement in wanted if requirement not in selector.match_expressions)

@@ -1,10 +1,8 @@
-"""A cluster in memory: what the scheduler writes happens at once and is told back as a watch would.
+"""A cluster in memory: writes of the scheduler succeed at once and are reported to it as a watch would report them.
 
-Owns the pods as the API server would have them, and what was written of them. Fulfils
-:class:`scheduler_core.ports.ClusterWriter`. It must not know why a pod goes where.
-
-A bind is told back before it is answered, from the binding task and so between two cycles; what is written from within
-a cycle is told back on the loop's next turn, since the scheduler must not be fed in the middle of a cycle.
+Implements :class:`scheduler_core.ports.ClusterWriter`. A bind is reported before its response, from the binding task
+and therefore between two cycles. A write from within a cycle is reported on the next turn of the event loop, since the
+scheduler must not receive changes during a cycle.
 """
 
 from __future__ import annotations
@@ -24,11 +22,11 @@ POD_SCHEDULED = "PodScheduled"
 
 
 class MemoryCluster:
-    """Pods by namespace and name.
+    """Pods of a cluster in memory.
 
     Attributes:
-        events: Everything recorded, in order.
-        writes: How many changes were asked for, so that an observer can tell whether anything happens.
+        events: Recorded events, in order.
+        writes: Number of writes, from which a caller sees whether anything happens.
     """
 
     def __init__(self) -> None:
@@ -36,50 +34,50 @@ class MemoryCluster:
         self.writes = 0
         self._pods: dict[tuple[str, str], Pod] = {}
         self._feed: ClusterFeed | None = None
-        self._news: deque[Callable[[], None]] = deque()
+        self._notifications: deque[Callable[[], None]] = deque()
 
     def watch(self, feed: ClusterFeed) -> None:
-        """Tell every change to ``feed`` from now on."""
+        """Report every change to ``feed`` from now on."""
         self._feed = feed
 
     def add_pod(self, pod: Pod) -> None:
-        """A pod is created."""
+        """Create a pod."""
         self._pods[pod.metadata.namespace, pod.metadata.name] = pod
         if self._feed is not None:
             self._feed.pod_added(pod)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as it is now; None if there is none."""
+        """Return the current state of a pod; None if it does not exist."""
         return self._pods.get((namespace, name))
 
     @property
     def is_quiet(self) -> bool:
-        """Whether everything that was written has been told back."""
-        return not self._news
+        """Whether every write has been reported to the feed."""
+        return not self._notifications
 
     async def bind(self, binding: Binding) -> None:
         """Bind a pod.
 
         Raises:
-            NotFoundError: The pod, or this UID of it, is gone.
-            ConflictError: The pod is bound already.
+            NotFoundError: The pod does not exist or has another UID.
+            ConflictError: The pod is already bound.
         """
         self.writes += 1
         pod = self._current(binding.namespace, binding.name, binding.uid)
         if pod is None:
-            raise NotFoundError(f"pod {binding.namespace}/{binding.name} is gone; do not bind it")
+            raise NotFoundError(f"pod {binding.namespace}/{binding.name} not found")
         if pod.spec.node_name:
-            raise ConflictError(f"pod {pod.key} is bound to node {pod.spec.node_name} already; read it")
+            raise ConflictError(f"pod {pod.key} is already assigned to node {pod.spec.node_name}")
         status = _with_condition(pod, PodCondition(POD_SCHEDULED, "True"))
         spec = msgspec.structs.replace(pod.spec, node_name=binding.node_name)
-        self._replace(pod, msgspec.structs.replace(pod, spec=spec, status=status), at_once=True)
+        self._replace(pod, msgspec.structs.replace(pod, spec=spec, status=status), immediately=True)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as it is now; None if there is none."""
+        """Return the current state of a pod; None if it does not exist."""
         return self.pod(namespace, name)
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
-        """Change a pod's status; nothing happens when the pod is gone, as its writer would be told to no use."""
+        """Change a pod's status; a pod that does not exist is ignored, since the writer could not do anything."""
         self.writes += 1
         pod = self._current(patch.namespace, patch.name, patch.uid)
         if pod is None:
@@ -87,24 +85,24 @@ class MemoryCluster:
         status = pod.status if patch.condition is None else _with_condition(pod, patch.condition)
         if patch.nominated_node_name is not None:
             status = msgspec.structs.replace(status, nominated_node_name=patch.nominated_node_name)
-        self._replace(pod, msgspec.structs.replace(pod, status=status), at_once=False)
+        self._replace(pod, msgspec.structs.replace(pod, status=status), immediately=False)
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Delete a pod at once, without grace."""
+        """Delete a pod immediately, without a grace period."""
         self.writes += 1
         pod = self._current(deletion.namespace, deletion.name, deletion.uid)
         if pod is not None:
             del self._pods[deletion.namespace, deletion.name]
 
-        def tell() -> None:
+        def notify() -> None:
             if pod is not None and self._feed is not None:
                 self._feed.pod_deleted(pod)
-            done(None if pod is not None else NotFoundError(f"pod {deletion.namespace}/{deletion.name} is gone"))
+            done(None if pod is not None else NotFoundError(f"pod {deletion.namespace}/{deletion.name} not found"))
 
-        self._tell_soon(tell)
+        self._notify_soon(notify)
 
     def record(self, event: Event) -> None:
-        """Keep an event."""
+        """Store an event."""
         self.writes += 1
         self.events.append(event)
 
@@ -112,25 +110,25 @@ class MemoryCluster:
         pod = self._pods.get((namespace, name))
         return pod if pod is not None and pod.metadata.uid == uid else None
 
-    def _replace(self, old: Pod, new: Pod, *, at_once: bool) -> None:
+    def _replace(self, old: Pod, new: Pod, *, immediately: bool) -> None:
         self._pods[new.metadata.namespace, new.metadata.name] = new
         feed = self._feed
         if feed is None:
             return
-        if at_once:
-            while self._news:
-                self._news.popleft()()
+        if immediately:
+            while self._notifications:
+                self._notifications.popleft()()
             feed.pod_updated(old, new)
         else:
-            self._tell_soon(lambda: feed.pod_updated(old, new))
+            self._notify_soon(lambda: feed.pod_updated(old, new))
 
-    def _tell_soon(self, tell: Callable[[], None]) -> None:
-        self._news.append(tell)
-        asyncio.get_running_loop().call_soon(self._tell_next)
+    def _notify_soon(self, notify: Callable[[], None]) -> None:
+        self._notifications.append(notify)
+        asyncio.get_running_loop().call_soon(self._notify_next)
 
-    def _tell_next(self) -> None:
-        if self._news:
-            self._news.popleft()()
+    def _notify_next(self) -> None:
+        if self._notifications:
+            self._notifications.popleft()()
 
 
 def _with_condition(pod: Pod, condition: PodCondition) -> PodStatus:

@@ -1,16 +1,13 @@
 """Volumes and claims in memory, with the volume controller and the provisioners that a cluster would have.
 
-Owns the volumes and claims as the API server would have them. Fulfils :class:`scheduler_core.ports.StorageWriter`. It
-must not know pods.
-
-Everything happens at once, and is told back before a write is answered (from a binding task, and so between two
-cycles). What the scheduler binds, the controller completes; a claim for which a node was selected has a new volume by
-the time the write returns. A new volume can be reached from wherever its class allows. Claims that do not wait for a
-pod are bound at the start: to the smallest volume that will do, else to a new one where their class has a provisioner.
-No provisioner is ever out of room.
+Implements :class:`scheduler_core.ports.StorageWriter`. Everything happens immediately and is reported before the
+response to a write (from a binding task and therefore between two cycles). The controller completes what the scheduler
+binds; a claim for which a node was selected has a new volume when the write returns. A new volume is accessible from
+every topology that its class allows. Claims with immediate binding are bound at the start: to the smallest matching
+volume, else to a new one if their class has a provisioner. Provisioners never run out of capacity.
 
 Follows Kubernetes v1.36.3, ``pkg/controller/volume/persistentvolume`` (``syncUnboundClaim``, ``pv_controller.go``), as
-far as its outcome goes.
+far as its results go.
 """
 
 from __future__ import annotations
@@ -53,8 +50,8 @@ class MemoryStorage:
     """Volumes, claims and classes by name.
 
     Args:
-        objects: What is there at the start; kinds that never change are only told.
-        feed: Told of everything, the objects of the start included.
+        objects: Initial objects; kinds that never change are only reported.
+        feed: Receives all objects and changes, including the initial objects.
     """
 
     def __init__(self, objects: Iterable[StorageObject], feed: StorageFeed) -> None:
@@ -75,24 +72,24 @@ class MemoryStorage:
             feed.added(each)
         self._versions = itertools.count(highest + 1)
         for key in sorted(self._claims):
-            self._bind_if_nothing_is_waited_for(self._claims[key])
+            self._bind_immediate(self._claims[key])
 
     def volume(self, name: str) -> PersistentVolume | None:
-        """A volume as it is now; None if there is none."""
+        """Return the current state of a volume; None if it does not exist."""
         return self._volumes.get(name)
 
     def claim(self, namespace: str, name: str) -> PersistentVolumeClaim | None:
-        """A claim as it is now; None if there is none."""
+        """Return the current state of a claim; None if it does not exist."""
         return self._claims.get(f"{namespace}/{name}")
 
-    # -- what the scheduler writes ------------------------------------------------------------------------------
+    # -- writes of the scheduler --------------------------------------------------------------------------------
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
         """Bind a volume to the claim of its claimRef, and the claim to it.
 
         Raises:
-            NotFoundError: The volume is gone.
-            ConflictError: The volume is of another version by now.
+            NotFoundError: The volume does not exist.
+            ConflictError: The volume has another resource version.
         """
         _check("volume", volume.metadata, self._volumes.get(volume.metadata.name))
         written = self._put_volume(replace(volume, status=_BOUND))
@@ -103,20 +100,20 @@ class MemoryStorage:
         return written
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Take the node that was selected for a claim, and make its volume.
+        """Store the selected node of a claim, and create its volume.
 
         Raises:
-            NotFoundError: The claim is gone.
-            ConflictError: The claim is of another version by now.
+            NotFoundError: The claim does not exist.
+            ConflictError: The claim has another resource version.
         """
         _check("claim", claim.metadata, self._claims.get(claim.key))
         written = self._put_claim(claim)
         self._provision(written, self._classes.get(written.class_name))
         return written
 
-    # -- what controllers do ------------------------------------------------------------------------------------
+    # -- controllers --------------------------------------------------------------------------------------------
 
-    def _bind_if_nothing_is_waited_for(self, claim: PersistentVolumeClaim) -> None:
+    def _bind_immediate(self, claim: PersistentVolumeClaim) -> None:
         if claim.is_fully_bound or claim.status.phase == LOST:
             return
         storage_class = self._classes.get(claim.class_name)
@@ -126,9 +123,9 @@ class MemoryStorage:
             if chosen is not None and (chosen.spec.claim_ref is None or chosen.is_kept_for(claim)):
                 self._join(chosen, claim)
             return
-        kept = [volume for volume in self._volumes.values() if volume.is_kept_for(claim)]
-        free = [] if waits else [volume for volume in self._volumes.values() if _could_serve(volume, claim)]
-        found = min(kept or free, key=_size_and_name, default=None)
+        reserved = [volume for volume in self._volumes.values() if volume.is_kept_for(claim)]
+        free = [] if waits else [volume for volume in self._volumes.values() if _matches(volume, claim)]
+        found = min(reserved or free, key=_size_and_name, default=None)
         if found is not None:
             self._join(found, claim)
         elif not waits and storage_class is not None and storage_class.provisioner not in ("", _NO_PROVISIONER):
@@ -153,21 +150,21 @@ class MemoryStorage:
             return
         name = f"pvc-{claim.metadata.uid}"
         driver = storage_class.provisioner
-        asked = claim.spec.resources.requests.get(STORAGE)
+        requested = claim.spec.resources.requests.get(STORAGE)
         spec = PersistentVolumeSpec(
-            capacity={} if asked is None else {STORAGE: asked},
+            capacity={} if requested is None else {STORAGE: requested},
             access_modes=claim.spec.access_modes,
             claim_ref=ClaimPointer(claim.metadata.namespace, claim.metadata.name, claim.metadata.uid),
             storage_class_name=claim.class_name,
             volume_mode=claim.spec.volume_mode,
             volume_attributes_class_name=claim.spec.volume_attributes_class_name,
-            node_affinity=_reach(storage_class),
+            node_affinity=_node_affinity(storage_class),
             csi=None if driver.startswith(_IN_TREE) else CsiVolumeSource(driver, name),
         )
         self._put_volume(PersistentVolume(AnnotatedMeta(name, uid=name), spec, _BOUND))
         self._complete(claim, name)
 
-    # -- telling ------------------------------------------------------------------------------------------------
+    # -- changes ------------------------------------------------------------------------------------------------
 
     def _put_volume(self, volume: PersistentVolume) -> PersistentVolume:
         new = replace(volume, metadata=self._next(volume.metadata))
@@ -192,13 +189,13 @@ class MemoryStorage:
 
 def _check(kind: str, given: AnnotatedMeta, current: PersistentVolume | PersistentVolumeClaim | None) -> None:
     if current is None or current.metadata.uid != given.uid:
-        raise NotFoundError(f'{kind} "{given.name}" is gone; look for another')
+        raise NotFoundError(f'{kind} "{given.name}" not found')
     if current.metadata.resource_version != given.resource_version:
-        raise ConflictError(f'{kind} "{given.name}" has changed; read it and decide again')
+        raise ConflictError(f'{kind} "{given.name}" has been modified; apply the change to the latest version')
 
 
-def _reach(storage_class: StorageClass) -> VolumeNodeAffinity | None:
-    """From where a new volume of a class can be used; None from everywhere."""
+def _node_affinity(storage_class: StorageClass) -> VolumeNodeAffinity | None:
+    """Return the node affinity of a new volume of a class; None if it is accessible from every node."""
     terms = tuple(
         NodeSelectorTerm(tuple(Requirement(each.key, IN, each.values) for each in term.match_label_expressions))
         for term in storage_class.allowed_topologies
@@ -210,7 +207,7 @@ def _size_and_name(volume: PersistentVolume) -> tuple[int, str]:
     return nano(volume.spec.capacity.get(STORAGE, 0)), volume.metadata.name
 
 
-def _could_serve(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
+def _matches(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
     spec = claim.spec
     return (
         volume.spec.claim_ref is None

@@ -22,7 +22,7 @@ class ResourceUsage:
     Attributes:
         name: Name of the resource, such as ``nvidia.com/gpu``.
         requested: Sum of the requests of the pods that are bound there.
-        allocatable: What the node or the cluster offers.
+        allocatable: Allocatable amount of the node or the cluster.
     """
 
     name: str
@@ -31,7 +31,7 @@ class ResourceUsage:
 
     @property
     def is_notable(self) -> bool:
-        """Whether people want to see it: an extended resource, or one that a pod requests."""
+        """Whether the resource is worth showing: an extended resource, or one that a pod requests."""
         return self.requested > 0 or is_extended_resource(self.name)
 
 

@@ -1,7 +1,7 @@
-"""The profiles of a simulation: SchedulerProfile objects, kube-scheduler configurations, or the default.
+"""The profiles of a simulation: SchedulerProfile objects, kube-scheduler configurations, or the default profile.
 
-Owns how what stands in files becomes live instances. Judging SchedulerProfiles and PluginConfigs is the operator's own
-``desired_state``, so that a file is accepted here exactly if a cluster would accept it.
+SchedulerProfiles and PluginConfigs are validated by the operator's own ``desired_state``, so that a file is accepted
+here exactly if a cluster would accept it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from scheduler_core.scheduler import Scheduler
 
 
 def activate_profiles(scheduler: Scheduler, cluster: AdmittedCluster) -> None:
-    """Make the cluster's profiles live; without any, the default profile serves ``default-scheduler``.
+    """Activate the cluster's profiles; without any, the default profile serves ``default-scheduler``.
 
     Raises:
         ConfigError: With every problem of every profile.
@@ -55,7 +55,7 @@ def _from_objects(scheduler: Scheduler, cluster: AdmittedCluster, problems: list
 
 
 def _plugin_config_problems(cluster: AdmittedCluster, state: DesiredState) -> list[Problem]:
-    """What is wrong with PluginConfigs that no profile refers to; the others are told with their profiles."""
+    """Return the problems of PluginConfigs that no profile references; others are reported with the profiles."""
     places = {placed.object["metadata"]["name"]: placed.place for placed in cluster.plugin_configs}
     return [
         Problem(f"{places[config.meta.name]} (PluginConfig {config.meta.name}): {problem.path}", problem.message)
@@ -85,7 +85,7 @@ def _from_configurations(
             path = f"{where}: profiles[{index}]"
             other = taken.setdefault(config.scheduler_name, placed.place)
             if other is not placed.place:
-                message = f'"{config.scheduler_name}" is claimed in {other} already; give each profile its own name'
+                message = f'"{config.scheduler_name}" is already used in {other}; give each profile its own name'
                 problems.append(Problem(f"{path}.schedulerName", message))
                 continue
             try:

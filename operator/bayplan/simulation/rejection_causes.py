@@ -1,7 +1,7 @@
-"""Why pods are not placed, grouped by cause.
+"""Groups unscheduled pods by cause.
 
-The message of a rejected pod counts nodes, so two pods with the same problem have different messages when another pod
-was placed between them. A cause is the message without counts, names of objects and the result of preemption.
+The message of a rejected pod counts nodes, so two pods with the same problem have different messages if another pod was
+scheduled between them. A cause is the message without counts, names of objects and the result of preemption.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _OUTSIDE_DOMAIN = "node(s) were outside the gang's domain"
 
 @dataclass(frozen=True, slots=True)
 class RejectionCause:
-    """One cause.
+    """Cause for which pods are not scheduled.
 
     Attributes:
-        verdict: The verdict of these pods.
+        verdict: Verdict on these pods.
         text: The reasons, separated by commas.
         pods: Number of pods.
         example: One of the pods, as ``namespace/name``.
@@ -41,7 +41,7 @@ class RejectionCause:
 
 
 def rejection_causes(pods: Iterable[PodPlacement]) -> tuple[RejectionCause, ...]:
-    """Group the pods that are not placed, largest group first."""
+    """Group the pods that are not scheduled by cause, largest group first."""
     counts, examples = Counter[tuple[Verdict, str]](), dict[tuple[Verdict, str], str]()
     for pod in pods:
         if pod.verdict is not Verdict.PLACED:
@@ -59,7 +59,7 @@ def cause_of(message: str) -> str:
         message: Text of the PodScheduled condition, or of a gate.
 
     Returns:
-        The distinct reasons in alphabetical order; the message itself if it does not speak of nodes.
+        The distinct reasons in alphabetical order; the message itself if it does not count nodes.
     """
     found = _NO_NODE.search(message)
     if found is None:

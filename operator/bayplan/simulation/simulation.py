@@ -1,12 +1,10 @@
-"""Places the pods of a cluster that exists in files only.
+"""Schedules the pods of a cluster that exists only in files.
 
-Owns one run: the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until nothing more can be
-placed. It must not know files or output.
-
-Claims are bound by a volume controller and provisioners that are part of the simulated cluster (``memory_storage``); a
-budget allows as many disruptions as its status says, none where it has no status. What a pod is decided by is fed
-first, PodGroups among it, nodes then, and pods after them in the order in which an API server lists them, so that the
-same objects give the same placements in a cluster whose nodes were there before the pods, for the same seed.
+A run uses the same Scheduler as in a cluster, on an in-memory cluster and virtual time, until no more pod can be
+scheduled. Claims are bound by the volume controller and provisioners of the simulated cluster (``memory_storage``). A
+PodDisruptionBudget allows the disruptions in its status, none without a status. Objects that decisions depend on are
+reported first, including PodGroups, then nodes, then pods in the order in which an API server lists them. With the same
+seed the same objects therefore get the same placements as in a cluster whose nodes existed before the pods.
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from enum import Enum
 
 from bayplan.reconcile.extenders import not_asked_notice
 from bayplan.simulation.admission import AdmittedCluster
-from bayplan.simulation.gang_placements import GangPlacement, gang_placements, why_not
+from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
 from bayplan.simulation.memory_storage import MemoryStorage
 from bayplan.simulation.node_usage import NodeUsage, node_usages
@@ -31,11 +29,11 @@ from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.scheduler import Scheduler, SchedulerOptions
 
 _QUIET_TURNS = 50
-"""Turns of the loop without any write after which nothing happens any more but by the passing of time."""
+"""Turns of the event loop without a write after which only timers can cause further changes."""
 
 
 class Verdict(Enum):
-    """What became of a pod."""
+    """Verdict on a pod."""
 
     PLACED = "Placed"
     UNSCHEDULABLE = "Unschedulable"
@@ -49,9 +47,10 @@ class SimulationOptions:
     """Settings of a run.
 
     Attributes:
-        seed: Settles ties among equal nodes.
-        percentage_of_nodes_to_score: For profiles that set none; None all nodes, 0 kube-scheduler's formula.
-        patience_seconds: Virtual time that plugins may make pods wait in all.
+        seed: Seed that resolves ties between nodes with equal scores.
+        percentage_of_nodes_to_score: Default for profiles that set none; None for all nodes, 0 for kube-scheduler's
+            formula.
+        patience_seconds: Maximum virtual time of the simulation.
     """
 
     seed: int = 0
@@ -61,13 +60,13 @@ class SimulationOptions:
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """What became of one pod that waited.
+    """Result for one pending pod.
 
     Attributes:
-        profile: The scheduler name that it asks for.
-        node: Where it goes; "" for nowhere.
-        reason: Why nowhere, as the PodScheduled condition would say; "" where it goes somewhere.
-        attempts: How often it was tried.
+        profile: schedulerName of the pod.
+        node: Node to which it is scheduled; "" for none.
+        reason: Why it is not scheduled, as in the PodScheduled condition; "" if it is.
+        attempts: Number of scheduling attempts.
     """
 
     namespace: str
@@ -81,14 +80,14 @@ class PodPlacement:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What became of a cluster.
+    """Result of a simulation.
 
     Attributes:
-        pods: Pods that waited, by namespace and name.
-        nodes: By name.
-        running: Pods that had a node from the beginning.
-        notices: Sentences about what was passed over.
-        gangs: By namespace and name.
+        pods: Results of the pending pods, by namespace and name.
+        nodes: Usage of the nodes, by name.
+        running: Number of pods that had a node at the start.
+        notices: Notices about ignored objects and other limitations.
+        gangs: Results of the gangs, by namespace and name.
     """
 
     pods: tuple[PodPlacement, ...]
@@ -98,15 +97,15 @@ class SimulationResult:
     gangs: tuple[GangPlacement, ...] = ()
 
     def count(self, verdict: Verdict) -> int:
-        """How many pods ended so."""
+        """Return the number of pods with a verdict."""
         return sum(pod.verdict is verdict for pod in self.pods)
 
 
 def installed_plugins() -> Registry:
-    """The built-in plugins and those that pip installed.
+    """Return the registry of built-in plugins and of plugins in installed packages.
 
     Raises:
-        RegistryError: An installed plugin cannot be used.
+        RegistryError: An installed plugin cannot be loaded.
     """
     registry = in_tree_registry()
     registry.load_entry_points()
@@ -116,34 +115,34 @@ def installed_plugins() -> Registry:
 def simulate(
     cluster: AdmittedCluster, options: SimulationOptions | None = None, registry: Registry | None = None
 ) -> SimulationResult:
-    """Place the pods of a cluster.
+    """Schedule the pods of a cluster.
 
     Args:
-        cluster: Nodes, pods, what they are decided by, and profiles.
-        options: Settings.
-        registry: The plugins that exist; those of :func:`installed_plugins` unless given.
+        cluster: Objects and profiles.
+        options: Settings of the run.
+        registry: Available plugins; defaults to :func:`installed_plugins`.
 
     Returns:
-        Where each pod goes, or why nowhere.
+        The result for each pod.
 
     Raises:
-        ConfigError: A profile is not valid.
-        RegistryError: An installed plugin cannot be used.
+        ConfigError: A profile is invalid.
+        RegistryError: An installed plugin cannot be loaded.
     """
     return asyncio.run(_simulate(cluster, options or SimulationOptions(), registry or installed_plugins()))
 
 
 def populate(scheduler: Scheduler, world: MemoryCluster, cluster: AdmittedCluster) -> None:
-    """Let a scheduler have the profiles and see the objects of a cluster; nothing is placed by this.
+    """Activate the profiles of a cluster and report its objects to a scheduler; no pod is scheduled.
 
     Raises:
-        ConfigError: A profile is not valid.
+        ConfigError: A profile is invalid.
     """
     activate_profiles(scheduler, cluster)
     for group in cluster.groups:
         scheduler.group_feed.group_changed(group)
     for source in GroupSource:
-        # A group that no file holds is missing, whichever API it is of.
+        # A group of any API that is not in the files does not exist.
         scheduler.group_feed.serve(source)
     world.watch(scheduler.feed)
     for surrounding in cluster.surroundings:
@@ -161,7 +160,7 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
     scheduler = Scheduler(clock, world, settings, registry)
     populate(scheduler, world, cluster)
     waiting = [pod for pod in cluster.pods if not pod.spec.node_name and not pod.is_terminal]
-    # The queue forgets a pod that was bound, so what it knows is looked up before.
+    # The queue drops a bound pod, so its entries are looked up before.
     queued = {pod.metadata.uid: scheduler.context.queue.find(pod.metadata.uid) for pod in waiting}
     await _run_until_idle(scheduler, clock, world, options.patience_seconds)
     running = [pod for pod in cluster.pods if pod.spec.node_name and not pod.is_terminal]
@@ -171,7 +170,7 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
     notices = (
         *cluster.notices,
         *_extender_notices(scheduler),
-        *_homeless(cluster, running),
+        *_pods_on_unknown_nodes(cluster, running),
         *_preempted(world, running),
     )
     return SimulationResult(
@@ -182,7 +181,7 @@ async def _simulate(cluster: AdmittedCluster, options: SimulationOptions, regist
 async def _run_until_idle(
     scheduler: Scheduler, clock: SimulatedClock, world: MemoryCluster, patience_seconds: float
 ) -> None:
-    """Let the scheduler work; when only the passing of time would change anything, let it pass."""
+    """Run the scheduler; advance the clock whenever only timers can cause further changes."""
     running = asyncio.create_task(scheduler.run())
     idle = asyncio.create_task(scheduler.until_idle())
     quiet, writes = 0, world.writes
@@ -229,7 +228,10 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
         return Verdict.PLACED, ""
     if profile not in scheduler.context.profiles:
         names = ", ".join(sorted(instance.name for instance in scheduler.context.profiles))
-        return Verdict.NO_PROFILE, f'no profile in the files serves schedulerName "{profile}"; there are: {names}'
+        return (
+            Verdict.NO_PROFILE,
+            f'no profile in the files serves schedulerName "{profile}"; available profiles: {names}',
+        )
     if pod.metadata.deletion_timestamp is not None:
         return Verdict.UNSCHEDULABLE, "the pod is being deleted"
     if queued is not None and queued.gated_by:
@@ -241,7 +243,7 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
         return Verdict.UNSCHEDULABLE, f"waits at Permit on node {entry.node_name} for {plugins}"
     gang = scheduler.context.queue.gangs.of_uid(pod.metadata.uid)
     if condition is None and gang is not None:
-        return Verdict.GATED, f"waits for gang {gang.key}: {why_not(gang)}"
+        return Verdict.GATED, f"waits for gang {gang.key}: {unscheduled_reason(gang)}"
     if condition is None:
         return Verdict.ERROR, "the pod could not be queued; see the messages on standard error"
     verdict = Verdict.ERROR if condition.reason == "SchedulerError" else Verdict.UNSCHEDULABLE
@@ -249,12 +251,12 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
 
 
 def _extender_notices(scheduler: Scheduler) -> list[str]:
-    """What is not done of what profiles ask for."""
-    told = [(instance.name, not_asked_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
-    return [f"profile {name}: {notice}" for name, notice in told if notice]
+    """Return a notice for each profile whose extenders are not called."""
+    notices = [(instance.name, not_asked_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
+    return [f"profile {name}: {notice}" for name, notice in notices if notice]
 
 
-def _homeless(cluster: AdmittedCluster, running: list[Pod]) -> list[str]:
+def _pods_on_unknown_nodes(cluster: AdmittedCluster, running: list[Pod]) -> list[str]:
     known = {node.metadata.name for node in cluster.nodes}
     lost = [pod for pod in running if pod.spec.node_name not in known]
     if not lost:
@@ -268,6 +270,6 @@ def _preempted(world: MemoryCluster, running: list[Pod]) -> list[str]:
     gone = [pod for pod in running if world.pod(pod.metadata.namespace, pod.metadata.name) is None]
     if not gone:
         return []
-    counted = "1 running pod gives" if len(gone) == 1 else f"{len(gone)} running pods give"
+    counted = "1 running pod is" if len(gone) == 1 else f"{len(gone)} running pods are"
     first = gone[0]
-    return [f"{counted} way to more important ones, such as {first.key} on {first.spec.node_name}"]
+    return [f"{counted} preempted, such as {first.key} on {first.spec.node_name}"]

@@ -1,10 +1,9 @@
-"""What the API server would have done to hand-written objects of storage, and to what stands around pods.
+"""Admission of hand-written storage objects, and of the objects around pods.
 
-Owns their namespaces, UIDs, defaults and the refusal of quantities that cannot be read. It must not know where objects
-stood; whoever calls it does.
+Sets namespaces, UIDs and defaults, and rejects invalid quantities.
 
 Follows Kubernetes v1.36.3: ``pkg/apis/storage/v1/defaults.go`` (binding mode), the admission plugin DefaultStorageClass
-(``pkg/volume/util/storageclass.go`` chooses among several defaults), and the phase that the volume controller gives.
+(``pkg/volume/util/storageclass.go`` chooses among several defaults), and the phase that the volume controller sets.
 """
 
 from __future__ import annotations
@@ -43,18 +42,18 @@ _M = TypeVar("_M", bound=ObjectMeta)
 
 
 class WrittenStorageClass(StorageClass, gc=False, frozen=True, rename="camel"):
-    """A StorageClass with the annotation that makes it the default, which the scheduler does not read."""
+    """StorageClass with its annotations, one of which makes it the default; the scheduler does not read them."""
 
     metadata: AnnotatedMeta
 
 
 def uid_of(kind: str, namespace: str, name: str) -> str:
-    """A UID that follows from the name, so that the same files give the same result."""
+    """Return a UID computed from the name, so that the same files give the same result."""
     return str(uuid.uuid5(_UID_SPACE, f"{kind}/{namespace}/{name}"))
 
 
 def default_class(classes: Iterable[StorageClass]) -> str | None:
-    """The class of claims that name none: of several that are marked the newest, else the first by name."""
+    """Return the default class: of several that are marked the newest, and of equally old ones the first by name."""
     marked = [each for each in classes if isinstance(each, WrittenStorageClass) and _is_marked(each)]
     if not marked:
         return None
@@ -62,46 +61,46 @@ def default_class(classes: Iterable[StorageClass]) -> str | None:
 
 
 def admitted_storage(given: StorageObject, class_name: str | None) -> StorageObject:
-    """Complete an object of storage.
+    """Admit a storage object.
 
     Args:
-        given: As written.
-        class_name: The default class.
+        given: The object as written.
+        class_name: Name of the default StorageClass.
 
     Raises:
-        ConfigError: A quantity or a selector cannot be read.
+        ConfigError: A quantity or a selector is invalid.
     """
     match given:
         case PersistentVolume():
             _check("spec.capacity", given.spec.capacity)
             phase = given.status.phase or (AVAILABLE if given.spec.claim_ref is None else "Bound")
-            return replace(given, metadata=_known(given.metadata, "PersistentVolume"), status=VolumePhase(phase))
+            return replace(given, metadata=_with_uid(given.metadata, "PersistentVolume"), status=VolumePhase(phase))
         case PersistentVolumeClaim():
             return _claim(given, class_name)
         case StorageClass():
             mode = given.volume_binding_mode or "Immediate"
-            metadata = _known(given.metadata, "StorageClass")
+            metadata = _with_uid(given.metadata, "StorageClass")
             return StorageClass(metadata, given.provisioner, mode, given.allowed_topologies)
         case CsiStorageCapacity():
             limits = {"capacity": given.capacity, "maximumVolumeSize": given.maximum_volume_size}
             for field, limit in limits.items():
                 _check(field, {} if limit is None else {"": limit})
-            return replace(given, metadata=_known(_placed(given.metadata), "CSIStorageCapacity"))
+            return replace(given, metadata=_with_uid(_with_namespace(given.metadata), "CSIStorageCapacity"))
         case _:
             return given
 
 
 def admitted_surrounding(given: PodSurrounding) -> PodSurrounding:
-    """Complete an object that stands around pods; a namespace is labelled with its name."""
+    """Admit an object that affects pods; a namespace is labelled with its name."""
     if isinstance(given, Namespace):
         labels = {**given.metadata.labels, _NAMESPACE_NAME: given.metadata.name}
         return Namespace(replace(given.metadata, labels=labels))
-    metadata = _known(_placed(given.metadata), type(given).__name__)
+    metadata = _with_uid(_with_namespace(given.metadata), type(given).__name__)
     return replace(given, metadata=metadata)
 
 
 def implied_namespaces(used: Iterable[str], known: Iterable[str]) -> list[Namespace]:
-    """The namespaces that must be there, since objects are in them, and that no file holds."""
+    """Return the namespaces of objects that are not in the files."""
     names = sorted(set(used) - set(known))
     return [Namespace(ObjectMeta(name, labels={_NAMESPACE_NAME: name})) for name in names]
 
@@ -113,7 +112,7 @@ def _claim(given: PersistentVolumeClaim, class_name: str | None) -> PersistentVo
             compile_label_selector(given.spec.selector)
         except SelectorError as error:
             raise ConfigError([Problem("spec.selector", str(error))]) from error
-    claim = replace(given, metadata=_known(_placed(given.metadata), "PersistentVolumeClaim"))
+    claim = replace(given, metadata=_with_uid(_with_namespace(given.metadata), "PersistentVolumeClaim"))
     names_class = claim.spec.storage_class_name is not None or BETA_STORAGE_CLASS in claim.metadata.annotations
     if names_class or class_name is None:
         return claim
@@ -128,11 +127,11 @@ def _check(path: str, quantities: Quantities) -> None:
             raise ConfigError([Problem(f"{path}[{name}]" if name else path, str(error))]) from error
 
 
-def _placed(metadata: _M) -> _M:
+def _with_namespace(metadata: _M) -> _M:
     return metadata if metadata.namespace else replace(metadata, namespace=DEFAULT_NAMESPACE)
 
 
-def _known(metadata: _M, kind: str) -> _M:
+def _with_uid(metadata: _M, kind: str) -> _M:
     return metadata if metadata.uid else replace(metadata, uid=uid_of(kind, metadata.namespace, metadata.name))
 
 

@@ -140,7 +140,7 @@ def test_exit_codes(text: str, options: tuple[str, ...], exit_code: int) -> None
 def test_notices_go_to_standard_error() -> None:
     """What is passed over does not get into the way of what is asked."""
     result = simulated(f"{NODE}apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n")
-    assert "note: 1 ConfigMap is passed over" in result.stderr
+    assert "note: 1 ConfigMap is ignored" in result.stderr
     assert result.stdout.splitlines()[0] == "no pod waits for a node"
 
 

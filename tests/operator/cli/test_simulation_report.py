@@ -40,7 +40,7 @@ def test_a_large_cluster_is_summarised(real_size: SimulationResult) -> None:
         "Insufficient cpu, Insufficient nvidia.com/gpu",
         "node(s) didn't match Pod's node affinity/selector",
         "waiting for scheduling gates: [example.com/quota]",
-        'no profile in the files serves schedulerName "nightly"; there are: default-scheduler',
+        'no profile in the files serves schedulerName "nightly"; available profiles: default-scheduler',
     ]
     assert sum(int(line.split()[0]) for line in lines[9:-2]) == PODS - placed
     assert lines[-1] == f"not listed: {PODS} pods (--pods), {NODES} nodes (--nodes)"

@@ -1,4 +1,4 @@
-"""The operator's status: every pod is told of in its place, and what is printed reads at a glance."""
+"""The operator's status: every pod is in its place, and the text is easy to read."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from tests.support.scheduling import Rig, plugin_set, profile, rig
 
 
 class Patient(PermitPlugin):
-    """Lets pods whose name begins with ``waiting`` wait for two minutes."""
+    """Plugin that lets pods whose name begins with ``waiting`` wait for two minutes."""
 
     name = "Patient"
 
@@ -42,7 +42,7 @@ class Patient(PermitPlugin):
 
 @pytest.fixture
 async def world() -> AsyncIterator[Rig]:
-    """A pod in each place there is."""
+    """Yield a scheduler with a pod in each place of the queue."""
     made = rig([Patient], defaults=default_plugins(), serve=False)
     made.serve(profile(plugins=default_plugins().model_copy(update={"permit": plugin_set("Patient")})))
     made.add(node("a", allocatable={"cpu": "4", "memory": "8Gi", "pods": "10"}))
@@ -55,7 +55,7 @@ async def world() -> AsyncIterator[Rig]:
     made.add(pod("gated", gates=("example.com/approval",)))
     made.add(pod("stranger", scheduler_name="nightly"))
     made.add(pod("next", requests={"cpu": "1"}), pod("another", requests={"cpu": "1"}))
-    made.queue.nominator.nominate(made.context.cache.columns.compile_pod(pod("promised")), "a")
+    made.queue.nominator.nominate(made.context.cache.columns.compile_pod(pod("nominated")), "a")
     made.clock.advance(5)
     yield made
     binding.cancel()
@@ -63,15 +63,15 @@ async def world() -> AsyncIterator[Rig]:
 
 
 def status_of(made: Rig, limit: int = 0, extenders: tuple[ExtenderState, ...] = ()) -> Status:
-    """Its status, five seconds after the process started."""
+    """Return the status, five seconds after the process started."""
     sources = StatusSources(made.scheduler, Readiness(()), extenders=lambda _: extenders)
     return operator_status(sources, made.clock.now() - 5, limit)
 
 
 async def test_every_pod_is_in_its_place(world: Rig) -> None:
-    """With what it waits for."""
-    told = status_of(world)
-    places = {entry.pod: entry.place for entry in told.queue}
+    """The status lists every pod with what it waits for."""
+    status = status_of(world)
+    places = {entry.pod: entry.place for entry in status.queue}
     assert places == {
         "default/waiting": "inFlight",
         "default/large": "unschedulable",
@@ -80,57 +80,57 @@ async def test_every_pod_is_in_its_place(world: Rig) -> None:
         "default/next": "active",
         "default/another": "active",
     }
-    by_name = {entry.pod: entry for entry in told.queue}
+    by_name = {entry.pod: entry for entry in status.queue}
     assert by_name["default/large"].rejected_by == ("NodeResourcesFit",)
     assert by_name["default/large"].seconds == 5.0
     assert by_name["default/gated"].gated_by == "SchedulingGates"
-    assert told.parked == {"nightly": 1}
-    assert told.uptime_seconds == 5.0
+    assert status.parked == {"nightly": 1}
+    assert status.uptime_seconds == 5.0
 
 
-async def test_waiting_pods_and_promises_are_told(world: Rig) -> None:
-    """Where they wait, for whom and how long still."""
-    told = status_of(world)
-    (waiting,) = told.waiting
+async def test_waiting_pods_and_nominations(world: Rig) -> None:
+    """The status lists their nodes, the plugins they wait for, and the remaining time."""
+    status = status_of(world)
+    (waiting,) = status.waiting
     assert (waiting.pod, waiting.node, waiting.plugins) == ("default/waiting", "a", {"Patient": 115.0})
-    assert [(each.pod, each.node) for each in told.nominations] == [("default/promised", "a")]
-    assert [(each.pod, each.node) for each in told.cache.assumed] == [("default/waiting", "a")]
-    (profile_state,) = told.profiles
+    assert [(each.pod, each.node) for each in status.nominations] == [("default/nominated", "a")]
+    assert [(each.pod, each.node) for each in status.cache.assumed] == [("default/waiting", "a")]
+    (profile_state,) = status.profiles
     assert (profile_state.active, profile_state.unschedulable, profile_state.gated) == (2, 1, 1)
     assert (profile_state.in_flight, profile_state.rejected) == (1, 1)
 
 
-async def test_a_share_of_the_profiles_is_told(world: Rig) -> None:
-    """Which profiles the process serves, where they are not all; pods of others are not called nobody's."""
+async def test_a_process_that_serves_some_profiles(world: Rig) -> None:
+    """The status has the selector of the profiles, and pods of other profiles are only without one in this process."""
     sources = StatusSources(world.scheduler, Readiness(()), selector="tier=a")
-    told = operator_status(sources, world.clock.now() - 5, 0)
-    assert told.selector == "tier=a"
-    shown = RENDERERS["table"](told)
-    assert "serves the profiles that match tier=a" in shown
-    assert "Pods of no live profile of this process  nightly (1)" in shown
+    status = operator_status(sources, world.clock.now() - 5, 0)
+    assert status.selector == "tier=a"
+    text = RENDERERS["table"](status)
+    assert "serves the profiles that match tier=a" in text
+    assert "Pods without a live profile in this process  nightly (1)" in text
     assert "match" not in RENDERERS["table"](status_of(world))
 
 
-async def test_a_limit_shows_so_many_of_each_place(world: Rig) -> None:
-    """And says how many are left out."""
-    told = status_of(world, limit=1)
-    assert [entry.place for entry in told.queue].count("active") == 1
-    assert "and 1 active more; --all shows them" in RENDERERS["table"](told)
+async def test_the_limit_applies_to_each_place(world: Rig) -> None:
+    """The text says how many pods are omitted."""
+    status = status_of(world, limit=1)
+    assert [entry.place for entry in status.queue].count("active") == 1
+    assert "and 1 active more; --all shows them" in RENDERERS["table"](status)
 
 
-async def test_the_table_reads_at_a_glance(world: Rig) -> None:
-    """One row for each pod, with the reason."""
+async def test_the_table(world: Rig) -> None:
+    """There is one row for each pod, with the reason."""
     text = RENDERERS["table"](status_of(world, extenders=(ExtenderState("http://x", "Open", "refused"),)))
     lines = [" ".join(line.split()) for line in text.splitlines()]
     assert lines[0] == "Scheduling"
     assert "unschedulable default/large default-scheduler 7 5.0s 1 rejected by NodeResourcesFit" in lines
     assert "default/waiting a 5.0s Patient (115s)" in lines
-    assert "Pods of no live profile nightly (1)" in lines
+    assert "Pods without a live profile nightly (1)" in lines
     assert "default-scheduler http://x Open refused" in lines
 
 
-async def test_gangs_that_wait_are_told() -> None:
-    """The most important first, with why; those that are placed are not."""
+async def test_waiting_gangs() -> None:
+    """Waiting gangs are listed by priority with the reason; scheduled gangs are not listed."""
     made = served(rig(defaults=default_plugins()))
     made.add(small("a", 2), *members(2, "lost"))
     ask(made, *members(1, "whole"), of=group("whole", 1))
@@ -138,24 +138,24 @@ async def test_gangs_that_wait_are_told() -> None:
     ask(made, *members(1, "lacking"), of=group("lacking", 2))
     await settle(made)
     made.clock.advance(70)
-    told = status_of(made)
-    assert told.waiting_gangs == 3
-    assert [(gang.gang, gang.place, gang.needed, gang.waiting, gang.reason) for gang in told.gangs] == [
+    status = status_of(made)
+    assert status.waiting_gangs == 3
+    assert [(gang.gang, gang.place, gang.needed, gang.waiting, gang.reason) for gang in status.gangs] == [
         ("default/large", "unschedulable", 3, 3, "Unschedulable"),
         ("default/lacking", "", 2, 1, "MembersMissing"),
         ("default/lost", "", 0, 2, "NoGroup"),
     ]
     lines = [" ".join(line.split()) for line in RENDERERS["table"](status_of(made, limit=1)).splitlines()]
-    start = lines.index("Gangs that wait (3)")
-    assert lines[start + 1] == "GANG PLACE PRIORITY NEEDED WAITING AGE RESERVED REASON BECAUSE"
+    start = lines.index("Waiting gangs (3)")
+    assert lines[start + 1] == "GANG PLACE PRIORITY NEEDED WAITING AGE RESERVED REASON MESSAGE"
     assert lines[start + 2].startswith(
         "default/large unschedulable 5 3 3 70s - Unschedulable 2 of the 3 members that must be placed together fit; "
     )
     assert lines[start + 3] == "and 2 more; --all shows them"
 
 
-async def test_what_is_kept_for_a_gang_is_told() -> None:
-    """The nodes, in words."""
+async def test_the_reservation_of_a_gang() -> None:
+    """The status has the reserved nodes."""
     made = served(rig(defaults=default_plugins()))
     made.add(small("a"), runs("v", "a"))
     ask(made, *members(2), of=group(min_member=2, is_strict=True))
@@ -168,24 +168,24 @@ async def test_what_is_kept_for_a_gang_is_told() -> None:
 
 
 async def test_json_and_yaml_are_the_document(world: Rig) -> None:
-    """And JSON is what the endpoint answers."""
-    told = status_of(world)
-    document = json.loads(RENDERERS["json"](told))
-    assert document == yaml.safe_load(RENDERERS["yaml"](told))
-    assert read_status(msgspec.json.encode(told)) == told
+    """JSON and YAML hold the same document, and an encoded status is decoded unchanged."""
+    status = status_of(world)
+    document = json.loads(RENDERERS["json"](status))
+    assert document == yaml.safe_load(RENDERERS["yaml"](status))
+    assert read_status(msgspec.json.encode(status)) == status
     assert document["places"]["active"] == 2
 
 
-def test_something_else_is_no_status() -> None:
-    """The message says what may be wrong."""
+def test_another_response_is_an_error() -> None:
+    """The error asks whether --server is a Bayplan of the same version."""
     with pytest.raises(ServerUnavailableError, match="is --server a Bayplan of this version"):
         read_status(b"{}")
 
 
 async def test_the_dump_has_a_line_for_each_node_and_pod(world: Rig) -> None:
-    """What SIGUSR2 writes into the log."""
+    """SIGUSR2 writes the dump to the log."""
     lines = list(dump(world.context))
     amounts = "cpu 1000/4000, memory 0/8589934592, pods 1/10"
-    assert f"node a: requested of allocatable {amounts}, nominated default/promised" in lines
+    assert f"node a: requested of allocatable {amounts}, nominated default/nominated" in lines
     assert "waiting pod default/waiting: node a, for Patient" in lines
     assert "queue unschedulable: pod default/large, attempts 1, rejected by NodeResourcesFit" in lines

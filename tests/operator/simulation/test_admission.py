@@ -1,4 +1,4 @@
-"""Tests of what the API server would have done to hand-written objects."""
+"""Admission of hand-written objects."""
 
 import pytest
 from bayplan.simulation.admission import AdmittedCluster, admit
@@ -16,7 +16,7 @@ UNREACHABLE = Toleration(key="node.kubernetes.io/unreachable", operator="Exists"
 
 
 def files(*objects: Node | Pod, classes: tuple[PriorityClass, ...] = (), notices: tuple[str, ...] = ()) -> ClusterFiles:
-    """Objects as read, each in a document of its own."""
+    """Return objects as read, each in its own document."""
     read = ClusterFiles(notices=list(notices))
     for number, each in enumerate(objects, start=1):
         place = Place("f.yaml", number)
@@ -29,33 +29,33 @@ def files(*objects: Node | Pod, classes: tuple[PriorityClass, ...] = (), notices
 
 
 def admitted_pod(spec: PodSpec, *classes: PriorityClass) -> Pod:
-    """A pod of that spec, admitted."""
+    """Return an admitted pod with a spec."""
     (pod,) = admit(files(Pod(ObjectMeta(name="p"), spec), classes=classes)).pods
     return pod
 
 
 def problems_of(read: ClusterFiles) -> list[str]:
-    """What is refused."""
+    """Return the problems of files."""
     with pytest.raises(ConfigError) as caught:
         admit(read)
     return [str(problem) for problem in caught.value.problems]
 
 
 def limit(cpu: str) -> ResourceRequirements:
-    """A limit, and no requests."""
+    """Return a limit without a request."""
     return ResourceRequirements(limits={"cpu": cpu})
 
 
-def test_fills_in_what_identifies_a_pod() -> None:
-    """A pod without a namespace is in default; its UID follows from its name and differs from another's."""
+def test_a_pod_gets_namespace_and_uid() -> None:
+    """A pod without a namespace is in default; its UID is computed from its name and is unique."""
     read = files(*(Pod(ObjectMeta(name=name)) for name in ("p", "q")))
     first, second = admit(read).pods
     assert (first.metadata.namespace, first.spec.scheduler_name) == ("default", "default-scheduler")
     assert first.metadata.uid == admit(read).pods[0].metadata.uid != second.metadata.uid
 
 
-def test_leaves_what_an_api_server_has_admitted() -> None:
-    """A pod that went through an API server comes out as it went in."""
+def test_an_admitted_pod_is_unchanged() -> None:
+    """A pod that went through an API server is not changed."""
     pod = Pod(
         ObjectMeta(name="p", namespace="shop", uid="u"),
         PodSpec(
@@ -70,7 +70,7 @@ def test_leaves_what_an_api_server_has_admitted() -> None:
 
 
 def test_requests_default_to_limits() -> None:
-    """A limit without a request is the request; a request stays."""
+    """A limit without a request becomes the request; a request is not changed."""
     resources = ResourceRequirements({"cpu": "100m"}, {"cpu": "1", "memory": "1Gi"})
     pod = admitted_pod(
         PodSpec(containers=(Container(resources=resources),), init_containers=(Container(resources=limit("2")),))
@@ -90,7 +90,7 @@ def test_requests_default_to_limits() -> None:
 def test_pod_level_requests_default(
     limits: dict[str, str | int | float], of_container: dict[str, str | int | float], expected: dict[str, object]
 ) -> None:
-    """A pod with limits as a whole has requests as a whole."""
+    """A pod with pod-level limits gets pod-level requests."""
     container = Container(resources=ResourceRequirements(requests=of_container))
     spec = PodSpec(containers=(container,), resources=ResourceRequirements(limits=limits))
     resources = admitted_pod(spec).spec.resources
@@ -99,7 +99,7 @@ def test_pod_level_requests_default(
 
 
 def test_ports_of_the_host_network_are_host_ports() -> None:
-    """With hostNetwork every port is taken of the node; one that is given stays."""
+    """With hostNetwork every container port is a host port; an explicit host port stays."""
     ports = (ContainerPort(container_port=80), ContainerPort(container_port=81, host_port=8081))
     pod = admitted_pod(PodSpec(host_network=True, containers=(Container(ports=ports),)))
     assert [port.host_port for port in pod.spec.containers[0].ports] == [80, 8081]
@@ -118,8 +118,8 @@ def test_ports_of_the_host_network_are_host_ports() -> None:
         ),
     ],
 )
-def test_tolerates_for_a_while(given: tuple[Toleration, ...], added: tuple[Toleration, ...]) -> None:
-    """The default tolerations are added where the pod says nothing of them."""
+def test_default_tolerations(given: tuple[Toleration, ...], added: tuple[Toleration, ...]) -> None:
+    """The default tolerations are added unless the pod has its own."""
     assert admitted_pod(PodSpec(tolerations=given)).spec.tolerations == (*given, *added)
 
 
@@ -143,7 +143,7 @@ def priority_class(
     ],
 )
 def test_resolves_priorities(spec: PodSpec, expected: tuple[int, str, str]) -> None:
-    """A pod's priority is its class's, else the default class's."""
+    """The priority of a pod is that of its class, else that of the default class."""
     found = admitted_pod(spec, priority_class("usual", 5, default=True, policy="Never"), priority_class("high", 9)).spec
     assert (found.priority, found.priority_class_name, found.preemption_policy) == expected
 
@@ -154,13 +154,13 @@ def test_no_class_is_priority_zero() -> None:
 
 
 def test_allocatable_defaults_to_capacity() -> None:
-    """A node with capacity only offers all of it."""
+    """A node without allocatable gets its capacity."""
     (node,) = admit(files(Node(ObjectMeta(name="n"), status=NodeStatus(capacity={"cpu": "4"})))).nodes
     assert node.status.allocatable == {"cpu": "4"}
 
 
 def test_lists_as_the_api_server_does() -> None:
-    """Nodes come by name, pods by namespace and name."""
+    """Nodes are ordered by name, pods by namespace and name."""
     cluster: AdmittedCluster = admit(
         files(
             Node(ObjectMeta(name="b")),
@@ -179,14 +179,19 @@ def test_lists_as_the_api_server_does() -> None:
     [
         pytest.param(
             files(Node(ObjectMeta(name="n")), Node(ObjectMeta(name="n"))),
-            ["f.yaml, document 2 (Node n): stands in f.yaml, document 1 already; remove one or give it another name"],
+            [
+                (
+                    "f.yaml, document 2 (Node n): is already defined in f.yaml, document 1; "
+                    "remove one or give it another name"
+                )
+            ],
             id="a node twice",
         ),
         pytest.param(
             files(Pod(ObjectMeta(name="p")), Pod(ObjectMeta(name="p", namespace="default"))),
             [
                 (
-                    "f.yaml, document 2 (Pod default/p): stands in f.yaml, document 1 already; "
+                    "f.yaml, document 2 (Pod default/p): is already defined in f.yaml, document 1; "
                     "remove one or give it another name"
                 )
             ],
@@ -196,8 +201,8 @@ def test_lists_as_the_api_server_does() -> None:
             files(Pod(ObjectMeta(name="p", uid="u")), Pod(ObjectMeta(name="q", uid="u"))),
             [
                 (
-                    "f.yaml, document 2 (Pod default/q): metadata.uid: is that of pod default/p (f.yaml, document 1); "
-                    "remove it, each pod has its own"
+                    "f.yaml, document 2 (Pod default/q): metadata.uid: must be unique, but pod default/p "
+                    "(f.yaml, document 1) has the same UID; remove it"
                 )
             ],
             id="a UID twice",
@@ -219,7 +224,7 @@ def test_lists_as_the_api_server_does() -> None:
             ),
             [
                 (
-                    'f.yaml, document 1 (Pod p): spec.priority: is 3, but PriorityClass "high" says 9; '
+                    'f.yaml, document 1 (Pod p): spec.priority: is 3, but the value of PriorityClass "high" is 9; '
                     "remove it from the pod"
                 )
             ],
@@ -229,7 +234,7 @@ def test_lists_as_the_api_server_does() -> None:
             files(classes=(priority_class("a", 1, default=True), priority_class("b", 2, default=True))),
             [
                 (
-                    "c.yaml, document 2 (PriorityClass b): globalDefault: is true in c.yaml, document 1 already; "
+                    "c.yaml, document 2 (PriorityClass b): globalDefault: is already true in c.yaml, document 1; "
                     "only one PriorityClass can be the default"
                 )
             ],
@@ -257,6 +262,6 @@ def test_lists_as_the_api_server_does() -> None:
         ),
     ],
 )
-def test_refuses_what_the_api_server_would(read: ClusterFiles, problems: list[str]) -> None:
-    """What cannot be in one cluster is refused, with both places where there are two."""
+def test_rejects_what_the_api_server_would_reject(read: ClusterFiles, problems: list[str]) -> None:
+    """A problem of two objects names the places of both."""
     assert problems_of(read) == problems

@@ -1,4 +1,4 @@
-"""Tests of reading clusters from files."""
+"""Reading clusters from files."""
 
 import io
 import sys
@@ -14,14 +14,14 @@ POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\n"
 
 
 def written(path: Path, text: str, name: str = "cluster.yaml") -> str:
-    """A file with that text."""
+    """Write a file and return its path."""
     file = path / name
     file.write_text(text, encoding="utf-8")
     return str(file)
 
 
 def problems_of(path: Path, text: str) -> list[str]:
-    """What is said of a bad file, without its folder."""
+    """Return the problems of a file, without the path of its directory."""
     with pytest.raises(ConfigError) as caught:
         read_cluster_files([written(path, text)])
     return [str(problem).replace(f"{path}/", "") for problem in caught.value.problems]
@@ -67,21 +67,21 @@ def test_reads_every_form(tmp_path: Path, text: str) -> None:
 
 
 def test_reads_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A dash stands for standard input."""
+    """A dash means standard input."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(NODE.encode())))
     (node,) = read_cluster_files(["-"]).nodes
     assert node.place == Place("standard input", 1)
 
 
-def test_keeps_dates_as_text(tmp_path: Path) -> None:
-    """A label that looks like a date is text, as it is for kubectl."""
+def test_dates_are_text(tmp_path: Path) -> None:
+    """A label that looks like a date is text, as for kubectl."""
     text = "apiVersion: v1\nkind: Node\nmetadata:\n  name: a\n  labels: {since: 2026-01-31}\n"
     (node,) = read_cluster_files([written(tmp_path, text)]).nodes
     assert node.object.metadata.labels == {"since": "2026-01-31"}
 
 
 def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
-    """Profiles, plugin configs and kube-scheduler configurations are kept as written."""
+    """Profiles, plugin configs and kube-scheduler configurations are stored as written."""
     text = (
         "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: sp}\nspec: {}\n---\n"
         "apiVersion: bayplan.dev/v1alpha1\nkind: PluginConfig\nmetadata: {name: plc}\n---\n"
@@ -99,23 +99,23 @@ def test_sorts_bayplans_own_kinds(tmp_path: Path) -> None:
         pytest.param(
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n---\n"
             "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: e}\n",
-            ["2 objects of kind Deployment are passed over: simulate reads nodes, pods and what schedules them"],
+            ["2 objects of kind Deployment are ignored; only nodes, pods and objects that affect scheduling are read"],
             id="one notice a kind",
         ),
         pytest.param(
             "apiVersion: scheduling.k8s.io/v1beta1\nkind: PriorityClass\nmetadata: {name: d}\n",
             [
                 (
-                    "1 PriorityClass (scheduling.k8s.io/v1beta1, not scheduling.k8s.io/v1) is passed over: "
-                    "simulate reads nodes, pods and what schedules them"
+                    "1 PriorityClass (scheduling.k8s.io/v1beta1, not scheduling.k8s.io/v1) is ignored; "
+                    "only nodes, pods and objects that affect scheduling are read"
                 )
             ],
             id="another version",
         ),
     ],
 )
-def test_tells_what_it_passes_over(tmp_path: Path, text: str, notices: list[str]) -> None:
-    """Nothing is passed over in silence, and nothing is told twice."""
+def test_ignored_objects_are_reported(tmp_path: Path, text: str, notices: list[str]) -> None:
+    """There is one notice for each ignored kind."""
     assert read_cluster_files([written(tmp_path, text)]).notices == notices
 
 
@@ -173,13 +173,13 @@ def test_tells_what_it_passes_over(tmp_path: Path, text: str, notices: list[str]
         ),
     ],
 )
-def test_says_where_a_problem_stands(tmp_path: Path, text: str, problems: list[str]) -> None:
+def test_a_problem_has_its_place(tmp_path: Path, text: str, problems: list[str]) -> None:
     """A problem names file, document, object and field, and what to do."""
     assert problems_of(tmp_path, text) == problems
 
 
 def test_gathers_problems_over_files(tmp_path: Path) -> None:
-    """A file that cannot be read does not hide what is wrong with the next."""
+    """A file that cannot be read does not hide the problems of the next."""
     bad = written(tmp_path, "kind: 1\n")
     with pytest.raises(ConfigError) as caught:
         read_cluster_files([str(tmp_path / "gone.yaml"), bad])

@@ -1,4 +1,4 @@
-"""Simulations of what stands around pods and nodes: volumes, budgets, services, namespaces."""
+"""Simulations of the objects around pods and nodes: volumes, budgets, services, namespaces."""
 
 from __future__ import annotations
 
@@ -78,11 +78,17 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
 @pytest.mark.parametrize(
     ("documents", "expected"),
     [
-        pytest.param((storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="waits, the volume's node"),
-        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="waits, a new volume"),
-        pytest.param((storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()), "n2", id="waits, a new one in its zone"),
-        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="at once, a new volume"),
-        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="at once, a volume"),
+        pytest.param(
+            (storage_class(WAITS), claim(), volume("pv", "n2")), "n2", id="WaitForFirstConsumer, the volume's node"
+        ),
+        pytest.param((storage_class(CSI_WAITS), claim()), "any", id="WaitForFirstConsumer, a new volume"),
+        pytest.param(
+            (storage_class(f"{CSI_WAITS}\n{IN_ZONE_B}"), claim()),
+            "n2",
+            id="WaitForFirstConsumer, a new one in its zone",
+        ),
+        pytest.param((storage_class(f"{CSI}\n{IN_ZONE_B}"), claim()), "n2", id="Immediate, a new volume"),
+        pytest.param((storage_class(NO_PROVISIONER), claim(), volume("pv", "n2")), "n2", id="Immediate, a volume"),
         pytest.param(
             (claim(), volume("a", "n1", size="9Gi"), volume("b", "n2")), "n2", id="no such class, the smallest volume"
         ),
@@ -95,7 +101,7 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
                 volume("free", "n1"),
             ),
             "n2",
-            id="a volume is kept for it",
+            id="a volume is reserved for it",
         ),
         pytest.param(
             (
@@ -110,8 +116,8 @@ def nodes_of(result: SimulationResult) -> dict[str, str]:
         ),
     ],
 )
-def test_a_claim_leads_its_pod(tmp_path: Path, documents: tuple[str, ...], expected: str) -> None:
-    """A claim is bound as the controllers of a cluster would, and its pod goes where the volume can be reached."""
+def test_a_claim_determines_the_node_of_its_pod(tmp_path: Path, documents: tuple[str, ...], expected: str) -> None:
+    """A claim is bound as in a cluster, and its pod is scheduled to a node from which the volume is accessible."""
     result = placed(tmp_path, node("n1", "a"), node("n2", "b"), mounting("p"), *documents)
     (placement,) = result.pods
     assert placement.reason == ""
@@ -128,20 +134,20 @@ def test_a_claim_leads_its_pod(tmp_path: Path, documents: tuple[str, ...], expec
         pytest.param(
             (storage_class(WAITS), claim()),
             "didn't find available persistent volumes to bind",
-            id="nothing to wait for",
+            id="no volume",
         ),
         pytest.param((storage_class(WAITS), claim(), volume("pv", "n9")), "didn't find available", id="out of reach"),
     ],
 )
-def test_a_claim_that_cannot_be_bound_holds_its_pod(tmp_path: Path, documents: tuple[str, ...], reason: str) -> None:
-    """The pod is told so in the scheduler's words."""
+def test_a_claim_that_cannot_be_bound(tmp_path: Path, documents: tuple[str, ...], reason: str) -> None:
+    """Its pod is unschedulable, with the scheduler's message."""
     (placement,) = placed(tmp_path, node("n1"), mounting("p"), *documents).pods
     assert placement.node == ""
     assert reason in placement.reason
 
 
 def test_a_volume_serves_one_claim(tmp_path: Path) -> None:
-    """Of two claims that wait for one volume the second pod's finds none, also while the first is being bound."""
+    """If two claims match one volume, the second pod is unschedulable, also while the first is being bound."""
     documents = (claim("a"), claim("b"), mounting("pa", "a"), mounting("pb", "b"))
     result = placed(tmp_path, node("n1"), storage_class(WAITS), volume("pv", "n1"), *documents)
     assert sorted(nodes_of(result).values()) == ["", "n1"]
@@ -161,17 +167,15 @@ BUDGET = (
         pytest.param((), "n1", id="none"),
     ],
 )
-def test_a_budget_turns_preemption_elsewhere(tmp_path: Path, documents: tuple[str, ...], node_name: str) -> None:
-    """Victims of a budget that allows none are spared where others will do, however much less important they are."""
+def test_a_budget_redirects_preemption(tmp_path: Path, documents: tuple[str, ...], node_name: str) -> None:
+    """Pods of a budget that allows no disruption are not evicted if other victims help, even with a lower priority."""
     kept = pod("kept", "  nodeName: n1\n  priority: 1\n", "app: kept", cpu="4")
     other = pod("other", "  nodeName: n2\n  priority: 2\n", "app: other", cpu="4")
     wants = pod("wants", "  priority: 9\n", cpu="3")
     result = placed(tmp_path, node("n1"), node("n2"), kept, other, wants, *documents)
     assert nodes_of(result) == {"wants": node_name}
     victim = {"n1": "kept", "n2": "other"}[node_name]
-    assert result.notices == (
-        f"1 running pod gives way to more important ones, such as default/{victim} on {node_name}",
-    )
+    assert result.notices == (f"1 running pod is preempted, such as default/{victim} on {node_name}",)
 
 
 @pytest.mark.parametrize(
@@ -182,7 +186,7 @@ def test_a_budget_turns_preemption_elsewhere(tmp_path: Path, documents: tuple[st
     ],
 )
 def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[str, int]) -> None:
-    """Pods without spread constraints of their own are spread if a service selects them, also onto a fuller node."""
+    """Pods without spread constraints are spread if a service selects them, even onto a fuller node."""
     service = f"apiVersion: v1\nkind: Service\nmetadata: {{name: web}}\nspec: {{selector: {{{selector}}}}}\n"
     profile = (
         "apiVersion: bayplan.dev/v1alpha1\nkind: SchedulerProfile\nmetadata: {name: default-scheduler}\n"
@@ -206,7 +210,7 @@ def test_a_service_spreads_its_pods(tmp_path: Path, selector: str, zones: dict[s
     ],
 )
 def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) -> None:
-    """A namespace has its labels and its name as one; one that no file holds has its name."""
+    """A namespace has its labels and one with its name; a namespace that is not in the files has only the latter."""
     namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: default, labels: {team: a}}\n"
     term = f"{{topologyKey: {HOST}, labelSelector: {{matchLabels: {{app: db}}}}, namespaceSelector: {selector}}}"
     required = f"  affinity: {{podAffinity: {{requiredDuringSchedulingIgnoredDuringExecution: [{term}]}}}}\n"
@@ -216,13 +220,13 @@ def test_namespaces_are_selected(tmp_path: Path, selector: str, node_name: str) 
     assert nodes_of(result) == {"near": node_name}
 
 
-def test_tells_that_owners_bring_no_pods(tmp_path: Path) -> None:
-    """A hand-written owner gives its selector only; one from a cluster has its pods beside it."""
+def test_owners_without_pods_are_reported(tmp_path: Path) -> None:
+    """Only the selector of a hand-written owner is used; one from a cluster comes with its pods."""
     kind = "apiVersion: apps/v1\nkind: StatefulSet\n"
     written = f"{kind}metadata: {{name: a}}\n"
     from_cluster = f"{kind}metadata: {{name: b, uid: b}}\n"
     assert placed(tmp_path, written, from_cluster).notices == (
-        "1 StatefulSet is read for what selects its pods; write the pods themselves into the files too",
+        "1 StatefulSet is used only for its pod selector; add the pods to the files",
     )
 
 
@@ -241,12 +245,12 @@ def test_tells_that_owners_bring_no_pods(tmp_path: Path) -> None:
         ),
         pytest.param(
             (claim(), claim().replace("{name: data}", "{name: data, namespace: default}")),
-            ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): stands in "),
+            ("cluster.yaml, document 2 (PersistentVolumeClaim default/data): is already defined in "),
             id="twice",
         ),
         pytest.param(
             (storage_class(CSI), storage_class(WAITS)),
-            "cluster.yaml, document 2 (StorageClass local): stands in ",
+            "cluster.yaml, document 2 (StorageClass local): is already defined in ",
             id="a class twice",
         ),
         pytest.param(
@@ -256,8 +260,8 @@ def test_tells_that_owners_bring_no_pods(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_the_api_server_would_refuse_is_refused(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
-    """With the place where it stands."""
+def test_rejects_what_the_api_server_would_reject(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
+    """The problem has the place of the object."""
     with pytest.raises(ConfigError) as caught:
         placed(tmp_path, *documents)
     (found,) = caught.value.problems

@@ -1,4 +1,4 @@
-"""Tests of what is said of a bad object."""
+"""Problems of objects that cannot be decoded."""
 
 from typing import Any
 
@@ -47,8 +47,8 @@ from scheduler_core.model.pod import Pod
         ),
     ],
 )
-def test_says_field_fault_and_remedy(body: dict[str, Any], problem: str) -> None:
-    """A problem has the field's path, what is wrong in plain words and what to do."""
+def test_a_problem_has_field_error_and_remedy(body: dict[str, Any], problem: str) -> None:
+    """A problem has the path of the field, what is wrong and what to do."""
     with pytest.raises(msgspec.ValidationError) as caught:
         msgspec.convert(body, Pod)
     assert str(decoding_problem(caught.value, body)) == problem

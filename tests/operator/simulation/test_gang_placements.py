@@ -1,4 +1,4 @@
-"""Gangs in whole simulations."""
+"""Gangs in simulations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.gangs import group, members
 
 
 def simulated(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPlacement], dict[str, str]]:
-    """What became of gangs, and of pods that waited."""
+    """Return the results of gangs, and the nodes of pending pods."""
     cluster = AdmittedCluster(
         nodes=tuple(each for each in objects if isinstance(each, Node)),
         pods=tuple(each for each in objects if isinstance(each, Pod)),
@@ -26,7 +26,7 @@ def simulated(*objects: Node | Pod | PodGroup) -> tuple[dict[str, GangPlacement]
 
 
 def test_all_or_nothing() -> None:
-    """Of two gangs that do not both fit the older one is placed whole, and nothing of the other."""
+    """If two gangs do not both fit, the older one is scheduled completely, and no member of the other."""
     gangs, nodes = simulated(small("n", 3), group("a", 2), group("b", 2), *members(2, "a"), *members(2, "b"))
     assert (gangs["a"].placed, gangs["a"].phase, gangs["a"].reason) == (2, "Scheduled", "")
     assert (gangs["b"].placed, gangs["b"].phase) == (0, "Scheduling")
@@ -34,8 +34,8 @@ def test_all_or_nothing() -> None:
     assert nodes == {"a-0": "n", "a-1": "n", "b-0": "", "b-1": ""}
 
 
-def test_the_domain_is_told() -> None:
-    """The one in which all members are."""
+def test_the_domain_of_a_gang() -> None:
+    """It is the one in which all members are scheduled."""
     topology = GroupTopology("zone")
     gangs, _ = simulated(
         small("a", 1, zone="a"), small("b", 2, zone="b"), group(min_member=2, topology=topology), *members(2)
@@ -44,7 +44,7 @@ def test_the_domain_is_told() -> None:
 
 
 def test_a_gang_preempts() -> None:
-    """Running pods of lower priority give way to the whole of it."""
+    """Running pods of lower priority are evicted for all its members."""
     gangs, nodes = simulated(small("n"), runs("v0", "n"), runs("v1", "n"), group(min_member=2), *members(2, priority=9))
     assert gangs["train"].placed == 2
     assert nodes == {"train-0": "n", "train-1": "n"}
@@ -55,19 +55,19 @@ def test_a_gang_preempts() -> None:
     [
         pytest.param((group(min_member=3), *members(2)), "2 of 3 members exist; 1 more is needed.", id="too few"),
         pytest.param(
-            members(2), "there is no such PodGroup in the files; its members wait for it", id="without its PodGroup"
+            members(2), "the PodGroup is not in the files; its members wait for it", id="without its PodGroup"
         ),
     ],
 )
-def test_gangs_that_are_not_tried(objects: tuple[Pod | PodGroup, ...], reason: str) -> None:
-    """Their members are gated, and why is told."""
+def test_gangs_that_are_not_attempted(objects: tuple[Pod | PodGroup, ...], reason: str) -> None:
+    """The gang has a reason, and no member is scheduled."""
     gangs, nodes = simulated(small("n", 9), *objects)
     assert gangs["train"].reason == reason
     assert set(nodes.values()) == {""}
 
 
-def test_members_of_gangs_that_are_not_tried_are_gated() -> None:
-    """Not unschedulable: no node was looked at."""
+def test_members_of_gangs_that_are_not_attempted_are_gated() -> None:
+    """They are not unschedulable, since no node was evaluated."""
     cluster = AdmittedCluster(nodes=(small("n"),), pods=tuple(members(1)), groups=(group(min_member=2),))
     (pod,) = simulate(cluster).pods
     assert (pod.verdict, pod.reason) == (

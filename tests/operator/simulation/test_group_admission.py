@@ -1,4 +1,4 @@
-"""PodGroups in files: completed as an API server would, and translated as the operator does."""
+"""PodGroups in files: admitted as an API server would, and translated as in the operator."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NODE = "{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: 
 
 
 def admitted(path: Path, *documents: str) -> AdmittedCluster:
-    """Write a file and admit what it holds."""
+    """Write a file and admit its objects."""
     file = path / "f.yaml"
     file.write_text("\n---\n".join(documents))
     return admit(read_cluster_files([str(file)]))
@@ -53,7 +53,7 @@ def admitted(path: Path, *documents: str) -> AdmittedCluster:
     ],
 )
 def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource, priority: int | None) -> None:
-    """Namespace and UID are filled in, and the class is looked up."""
+    """Namespace and UID are set, and the priority is that of the class."""
     (group,) = admitted(tmp_path, document, HIGH).groups
     assert (group.key.source, str(group.key), group.min_member) == (source, "default/g", 2)
     assert group.priority == priority
@@ -61,7 +61,7 @@ def test_groups_of_three_apis(tmp_path: Path, document: str, source: GroupSource
 
 
 def test_one_name_in_several_apis(tmp_path: Path) -> None:
-    """These are different groups."""
+    """They are different groups."""
     assert len({group.uid for group in admitted(tmp_path, BAYPLAN, PLUGINS, NATIVE, HIGH).groups}) == 3
 
 
@@ -70,7 +70,7 @@ def test_one_name_in_several_apis(tmp_path: Path) -> None:
     [
         pytest.param(
             (BAYPLAN, BAYPLAN),
-            "document 2 (PodGroup default/g): stands in",
+            "document 2 (PodGroup default/g): is already defined in",
             id="twice",
         ),
         pytest.param(
@@ -84,21 +84,23 @@ def test_one_name_in_several_apis(tmp_path: Path) -> None:
         pytest.param(
             (NATIVE,),
             'spec.priorityClassName: there is no PriorityClass "high"; add it to the files or correct the name',
-            id="a class that is refused",
+            id="a class that does not exist",
         ),
     ],
 )
-def test_what_is_not_valid(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
-    """It is told with its place."""
+def test_invalid_groups(tmp_path: Path, documents: tuple[str, ...], problem: str) -> None:
+    """The error has the place of the group."""
     with pytest.raises(ConfigError) as caught:
         admitted(tmp_path, *documents)
     assert problem in str(caught.value)
 
 
-def test_a_class_that_is_not_there(tmp_path: Path) -> None:
-    """As in a cluster a Bayplan PodGroup stands by its highest member then, and that is said."""
-    assert admitted(tmp_path, CLASSED).notices == (
-        'PodGroup default/g names PriorityClass "high", which no file holds: its highest member\'s priority counts',
+def test_a_missing_class(tmp_path: Path) -> None:
+    """As in a cluster a Bayplan PodGroup gets the highest priority of its members, and a notice says so."""
+    (notice,) = admitted(tmp_path, CLASSED).notices
+    assert notice == (
+        'PodGroup default/g names PriorityClass "high", which is not in the files; it gets the highest priority of its '
+        "members"
     )
 
 
@@ -125,8 +127,8 @@ def test_a_class_that_is_not_there(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_a_pod_whose_group_no_file_holds(tmp_path: Path, document: str, group: str, remedy: str) -> None:
-    """It is reported as waiting for the group, with the remedy, though there is room; then for the quorum."""
+def test_a_pod_whose_group_is_not_in_the_files(tmp_path: Path, document: str, group: str, remedy: str) -> None:
+    """It waits for the group, with the remedy, although a node is feasible; with the group it waits for the quorum."""
     (placed,) = simulate(admitted(tmp_path, NODE, document)).pods
     assert (placed.verdict, placed.node) == (Verdict.GATED, "")
     assert placed.reason.startswith(

@@ -1,4 +1,4 @@
-"""Tests of merging label keys into selectors."""
+"""Merging label keys into selectors."""
 
 import pytest
 from bayplan.simulation.label_keys import merge_label_keys
@@ -35,14 +35,14 @@ NOT_HASH = Requirement("pod-template-hash", "NotIn", ("abc",))
 def test_spread_constraints(
     selector: LabelSelector | None, keys: tuple[str, ...], expected: LabelSelector | None
 ) -> None:
-    """A constraint's keys narrow its selector to pods of the same values."""
+    """The keys of a constraint restrict its selector to pods with the same values."""
     constraint = TopologySpreadConstraint(label_selector=selector, match_label_keys=keys)
     (merged,) = merge_label_keys(PodSpec(topology_spread_constraints=(constraint,)), LABELS).topology_spread_constraints
     assert merged.label_selector == expected
 
 
 def test_affinity_terms() -> None:
-    """Terms of both kinds, required and preferred, take their keys in, mismatching ones as NotIn."""
+    """Keys are merged into required and preferred terms, mismatchLabelKeys with the operator NotIn."""
 
     def terms(same: LabelSelector, other: LabelSelector) -> PodAffinity:
         required = PodAffinityTerm(label_selector=same, match_label_keys=("pod-template-hash",))
@@ -55,7 +55,7 @@ def test_affinity_terms() -> None:
     assert merged == Affinity(pod_affinity=expected, pod_anti_affinity=expected)
 
 
-def test_leaves_other_pods_alone() -> None:
-    """A pod without any keys comes out as the same object."""
+def test_a_pod_without_keys_is_unchanged() -> None:
+    """A pod without any keys is returned as the same object."""
     spec = PodSpec(affinity=Affinity(pod_affinity=PodAffinity((PodAffinityTerm(label_selector=LabelSelector()),))))
     assert merge_label_keys(spec, LABELS) is spec

@@ -1,4 +1,4 @@
-"""Tests of the cluster in memory."""
+"""The cluster in memory."""
 
 import pytest
 from bayplan.simulation.memory_cluster import MemoryCluster
@@ -16,7 +16,7 @@ BINDING = Binding("default", "pod", UID, "node")
 
 
 def watched() -> tuple[MemoryCluster, Scheduler]:
-    """A cluster of one node and one pod, and a scheduler that watches it and serves the pod."""
+    """Return a cluster of one node and one pod, and a scheduler that watches it and serves the pod."""
     cluster = MemoryCluster()
     scheduler = Scheduler(SimulatedClock(), cluster)
     scheduler.activate([scheduler.build(ProfileConfig(scheduler_name="default-scheduler"))])
@@ -26,8 +26,8 @@ def watched() -> tuple[MemoryCluster, Scheduler]:
     return cluster, scheduler
 
 
-async def test_a_bind_is_told_back_before_it_is_answered() -> None:
-    """Once a bind is answered the pod has its node, in the cluster and in the scheduler's cache."""
+async def test_a_bind_is_reported_before_its_response() -> None:
+    """When a bind returns, the pod has its node in the cluster and in the scheduler's cache."""
     cluster, scheduler = watched()
     await cluster.bind(BINDING)
     bound = await cluster.read_pod("default", "pod")
@@ -45,16 +45,16 @@ async def test_a_bind_is_told_back_before_it_is_answered() -> None:
         pytest.param(BINDING, ConflictError, id="bound already"),
     ],
 )
-async def test_refuses_a_bind_as_the_api_server_does(binding: Binding, error: type[Exception]) -> None:
-    """What cannot be bound is refused."""
+async def test_rejects_a_bind_as_the_api_server_does(binding: Binding, error: type[Exception]) -> None:
+    """A bind of a missing, recreated or bound pod fails."""
     cluster, _ = watched()
     await cluster.bind(BINDING)
     with pytest.raises(error):
         await cluster.bind(binding)
 
 
-async def test_a_patch_is_told_back_on_the_next_turn() -> None:
-    """A status that was written from within a cycle reaches the scheduler when the cycle is over."""
+async def test_a_patch_is_reported_on_the_next_turn() -> None:
+    """A status written from within a cycle is reported to the scheduler after the cycle."""
     cluster, scheduler = watched()
     patch = PodStatusPatch("default", "pod", UID, PodCondition("PodScheduled", "False"), nominated_node_name="node")
     cluster.patch_pod_status(patch)
@@ -65,7 +65,7 @@ async def test_a_patch_is_told_back_on_the_next_turn() -> None:
 
 
 async def test_a_patch_of_another_uid_changes_nothing() -> None:
-    """A pod of the same name that came later is not touched."""
+    """A recreated pod of the same name is not changed."""
     cluster, _ = watched()
     cluster.patch_pod_status(PodStatusPatch("default", "pod", "another", PodCondition("PodScheduled", "False")))
     current = cluster.pod("default", "pod")
@@ -84,8 +84,8 @@ async def test_a_condition_replaces_the_one_of_its_type() -> None:
     assert [condition.message for condition in current.status.conditions] == ["second"]
 
 
-async def test_a_deletion_takes_the_pod_away() -> None:
-    """A deleted pod is gone at once, and whoever asked is told afterwards."""
+async def test_a_deletion_removes_the_pod() -> None:
+    """A deleted pod does not exist any more, and the caller is notified afterwards."""
     cluster, scheduler = watched()
     await cluster.bind(BINDING)
     ended: list[Exception | None] = []
@@ -99,8 +99,8 @@ async def test_a_deletion_takes_the_pod_away() -> None:
     assert isinstance(ended[1], NotFoundError)
 
 
-def test_keeps_events() -> None:
-    """Events are kept in order and count as writes."""
+def test_stores_events() -> None:
+    """Events are stored in order and count as writes."""
     cluster = MemoryCluster()
     event = Event(ObjectReference("Pod", "pod"), "Normal", "Scheduled", "Binding", "done")
     cluster.record(event)

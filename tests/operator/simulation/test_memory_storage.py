@@ -1,4 +1,4 @@
-"""The volume controller and the provisioners of a simulated cluster, as the scheduler's writes meet them."""
+"""The volume controller and the provisioners of a simulated cluster."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ CSI_CLASS = storage_class("fast", "csi.example.com")
 
 
 def served(*objects: StorageObject) -> tuple[MemoryStorage, StorageIndex]:
-    """Storage, and what a scheduler that watches it knows."""
+    """Return storage, and the storage index of a scheduler that watches it."""
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
     return MemoryStorage(objects, scheduler.storage_feed), scheduler.context.cache.columns.storage
 
 
-def of(shown: Any, **fields: str) -> Any:
-    """The same object with other metadata."""
-    return replace(shown, metadata=replace(shown.metadata, **fields))
+def of(original: Any, **fields: str) -> Any:
+    """Return the object with other metadata."""
+    return replace(original, metadata=replace(original.metadata, **fields))
 
 
 async def test_binding_a_volume_binds_its_claim() -> None:
-    """Both ends are told back before the write is answered, the volume in the version that is returned."""
+    """Both are reported before the write returns, the volume in the returned version."""
     free, waiting = volume("v", version="41"), claim("c", version="40")
     storage, known = served(storage_class(), free, waiting)
     written = await storage.bind_volume(bound_volume(free, waiting))
@@ -43,8 +43,8 @@ async def test_binding_a_volume_binds_its_claim() -> None:
     assert (bound.is_fully_bound, bound.spec.volume_name, bound.status.phase) == (True, "v", "Bound")
 
 
-async def test_selecting_a_node_makes_a_volume() -> None:
-    """The new volume has what the claim asks for, is the driver's, and is bound to the claim."""
+async def test_selecting_a_node_creates_a_volume() -> None:
+    """The new volume has the requested size, is the driver's, and is bound to the claim."""
     waiting = claim("c", storage_class="fast", size="7Gi")
     storage, known = served(CSI_CLASS, waiting)
     annotations = {SELECTED_NODE: "n"}
@@ -69,8 +69,8 @@ async def test_selecting_a_node_makes_a_volume() -> None:
         pytest.param({"resource_version": "0"}, ConflictError, id="changed since"),
     ],
 )
-async def test_refuses_writes_as_the_api_server_does(fields: dict[str, str], error: type[Exception]) -> None:
-    """A write holds only against the object and the version that it was decided on."""
+async def test_rejects_writes_as_the_api_server_does(fields: dict[str, str], error: type[Exception]) -> None:
+    """A write fails if the object was recreated or has another version."""
     free, waiting = volume("v"), claim("c", storage_class="fast")
     storage, known = served(CSI_CLASS, free, waiting)
     with pytest.raises(error):

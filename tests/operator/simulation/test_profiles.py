@@ -1,4 +1,4 @@
-"""Tests of how profiles in files become live."""
+"""Activation of profiles from files."""
 
 from typing import Any
 
@@ -16,17 +16,17 @@ Raw = dict[str, Any]
 
 
 def placed(*bodies: Raw, file: str = "f.yaml") -> tuple[Placed[Raw], ...]:
-    """Objects, each in a document of its own."""
+    """Return objects, each in its own document."""
     return tuple(Placed(body, Place(file, number)) for number, body in enumerate(bodies, start=1))
 
 
 def profile(name: str, **spec: Any) -> Raw:
-    """A SchedulerProfile as written."""
+    """Return a SchedulerProfile as written."""
     return {"metadata": {"name": name}, "spec": spec}
 
 
 def plugin_config(name: str, plugin: str, **args: Any) -> Raw:
-    """A PluginConfig as written."""
+    """Return a PluginConfig as written."""
     return {
         "apiVersion": "bayplan.dev/v1alpha1",
         "kind": "PluginConfig",
@@ -36,7 +36,7 @@ def plugin_config(name: str, plugin: str, **args: Any) -> Raw:
 
 
 def configuration(*names: str, **fields: Any) -> Raw:
-    """A KubeSchedulerConfiguration as written."""
+    """Return a KubeSchedulerConfiguration as written."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -46,7 +46,7 @@ def configuration(*names: str, **fields: Any) -> Raw:
 
 
 def live(cluster: AdmittedCluster) -> dict[str, int | None]:
-    """The percentage that each live profile sets, by scheduler name."""
+    """Return the percentage that each live profile sets, by scheduler name."""
     scheduler = Scheduler(SimulatedClock(), MemoryCluster())
     activate_profiles(scheduler, cluster)
     return {instance.name: instance.config.percentage_of_nodes_to_score for instance in scheduler.context.profiles}
@@ -71,13 +71,13 @@ def live(cluster: AdmittedCluster) -> dict[str, int | None]:
         ),
     ],
 )
-def test_what_stands_in_the_files_is_live(cluster: AdmittedCluster, expected: dict[str, int | None]) -> None:
-    """Profiles of the files are live; the default one only where there is none."""
+def test_profiles_in_files_are_live(cluster: AdmittedCluster, expected: dict[str, int | None]) -> None:
+    """The profiles in the files are live; the default profile only if there is none."""
     assert live(cluster) == expected
 
 
 def test_resolves_references() -> None:
-    """A PluginConfig reaches the profile that refers to it."""
+    """A PluginConfig is merged into the profile that references it."""
     cluster = AdmittedCluster(
         profiles=placed(profile("a", pluginConfigRefs=[{"name": "packed"}])),
         plugin_configs=placed(
@@ -137,12 +137,12 @@ def test_resolves_references() -> None:
         pytest.param(
             AdmittedCluster(plugin_configs=placed(plugin_config("c", "NodeResourcesFit", strategy="Most"))),
             ["f.yaml, document 1 (PluginConfig c): spec.args.strategy"],
-            id="args that nobody refers to",
+            id="args that no profile references",
         ),
     ],
 )
-def test_tells_every_problem(cluster: AdmittedCluster, paths: list[str]) -> None:
-    """What a cluster would not accept is refused, with file, document, object and field of every problem."""
+def test_reports_every_problem(cluster: AdmittedCluster, paths: list[str]) -> None:
+    """The error has file, document, object and field of every problem that a cluster would report."""
     with pytest.raises(ConfigError) as caught:
         live(cluster)
     assert [problem.path for problem in caught.value.problems] == paths

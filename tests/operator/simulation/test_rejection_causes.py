@@ -1,4 +1,4 @@
-"""Tests of how causes are read from messages."""
+"""Causes in messages of unscheduled pods."""
 
 import pytest
 from bayplan.simulation.rejection_causes import RejectionCause, cause_of, rejection_causes
@@ -37,7 +37,7 @@ NOT_HELPFUL = " no new claims to deallocate, preemption: 0/9 nodes are available
     ],
 )
 def test_cause_of_a_message(message: str, cause: str) -> None:
-    """A cause has no counts, no names and nothing about preemption."""
+    """A cause has no counts, no names and no result of preemption."""
     assert cause_of(message) == cause
 
 

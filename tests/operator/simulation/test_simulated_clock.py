@@ -1,4 +1,4 @@
-"""Tests of time that passes only when it is let."""
+"""Virtual time of simulations."""
 
 import asyncio
 from datetime import timedelta
@@ -7,7 +7,7 @@ from bayplan.simulation.simulated_clock import SimulatedClock
 
 
 def test_runs_timers_in_the_order_of_their_times() -> None:
-    """The clock moves from timer to timer, and equal times keep the order in which they were set."""
+    """The clock advances from timer to timer, and timers of equal times run in the order in which they were set."""
     clock, ran = SimulatedClock(), list[tuple[str, float]]()
     for name, seconds in (("late", 5.0), ("early", 1.0), ("early too", 1.0)):
         clock.call_later(seconds, lambda name=name: ran.append((name, clock.now())))  # type: ignore[misc]  # a default binds the name
@@ -16,24 +16,24 @@ def test_runs_timers_in_the_order_of_their_times() -> None:
     assert ran == [("early", 1.0), ("early too", 1.0), ("late", 5.0)]
 
 
-def test_does_not_pass_the_limit() -> None:
-    """A timer beyond the limit does not run, and time stays where it was."""
+def test_does_not_exceed_the_limit() -> None:
+    """A timer beyond the limit does not run, and the time does not change."""
     clock, ran = SimulatedClock(), list[int]()
     clock.call_later(5.0, lambda: ran.append(1))
     assert not clock.advance(4.9)
     assert (ran, clock.now()) == ([], 0.0)
 
 
-def test_passes_over_cancelled_timers() -> None:
-    """A cancelled timer neither runs nor moves time."""
+def test_skips_cancelled_timers() -> None:
+    """A cancelled timer neither runs nor advances the time."""
     clock, ran = SimulatedClock(), list[int]()
     clock.call_later(1.0, lambda: ran.append(1)).cancel()
     assert not clock.advance(10.0)
     assert (ran, clock.now()) == ([], 0.0)
 
 
-async def test_sleepers_wake_when_their_time_has_come() -> None:
-    """A sleeper waits for virtual time only, and the date goes with it."""
+async def test_sleep_waits_for_virtual_time() -> None:
+    """A sleeping task waits for virtual time only, and the date advances with it."""
     clock = SimulatedClock()
     before = clock.wall()
     sleeper = asyncio.create_task(clock.sleep(60.0))

@@ -1,4 +1,4 @@
-"""Tests of whole simulations."""
+"""Simulations."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +25,7 @@ EXAMPLES = Path(__file__).parents[3] / "examples" / "simulate"
 
 
 def cluster(*objects: Node | Pod, profiles: tuple[dict[str, Any], ...] = ()) -> AdmittedCluster:
-    """A cluster of nodes and pods."""
+    """Return a cluster of nodes and pods."""
     return AdmittedCluster(
         nodes=tuple(each for each in objects if isinstance(each, Node)),
         pods=tuple(each for each in objects if isinstance(each, Pod)),
@@ -34,11 +34,11 @@ def cluster(*objects: Node | Pod, profiles: tuple[dict[str, Any], ...] = ()) -> 
 
 
 def nodes_of(result: SimulationResult) -> dict[str, str]:
-    """Where each pod goes."""
+    """Return the node of each pod."""
     return {placement.name: placement.node for placement in result.pods}
 
 
-def test_places_what_fits_and_says_why_the_rest_does_not() -> None:
+def test_schedules_pods_that_fit() -> None:
     """A pod has a node, or the message of its PodScheduled condition."""
     result = simulate(cluster(node("n"), pod("fits", requests={"cpu": "3"}), pod("waits", requests={"cpu": "3"})))
     message = (
@@ -51,14 +51,14 @@ def test_places_what_fits_and_says_why_the_rest_does_not() -> None:
     ]
 
 
-def test_serves_priorities_first() -> None:
-    """Of two pods that want the same place the more important one gets it, whatever their names."""
+def test_schedules_higher_priorities_first() -> None:
+    """If only one of two pods fits, the one with the higher priority is scheduled, whatever their names."""
     objects = (node("n"), pod("a", requests={"cpu": "3"}), pod("b", requests={"cpu": "3"}, priority=1))
     assert nodes_of(simulate(cluster(*objects))) == {"a": "", "b": "n"}
 
 
-def test_makes_room_for_priorities() -> None:
-    """A pod takes the place of less important ones that run, where that does the least harm."""
+def test_preempts() -> None:
+    """A pod preempts running pods of lower priority on the node with the least important victims."""
     objects = (
         node("n"),
         node("m"),
@@ -72,8 +72,8 @@ def test_makes_room_for_priorities() -> None:
     assert {usage.name: usage.pods for usage in result.nodes} == {"m": 1, "n": 1}
 
 
-def test_counts_what_runs_already() -> None:
-    """A running pod takes its place and is not placed again; one that has ended is gone."""
+def test_running_pods_count() -> None:
+    """A running pod uses resources and is not scheduled again; a terminated one is ignored."""
     objects = (
         node("n"),
         pod("runs", node_name="n", requests={"cpu": "2", "memory": "1Gi"}),
@@ -85,38 +85,41 @@ def test_counts_what_runs_already() -> None:
     assert result.nodes == (NodeUsage("n", 2, 110, 4000, 4000, 1 << 30, 16 << 30),)
 
 
-def test_says_when_no_profile_serves_a_pod() -> None:
-    """With profiles in the files only those serve, also not the default one."""
+def test_a_pod_that_no_profile_serves() -> None:
+    """With profiles in the files the default profile is not live."""
     profiles = ({"metadata": {"name": "batch"}, "spec": {}},)
     result = simulate(cluster(node("n"), pod("p"), pod("q", scheduler_name="batch"), profiles=profiles))
     assert [(each.verdict, each.node, each.attempts) for each in result.pods] == [
         (Verdict.NO_PROFILE, "", 0),
         (Verdict.PLACED, "n", 1),
     ]
-    assert result.pods[0].reason == 'no profile in the files serves schedulerName "default-scheduler"; there are: batch'
+    assert (
+        result.pods[0].reason
+        == 'no profile in the files serves schedulerName "default-scheduler"; available profiles: batch'
+    )
 
 
-def test_says_that_a_pod_is_gated() -> None:
-    """A gated pod is not tried, and the gate is named."""
+def test_a_gated_pod() -> None:
+    """A gated pod is not attempted, and the reason names the gate."""
     (placement,) = simulate(cluster(node("n"), pod(gates=["example.com/wait"]))).pods
     assert (placement.verdict, placement.attempts) == (Verdict.GATED, 0)
     assert "example.com/wait" in placement.reason
 
 
-def test_says_that_there_are_no_nodes() -> None:
-    """Without nodes every pod waits, in the words of the scheduler."""
+def test_a_cluster_without_nodes() -> None:
+    """Every pod is unschedulable, with the scheduler's message."""
     (placement,) = simulate(cluster(pod())).pods
     assert (placement.verdict, placement.reason) == (Verdict.UNSCHEDULABLE, "no nodes available to schedule pods")
 
 
-def test_notices_pods_on_unknown_nodes() -> None:
-    """A running pod whose node is not in the files is told, since it counts for nothing."""
+def test_pods_on_unknown_nodes_are_reported() -> None:
+    """A running pod whose node is not in the files gets a notice, since it is ignored."""
     result = simulate(cluster(node("n"), pod("lost", node_name="gone")))
     assert result.notices == ("1 pod is on nodes that are not in the files, such as default/lost on gone",)
 
 
-def test_the_seed_settles_ties() -> None:
-    """Equal seeds give equal placements; among equal nodes another seed gives others."""
+def test_the_seed_resolves_ties() -> None:
+    """Equal seeds give equal placements; with nodes of equal scores another seed gives others."""
     objects: list[Node | Pod] = [node(f"n{number}") for number in range(16)]
     objects += [pod(f"p{number}") for number in range(8)]
     by_seed = [nodes_of(simulate(cluster(*objects), SimulationOptions(seed=seed))) for seed in (1, 1, 2)]
@@ -127,7 +130,7 @@ class _Patient(PermitPlugin):
     name = "Patient"
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """None: a pod that it has turned away once is not tried again by its word."""
+        """Return no events: a pod that the plugin has rejected is not requeued for it."""
         return ()
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
@@ -144,7 +147,7 @@ class _Broken(NodeFilterPlugin):
 
 
 class _EntryPoint:
-    """What an installed distribution declares."""
+    """Entry point of an installed package."""
 
     def __init__(self, plugin: type[PermitPlugin | NodeFilterPlugin]) -> None:
         self.name = self.value = plugin.name
@@ -155,7 +158,7 @@ class _EntryPoint:
 
 
 def with_plugin(monkeypatch: pytest.MonkeyPatch, plugin: type[PermitPlugin | NodeFilterPlugin]) -> dict[str, Any]:
-    """A profile that enables a plugin which an installed distribution declares."""
+    """Return a profile that enables a plugin of an installed package."""
 
     def entry_points(*, group: str) -> list[_EntryPoint]:
         return [_EntryPoint(plugin)]
@@ -165,8 +168,8 @@ def with_plugin(monkeypatch: pytest.MonkeyPatch, plugin: type[PermitPlugin | Nod
     return {"metadata": {"name": "p"}, "spec": spec}
 
 
-def test_lets_time_pass_where_a_plugin_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod that nobody allows is rejected when its time is up, which takes no time at all."""
+def test_time_advances_while_a_pod_waits_at_permit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that is not allowed is rejected after its timeout, which takes no real time."""
     profile = with_plugin(monkeypatch, _Patient)
     result = simulate(cluster(node("n"), pod(), profiles=(profile,)), SimulationOptions(patience_seconds=31))
     (placement,) = result.pods
@@ -175,8 +178,8 @@ def test_lets_time_pass_where_a_plugin_waits(monkeypatch: pytest.MonkeyPatch) ->
     assert result.nodes[0].pods == 0
 
 
-def test_ends_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pod that still waits at the end is said to wait, and for whom."""
+def test_ends_after_the_maximum_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason of a pod that still waits at the end names the plugin."""
     profile = with_plugin(monkeypatch, _Patient)
     options = SimulationOptions(patience_seconds=29)
     (placement,) = simulate(cluster(node("n"), pod(), profiles=(profile,)), options).pods
@@ -184,8 +187,8 @@ def test_ends_when_patience_does(monkeypatch: pytest.MonkeyPatch) -> None:
     assert placement.reason == "waits at Permit on node n for Patient"
 
 
-def test_a_plugins_fault_is_the_pods_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A plugin that raises leaves one pod undecided and the others alone."""
+def test_a_plugin_failure_affects_one_pod(monkeypatch: pytest.MonkeyPatch) -> None:
+    """If a plugin raises for a pod, the verdict is Error for that pod only."""
     profile = with_plugin(monkeypatch, _Broken)
     result = simulate(cluster(node("n"), pod("bad"), pod("good"), profiles=(profile,)))
     assert [(each.name, each.verdict) for each in result.pods] == [("bad", Verdict.ERROR), ("good", Verdict.PLACED)]
@@ -207,7 +210,7 @@ def test_a_plugins_fault_is_the_pods_own(monkeypatch: pytest.MonkeyPatch) -> Non
         ),
     ],
 )
-def test_the_examples_do_what_they_say(file: str, verdicts: dict[Verdict, int]) -> None:
-    """The example clusters show each kind of outcome that they promise."""
+def test_the_examples_show_each_verdict(file: str, verdicts: dict[Verdict, int]) -> None:
+    """The example clusters have the verdicts that their comments describe."""
     result = simulate(admit(read_cluster_files([str(EXAMPLES / file)])))
     assert {verdict: result.count(verdict) for verdict in Verdict} == verdicts

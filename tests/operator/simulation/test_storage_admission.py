@@ -1,4 +1,4 @@
-"""Which class claims get that name none, and what objects come out as they went in."""
+"""Default StorageClasses, and admission of claims and classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MARK = "storageclass.kubernetes.io/is-default-class"
 
 
 def marked(name: str, day: int | None = None, mark: str = MARK, value: str = "true") -> WrittenStorageClass:
-    """A class that is marked as the default, created on a day of January."""
+    """Return a class that is marked as the default, created on a day of January."""
     created = None if day is None else datetime(2026, 1, day, tzinfo=UTC)
     return WrittenStorageClass(AnnotatedMeta(name, creation_timestamp=created, annotations={mark: value}))
 
@@ -26,14 +26,16 @@ def marked(name: str, day: int | None = None, mark: str = MARK, value: str = "tr
         pytest.param([], None, id="no class"),
         pytest.param([marked("a", value="false")], None, id="none marked"),
         pytest.param([marked("a", value="false"), marked("b")], "b", id="one"),
-        pytest.param([marked("a", mark="storageclass.beta.kubernetes.io/is-default-class")], "a", id="the mark of old"),
+        pytest.param(
+            [marked("a", mark="storageclass.beta.kubernetes.io/is-default-class")], "a", id="the beta annotation"
+        ),
         pytest.param([marked("a", 1), marked("b", 3), marked("c", 2)], "b", id="the newest"),
         pytest.param([marked("b", 1), marked("a", 1)], "a", id="the first by name"),
-        pytest.param([marked("b"), marked("a", 1)], "a", id="one that a cluster has made before one that is written"),
+        pytest.param([marked("b"), marked("a", 1)], "a", id="one from a cluster before a hand-written one"),
     ],
 )
 def test_the_default_class(classes: list[StorageClass], name: str | None) -> None:
-    """Of several that are marked the newest holds."""
+    """Of several that are marked the newest is the default."""
     assert default_class(classes) == name
 
 
@@ -41,22 +43,24 @@ def test_the_default_class(classes: list[StorageClass], name: str | None) -> Non
     ("given", "name"),
     [
         pytest.param(claim(storage_class=None), "default", id="names none"),
-        pytest.param(claim(storage_class=""), "", id="wants none"),
+        pytest.param(claim(storage_class=""), "", id="an empty name"),
         pytest.param(claim(storage_class="own"), "own", id="names one"),
         pytest.param(
-            claim(storage_class=None, annotations={BETA_STORAGE_CLASS: "old"}), "old", id="names one as of old"
+            claim(storage_class=None, annotations={BETA_STORAGE_CLASS: "old"}),
+            "old",
+            id="names one by the beta annotation",
         ),
     ],
 )
 def test_a_claim_keeps_the_class_that_it_names(given: PersistentVolumeClaim, name: str) -> None:
-    """Only a claim that says nothing gets the default."""
+    """Only a claim that names no class gets the default."""
     admitted = admitted_storage(given, "default")
     assert isinstance(admitted, PersistentVolumeClaim)
     assert admitted.class_name == name
 
 
-def test_a_class_binds_at_once_unless_it_says_otherwise() -> None:
-    """And is of the very kind that the scheduler knows."""
+def test_the_default_binding_mode_is_immediate() -> None:
+    """The admitted object has the type that the scheduler uses."""
     admitted = admitted_storage(marked("a"), None)
     assert type(admitted) is StorageClass
     assert admitted.volume_binding_mode == "Immediate"
