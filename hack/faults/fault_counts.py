@@ -25,6 +25,7 @@ FAULTS: dict[str, str] = {
     "bind conflict without reason": "409, and the pod was not bound",
     "bind conflict with a rival": "409, for another scheduler was faster",
     "bind slow": "a bind took seconds",
+    "bind answered and never done": "a bind was answered by 201, and the pod was not bound",
     "read failed": "a pod could not be read",
     "patch failed": "a status could not be patched",
     "deletion failed": "a victim could not be deleted at the first try",

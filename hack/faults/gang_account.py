@@ -1,8 +1,9 @@
 """The account of one life's gangs: what was placed together, and whether it was bound together.
 
 Owns what is judged at the moment when a placement is handed on to its binding, when a bind is sent, and when a member
-gives back: by what the scheduler has been told and by the ledger. Must not read the core's gangs, which it judges; the
-one thing that it takes from the core is which members a placement calls its quorum, and it counts those itself.
+gives back: by what the scheduler has been told and by the ledger. It must not read the core's gangs, which it judges;
+it takes from the core only which members a placement calls its quorum, which it counts itself, and why a gang is
+refused.
 
 A quorum, as the core writes its rule (``scheduler_core/cycle/gang_binding.py``)::
 
@@ -23,6 +24,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
+from scheduler_core.queueing.gang import Gang, GangOutcome
 
 
 @dataclass(slots=True)
@@ -78,6 +80,23 @@ class GangAccount:
     _problems: dict[str, str] = field(default_factory=dict)
     _failed: dict[str, None] = field(default_factory=dict)
     _placed: dict[str, None] = field(default_factory=dict)
+    _judged: dict[GroupKey, GangOutcome] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Judge every gang that is refused, when it is."""
+        self.context.queue.gangs.on_change.append(self._changed)
+
+    def _changed(self, gang: Gang) -> None:
+        """A gang that is said to lack its ``minResources`` lacks them by plain sums over the nodes, too."""
+        outcome = gang.outcome
+        if outcome is None or gang.group is None or self._judged.get(gang.key) is outcome:
+            return
+        self._judged[gang.key] = outcome
+        wanted = gang.group.min_resources.get("cpu", 0)
+        if "minResources are not free" in outcome.message and not self.ledger.is_closed:
+            free = self.ledger.free_cpu()
+            if free >= wanted:
+                self.ledger.complain(f"gang {gang.key} is refused for {wanted} milli-CPU, and {free} are free")
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -207,6 +226,10 @@ class GangAccount:
             self.ledger.count("gang bind failed")
         elif uid in quorum.uids and known is not None and not known.metadata.deletion_timestamp:
             self.ledger.complain(f"{uid} gives back after its gang's binds were sent, and its own did not fail")
+
+    def returned(self, uid: str) -> None:
+        """A read has shown that the bind of a pod never took effect."""
+        self._placed.pop(uid, None)
 
     def _known(self, pod: Pod) -> Pod | None:
         known = self.told.pods.get(pod.key)

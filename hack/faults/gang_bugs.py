@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from hack.faults.planted_bugs import Bug, Original, _patched, _skipped
-from scheduler_core.cycle import group_scheduling
+from scheduler_core.cycle import gang_failure, group_scheduling, settling
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.framework.status import SUCCESS, Status
 from scheduler_core.model.pod_group import GroupKey
@@ -69,6 +69,37 @@ def _group_is_enough(original: Original) -> Original:
     return unlisted
 
 
+def _inherited(original: Original) -> Original:
+    def group_changed(self: Gangs, group: Any) -> Gang:
+        known = self.get(group.key)
+        if known is not None:
+            known.group_uid = group.uid
+        gang: Gang = original(self, group)
+        return gang
+
+    return group_changed
+
+
+def _still_placed(original: Original) -> Original:
+    def settle(context: Any, feed: Any, info: Any, pod: Any) -> None:
+        original(context, feed, info, pod)
+        if pod is not None and not pod.spec.node_name:
+            context.queue.gangs.assumed(info.uid)
+
+    return settle
+
+
+def _net_sum(original: Original) -> Original:
+    def free_amount(nodes: Any, name: str, leaving: Any = ()) -> int:
+        column = nodes.resources.find(name)
+        if column is None or tuple(leaving):
+            amount: int = original(nodes, name, leaving)
+            return amount
+        return int((nodes.allocatable[column] - nodes.requested[column])[nodes.alive].sum())
+
+    return free_amount
+
+
 GANG_BUGS: dict[str, Bug] = {
     "members whose group is not known are decided": lambda: _patched(GangEntries, "gate", _no_group_gate),
     "members are decided before the list of groups": lambda: _patched(Gangs, "obstacle", _group_is_enough),
@@ -87,6 +118,9 @@ GANG_BUGS: dict[str, Bug] = {
     "members that are gone wait with their gang": _skipped(GangEntries, "forget"),
     "a change of minMember wakes nobody": _skipped(GangEntries, "group_changed"),
     "a gang that nobody names is kept": _skipped(Gangs, "_drop_if_empty"),
+    "a PodGroup inherits from an earlier one of its name": lambda: _patched(Gangs, "group_changed", _inherited),
+    "a member that was never bound counts as placed": lambda: _patched(settling, "_settle", _still_placed),
+    "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
     "what a failed try holds is kept": _skipped(group_scheduling, "undo"),
 }
 """What is planted, by what is wrong then."""

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from hack.faults.api_server import ApiServer
 from hack.faults.operator_supervisor import OperatorSupervisor
-from hack.faults.pod_groups import PodGroups
+from hack.faults.pod_groups import PodGroups, ToldGroups
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
@@ -30,6 +30,7 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
     for gang in context.queue.gangs:
         if gang.group != life.told_groups.groups.get(gang.key):
             yield f"gang {gang.key} has another PodGroup than was told"
+        yield from _inherited(gang, life.told_groups)
         yield from _entry_problems(gang, context.queue)
         for uid in sorted(gang.placed):
             told = known.get(uid)
@@ -38,6 +39,17 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
         for uid, waiting in gang.waiting.items():
             if waiting.place is not Place.GROUPED:
                 yield f"{uid} waits with gang {gang.key}, and is {waiting.place.label} in the queue"
+
+
+def _inherited(gang: Gang, told: ToldGroups) -> Iterator[str]:
+    """What a PodGroup has of an earlier one of its name."""
+    if gang.group is None or gang.key not in told.begun:
+        return
+    seconds, when = told.begun[gang.key]
+    if gang.first_failure is not None and gang.first_failure < seconds:
+        yield f"gang {gang.key} failed before its PodGroup {gang.group.uid} was there"
+    if gang.last_attempt is not None and gang.last_attempt < when:
+        yield f"gang {gang.key} was tried before its PodGroup {gang.group.uid} was there"
 
 
 def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:

@@ -37,6 +37,7 @@ class GangWorld:
     """
 
     def __init__(self, scene: Scene, groups: PodGroups) -> None:
+        self._seed = scene.seed
         self._server = scene.server
         self._network = scene.network
         self._supervisor = scene.supervisor
@@ -107,6 +108,7 @@ class GangWorld:
         job = draw_job(rng, f"g{number}", key, size)
         priority = one_of(rng, (None, None, job.priority, 5, 100))
         group = PodGroup(key, self._group_uid(key), least, generation=1, priority=priority, topology=_topology(rng))
+        group = replace(group, min_resources=self._min_resources(job, least, number))
         first = size if happens(rng, 0.6) else rng.randrange(size)
         if happens(rng, 0.6):
             self._groups.put(group)
@@ -114,6 +116,11 @@ class GangWorld:
             self._network.loop.call_later(4.0 * rng.random(), self._create_group, job, group)
         self.jobs.begin(job, first)
         self._network.loop.call_later(0.5 + 3.0 * rng.random(), self.jobs.look_after, job)
+
+    def _min_resources(self, job: GangJob, least: int, number: int) -> dict[str, int]:
+        """At times what the quorum needs, drawn aside so that nothing else is another draw."""
+        rng = random.Random(f"{self._seed}/minResources {number}")
+        return {"cpu": least * max(job.sizes)} if happens(rng, 0.4) else {}
 
     def _create_group(self, job: GangJob, group: PodGroup) -> None:
         if self.jobs.jobs.get(job.key) is job and job.key not in self._groups.objects:

@@ -73,6 +73,10 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
             yield f"{uid} is in {len(where)} places at once: {', '.join(where)}"
         elif pod is not None and (pod.spec.node_name or pod.is_terminal):
             yield f"{uid} is bound or has ended, and is {where[0]} in the queue"
+    for node_name in queue.nominator.nodes():
+        for info in queue.nominator.nominated_pods(node_name):
+            if places.get(info.uid) == [_PARKED]:
+                yield f"{info.uid} is parked, and is nominated to {node_name}"
     for uid, pod in known.items():
         if pod.spec.node_name or pod.is_terminal or pod.metadata.deletion_timestamp is not None:
             continue

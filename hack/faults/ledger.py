@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hack.faults.api_server import ApiServer
 from hack.faults.fault_counts import FaultCounts
-from hack.faults.plain_fit import misfit
+from hack.faults.plain_fit import misfit, requests_of, room_of
 from hack.faults.pod_groups import PodGroups
 from hack.faults.told import ToldFeed
 from scheduler_core.model.pod import Pod
@@ -85,12 +85,20 @@ class ReservationLedger:
         """Say what the scheduler is told."""
         self._told = told
         told.on_gone = self._gone
+        told.on_returned = self._returned
 
     def _gone(self, uid: str) -> None:
         """A bound pod is gone: late events of a watch may show it again, and it takes nothing all the same."""
         held = self.holds.get(uid)
         if held is not None and held.bound_at is not None:
             del self.holds[uid]
+
+    def _returned(self, uid: str) -> None:
+        """A read has shown that the bind of a pod never took effect."""
+        self.holds.pop(uid, None)
+        self._around.bound.pop(uid, None)
+        if self.gangs is not None:
+            self.gangs.returned(uid)
 
     def complain(self, what: str) -> None:
         """Something is wrong."""
@@ -191,6 +199,14 @@ class ReservationLedger:
             return ""
         names = ", ".join(other.metadata.uid for other in there)
         return f"{pod.metadata.uid} is put on {node_name} beside {names or 'nobody'}: {problem}"
+
+    def free_cpu(self) -> int:
+        """Milli-CPU that are free on all nodes of which the scheduler has been told; none on an overcommitted one."""
+        assert self._told is not None
+        free = 0
+        for name, node in self._told.nodes.items():
+            free += max(0, room_of(node)[0] - sum(requests_of(pod)[0] for pod in self._on(name)))
+        return free
 
     def _on(self, node_name: str) -> Iterator[Pod]:
         """The pods that the scheduler must count on a node."""

@@ -35,6 +35,7 @@ _COUNTED = {
     ("bind", "unanswered"): "bind unanswered",
     ("bind", "conflict"): "bind conflict without reason",
     ("bind", "slow"): "bind slow",
+    ("bind", "in name only"): "bind answered and never done",
     ("read", "refused"): "read failed",
     ("read", "lost before"): "read failed",
     ("patch", "refused"): "patch failed",
@@ -63,6 +64,7 @@ class Network:
         twice: UIDs of pods that were sent a second bind before the first was answered.
         current_life: The life of the operator that runs; what an earlier one sent is still carried out.
         rival: Binds a pod of this name before we do.
+        on_answered: Called with the UID and the node of a bind that is answered and not carried out.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, rng: random.Random) -> None:
@@ -76,6 +78,7 @@ class Network:
         self.twice: list[str] = []
         self.current_life = 0
         self.rival: Callable[[str], None] = lambda _: None
+        self.on_answered: Callable[[str, str], None] = lambda _, __: None
         self._rng = rng
         self._armed: dict[str, deque[str]] = {}
         self._stalled: dict[str, float] = {}
@@ -195,6 +198,10 @@ class Network:
             _end(outcome, (500, b'{"message":"etcdserver: request timed out"}'))
         elif how == "conflict":
             _end(outcome, (409, b'{"message":"Operation cannot be fulfilled: try again"}'))
+        elif how == "in name only":
+            document = msgspec.json.decode(request.body or b"")
+            self.on_answered(document["metadata"]["uid"], document["target"]["name"])
+            _end(outcome, (201, b"{}"))
         elif how == "lost before":
             _end(outcome, AnswerLostError(f"{name}: the connection broke before the answer"))
         else:

@@ -15,6 +15,7 @@ from hack.faults.operator_life import LifeOptions, OperatorLife
 from hack.faults.profiles import BAD_REVISION, PROFILES, REVISIONS
 from hack.faults.virtual_loop import VirtualLoop
 from scheduler_core.errors import ConfigError
+from scheduler_core.framework.queued_pod import Place
 
 _STOP_SECONDS = 4.0
 
@@ -126,6 +127,19 @@ class OperatorSupervisor:
             self._counts.add("profile withdrawn")
             self.life.scheduler.withdraw(name)
         return True
+
+    def nominated_profile(self) -> str:
+        """The profile of a nominated pod outside the gang whose cycle waits for an extender; "" for none."""
+        context = self.life.scheduler.context
+        if not context.suspension.is_on:
+            return ""
+        tried = [gang for gang in context.queue.gangs if gang.entry and gang.entry.place is Place.IN_FLIGHT]
+        nominator = context.queue.nominator
+        for node_name in nominator.nodes() if tried else ():
+            for info in nominator.nominated_pods(node_name):
+                if context.queue.gangs.of_uid(info.uid) not in tried:
+                    return info.pod.spec.scheduler_name
+        return ""
 
     def return_profile(self, name: str) -> None:
         """Give a profile back."""

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 from scheduler_core.cycle import binding as binding_cycle
 from scheduler_core.cycle import cluster_feed
 from scheduler_core.cycle import scheduling as scheduling_cycle
+from scheduler_core.cycle.pod_reads import PodReads
 from scheduler_core.errors import ConflictError, NotFoundError, WriteTimeoutError
 from scheduler_core.framework.cluster_events import EventRegistration, Hint, Resource
 from scheduler_core.plugins.default_preemption.eviction import Evictions
@@ -283,6 +284,23 @@ def _held_for_good(original: Original) -> Original:
     return end
 
 
+def _never_older(original: Original) -> Original:
+    del original
+    return lambda *_: False
+
+
+def _copied(original: Original) -> Original:
+    @contextmanager
+    def without(self: NominatedPods, uids: Any) -> Iterator[None]:
+        by_node = {name: dict(pods) for name, pods in self._by_node.items()}
+        node_of, raised = dict(self._node_of), dict(self._raised)
+        with original(self, uids):
+            yield
+        self._by_node, self._node_of, self._raised = by_node, node_of, raised
+
+    return without
+
+
 BUGS: dict[str, Bug] = {
     "Unreserve is skipped": _skipped(scheduling_cycle, "run_unreserve"),
     "an assumed pod is not forgotten": _skipped(ClusterCache, "forget"),
@@ -329,6 +347,8 @@ BUGS: dict[str, Bug] = {
     "a pod that has ended keeps its place": lambda: _patched(
         cluster_feed.ClusterFeed, "pod_updated", _same_name_same_pod
     ),
+    "an older state undoes what was read": lambda: _patched(PodReads, "is_overtaken", _never_older),
+    "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),
     "writes that were held are not released": _skipped(ApiDispatcher, "release"),
 }
 """What is planted, by what is wrong then."""

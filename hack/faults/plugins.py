@@ -82,7 +82,7 @@ class Ledger(ReservePlugin, PostBindPlugin):
         self.ledger.bound(pod, node_name)
 
 
-class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin):
+class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
     """Lets pods pass, later."""
 
     name = "Turnstile"
@@ -116,6 +116,10 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin):
         """Give back; harmless where nothing was reserved, as when a plugin before this one refused."""
         del state, node_name
         self._holds.pop(pod.uid, None)
+
+    def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
+        """End the reservation: the pod is bound."""
+        self.unreserve(state, pod, node_name)
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
         """Allow at once, later or never."""

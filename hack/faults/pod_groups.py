@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from datetime import datetime
 
 from bayplan.gangs.handed_groups import AcceptedGroups
 
@@ -74,6 +75,7 @@ class GroupWatch:
         self._taker = taker
         self._accepted = AcceptedGroups(taker)
         self._rng = random.Random(f"{seed}/group watch")
+        self._relists = random.Random(f"{seed}/group relists")
         self._due: dict[GroupKey, float] = {}
 
     def start(self) -> None:
@@ -104,6 +106,9 @@ class GroupWatch:
         self._clock.call_later(due - now, lambda: self._tell(key, group))
 
     def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
+        if group is None and key in self._groups.objects and self._relists.random() < 0.5:
+            # A relist shows the object that was created since, and not the deletion.
+            return
         if group is None:
             self._accepted.delete(key)
         else:
@@ -116,6 +121,7 @@ class ToldGroups(GroupFeed):
     Attributes:
         groups: By key.
         listed: Sources whose first list is complete.
+        begun: When each of them was first delivered: the clock's seconds, and UTC.
     """
 
     def __init__(self, context: CycleContext) -> None:
@@ -123,6 +129,8 @@ class ToldGroups(GroupFeed):
         self._note = context.suspension.report
         self.groups: dict[GroupKey, PodGroup] = {}
         self.listed: set[GroupSource] = set()
+        self.begun: dict[GroupKey, tuple[float, datetime]] = {}
+        self._clock = context.clock
 
     def serve(self, source: GroupSource) -> None:
         """The first list of a source is complete."""
@@ -131,13 +139,19 @@ class ToldGroups(GroupFeed):
 
     def group_changed(self, group: PodGroup) -> None:
         """A group has come or has changed."""
-        self._note(self.groups.__setitem__, group.key, group)
+        self._note(self._remember, group)
         super().group_changed(group)
 
     def group_deleted(self, key: GroupKey) -> None:
         """A group is gone."""
         self._note(self._forget, key)
         super().group_deleted(key)
+
+    def _remember(self, group: PodGroup) -> None:
+        known = self.groups.get(group.key)
+        if known is None or known.uid != group.uid:
+            self.begun[group.key] = self._clock.now(), self._clock.wall()
+        self.groups[group.key] = group
 
     def _forget(self, key: GroupKey) -> None:
         self.groups.pop(key, None)

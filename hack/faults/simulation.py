@@ -131,6 +131,7 @@ class Simulation:
         self.supervisor = OperatorSupervisor(
             loop, self._counts, seed, lambda options: OperatorLife(loop, self.network, self._around, options)
         )
+        self.network.on_answered = self._around.bound.__setitem__
         scene = Scene(seed, self.server, self.network, self._controllers, self.supervisor, self._counts)
         self.world = World(scene, self.groups)
 

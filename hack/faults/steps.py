@@ -73,6 +73,8 @@ _GANG_MIX: dict[str, int] = {
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
 _FIRST_GANG_STEP = 1000
+_FIRST_RARE_STEP = 2000
+_RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +97,26 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
 
     Returns:
         70 to 110 steps, in bursts: between two of them pass milliseconds, or seconds. Every fourth run has gangs: 25
-        to 40 steps more, which leave the others what they are.
+        to 40 steps more, which leave the others what they are. In every fifth run a few binds are answered and never
+        carried out, and profiles go away while a cycle waits for an extender.
     """
     steps = _pod_steps(seed)
-    return tuple(sorted((*steps, *_gang_steps(seed)), key=lambda step: step.at)) if has_gangs(seed) else steps
+    if has_gangs(seed):
+        steps = (*steps, *_gang_steps(seed))
+    if seed % 5 == 2:
+        steps = (*steps, *_rare_steps(seed))
+    return tuple(sorted(steps, key=lambda step: step.at))
 
 
 def has_gangs(seed: int) -> bool:
     """Whether there are gangs in a run."""
     return seed % 4 == 1
+
+
+def _rare_steps(seed: int) -> tuple[Step, ...]:
+    rng = random.Random(f"{seed}/rare steps")
+    times = sorted(round(60.0 * rng.random(), 3) for _ in range(len(_RARE)))
+    return tuple(Step(_FIRST_RARE_STEP + number, at, _RARE[number]) for number, at in enumerate(times))
 
 
 def _gang_steps(seed: int) -> tuple[Step, ...]:

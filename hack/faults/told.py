@@ -21,6 +21,7 @@ class ToldFeed(ClusterFeed):
         pods: By ``namespace/name``.
         nodes: By name.
         on_gone: Told of the UID of each pod that is gone, be it that a read has shown that.
+        on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
     """
 
     def __init__(self, context: CycleContext) -> None:
@@ -29,10 +30,12 @@ class ToldFeed(ClusterFeed):
         self.pods: dict[str, Pod] = {}
         self.nodes: dict[str, Node] = {}
         self.on_gone: Callable[[str], None] = _ignore
+        self.on_returned: Callable[[str], None] = _ignore
+        self._gone: set[str] = set()
 
     def pod_added(self, pod: Pod) -> None:
         """A pod has come."""
-        self._report(self._note_pod, pod)
+        self._report(self._note_added, pod)
         super().pod_added(pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
@@ -60,7 +63,16 @@ class ToldFeed(ClusterFeed):
         self._report(self._forget_node, node)
         super().node_deleted(node)
 
+    def _note_added(self, pod: Pod) -> None:
+        known = self.pods.get(pod.key)
+        if known is not None and known.metadata.uid == pod.metadata.uid:
+            # An informer adds a pod once; only a read returns one that is known.
+            self.on_returned(pod.metadata.uid)
+        self._note_pod(pod)
+
     def _note_pod(self, pod: Pod) -> None:
+        if pod.metadata.uid in self._gone:
+            return
         known = self.pods.get(pod.key)
         is_stale = (
             known is not None
@@ -74,6 +86,7 @@ class ToldFeed(ClusterFeed):
         known = self.pods.get(pod.key)
         if known is not None and known.metadata.uid == pod.metadata.uid:
             del self.pods[pod.key]
+        self._gone.add(pod.metadata.uid)
         self.on_gone(pod.metadata.uid)
 
     def _note_node(self, node: Node) -> None:

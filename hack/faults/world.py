@@ -38,6 +38,8 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.model.storage import ClaimPointer
 from scheduler_core.model.taints import Toleration
 
+_LOOKS = 2000
+_LOOK_SECONDS = 0.01
 _WATCHED = (PODS, PODS, PODS, NODES, NODES, CLAIMS, VOLUMES)
 _BIND_FAULTS = (
     "refused",
@@ -106,6 +108,7 @@ class World:
             "swap a profile": lambda rng, _: self._supervisor.swap_profile(rng),
             "refuse a profile": lambda rng, _: self._supervisor.offer_bad_profile(rng),
             "withdraw a profile": self._withdraw_profile,
+            "withdraw a profile under a cycle": lambda rng, _: self._withdraw_under_cycle(rng, _LOOKS),
             "stall a watch": self._stall_watch,
             "drop a watch": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=False),
             "end a watch": lambda rng, _: self._network.drop(one_of(rng, _WATCHED), in_order=True),
@@ -113,6 +116,7 @@ class World:
             "server away": lambda rng, _: self._network.go_away(0.5 + 8.0 * rng.random() ** 2),
             "throttle": lambda rng, _: self._network.arm(one_of(rng, ("bind", "patch", "delete")), "throttled", 2),
             "disturb binds": self._disturb_binds,
+            "answer binds only": lambda rng, _: self._network.arm("bind", "in name only", rng.randrange(1, 4)),
             "disturb reads": lambda rng, _: self._network.arm("read", one_of(rng, ("refused", "lost before")), 2),
             "disturb patches": lambda rng, _: self._network.arm("patch", one_of(rng, ("refused", "lost after")), 2),
             "disturb deletions": lambda rng, _: self._network.arm("delete", one_of(rng, ("refused", "lost after")), 1),
@@ -357,6 +361,14 @@ class World:
         name = one_of(rng, PROFILES)
         if self._supervisor.withdraw_profile(name):
             self._network.loop.call_later(0.5 + 5.0 * rng.random(), self._supervisor.return_profile, name)
+
+    def _withdraw_under_cycle(self, rng: random.Random, looks: int) -> None:
+        """Wait for a gang's cycle that waits for an extender, and take away the profile of a pod that is nominated."""
+        name = self._supervisor.nominated_profile()
+        if name and self._supervisor.withdraw_profile(name):
+            self._network.loop.call_later(0.5 + 5.0 * rng.random(), self._supervisor.return_profile, name)
+        elif looks:
+            self._network.loop.call_later(_LOOK_SECONDS, self._withdraw_under_cycle, rng, looks - 1)
 
     def _stall_watch(self, rng: random.Random, number: int) -> None:
         """Mostly for a moment, at times for longer than a bound pod may stay unconfirmed."""

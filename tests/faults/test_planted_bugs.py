@@ -27,6 +27,10 @@ LATE: dict[str, int] = {
     "assumed volumes are not restored": 15,
     "bound pods that nobody confirms are not read": 140,
     "members are not taken back into their gang": 633,
+    "an older state undoes what was read": 91340006,
+    "nominations are restored from a copy": 137,
+    "a member that was never bound counts as placed": 57,
+    "what an overcommitted node lacks is subtracted": 125,
 }
 """Where a bug that needs luck was found last; it is looked for there first, and then from the beginning."""
 

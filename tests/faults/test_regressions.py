@@ -23,6 +23,7 @@ from hack.faults.simulation import run_seed
         pytest.param(105, id="gang-in-flight-whose-profile-goes"),
         pytest.param(5, id="gangs-of-other-priority-than-their-pods-that-evict-each-other"),
         pytest.param(593, id="gang-that-became-whole-while-its-cycle-waited-for-an-extender"),
+        pytest.param(91340006, id="pod-that-was-read-and-shown-as-it-was-before-its-bind"),
         pytest.param(529, id="member-that-a-rival-bound-while-its-gang-was-being-sent"),
     ],
 )
