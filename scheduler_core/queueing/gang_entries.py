@@ -92,6 +92,9 @@ class GangEntries:
         for pod in self._queued(gang):
             if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
                 self._moves.enter(pod, GROUP_CHANGED)
+                if not pod.attempts and pod.place is not Place.GATED:
+                    # After a restart, pods may be listed before their PodGroups: the nomination is the status's.
+                    self._moves.nominator.decide(pod.info, None)
                 if pod.place is _GROUPED:
                     self._gangs.held(pod)
 
@@ -233,9 +236,11 @@ class GangEntries:
             gang.is_reported = False
             self._try_gate(gang)
         is_whole = not gang.needed
-        if gang.was_whole and not is_whole:
+        was_whole, gang.was_whole = gang.was_whole, is_whole
+        if was_whole and not is_whole:
             self._call_in(gang)
-        gang.was_whole = is_whole
+        # What moved members may have brought the entry.
+        entry = gang.entry
         if is_whole:
             self._let_go(gang, label)
         elif gang.binding or not gang.has_quorum:
@@ -293,15 +298,12 @@ class GangEntries:
             self._moves.enter(pod, label)
 
     def _call_in(self, gang: Gang) -> None:
-        """Members that wait alone, as they may when the gang is whole, wait with it when it is not whole any more."""
-        for uid in gang.pods:
-            pod = self._places.find(uid)
-            if pod is not None and pod.place in _CALLED_IN:
+        """Let members that wait alone wait with their gang, which is not whole any more, past their gates again."""
+        for pod in self._queued(gang):
+            if pod.place in _CALLED_IN:
                 self._places.absolve(pod)
                 pod.rejected_by = pod.pending_on = frozenset()
-                self._places.take(pod)
-                self._places.hold(pod, _GROUPED)
-                gang.waiting[uid] = pod
+                self._moves.enter(pod, QUORUM_EXISTS)
 
     # -- attempts -----------------------------------------------------------------------------------------------
 

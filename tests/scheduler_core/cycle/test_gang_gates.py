@@ -1,0 +1,56 @@
+"""Gates of a gang's members: where a member waits, and what becomes of its nomination."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from scheduler_core.framework.extension_points import PreEnqueuePlugin
+from scheduler_core.framework.queued_pod import QueuedGang
+from scheduler_core.framework.status import SUCCESS, Status, unschedulable
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod_group import GroupSource
+from scheduler_core.snapshot.pod_info import PodInfo
+from tests.support.builders import node
+from tests.support.gangs import gang_of, group, member, members
+from tests.support.scheduling import rig
+
+
+class Door(PreEnqueuePlugin):
+    """Holds pods back by name."""
+
+    name = "Door"
+    closed: ClassVar[set[str]] = set()
+
+    def pre_enqueue(self, pod: PodInfo) -> Status:
+        """Hold back."""
+        return unschedulable("closed") if pod.pod.metadata.name in self.closed else SUCCESS
+
+
+async def test_a_member_that_is_called_in_passes_its_gates() -> None:
+    """One whose gate has closed since it went on alone does not hold back the others, nor complete the quorum."""
+    Door.closed = set()
+    made = rig([Door])
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.add(node("n0"))
+    made.scheduler.group_feed.group_changed(group(min_member=1))
+    runs = member("runs", node_name="n0")
+    made.add(runs, *members(2))
+    Door.closed = {"train-0"}
+    made.scheduler.feed.pod_deleted(runs)
+    gang = gang_of(made)
+    assert [pod.info.pod.metadata.name for pod in gang.waiting.values()] == ["train-1"]
+    assert made.place(members(1)[0]) == "gated"
+    assert isinstance(made.pop(), QueuedGang)
+    assert made.queue.pop() is None
+    made.queue.close()
+
+
+async def test_a_nomination_that_was_listed_before_the_group() -> None:
+    """After a restart pods may be listed before their PodGroups: their nominations count all the same."""
+    made = rig(defaults=default_plugins())
+    made.add(node("n0"), *members(2, nominated_node="n0"))
+    assert not len(made.queue.nominator)
+    made.scheduler.group_feed.group_changed(group(min_member=2))
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    assert len(tuple(made.queue.nominator.nominated_pods("n0"))) == 2
+    made.queue.close()
