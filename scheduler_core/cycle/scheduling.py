@@ -77,7 +77,8 @@ def keep_to_domain(context: CycleContext, attempt: Attempt) -> None:
     topology = None if gang is None or gang.group is None else gang.group.topology
     if gang is None or topology is None or not topology.is_required:
         return
-    placed = [held.info for uid in gang.placed if (held := context.cache.get(uid)) is not None]
+    # In an order that does not depend on hashes, as in a group cycle: the domain is that of the first.
+    placed = [held.info for uid in sorted(gang.placed) if (held := context.cache.get(uid)) is not None]
     domain = domain_of_members(context.cache.columns, topology, placed)
     if domain is not None:
         attempt.among, attempt.among_reason = domain.among, f"node(s) were outside the gang's domain {domain}"

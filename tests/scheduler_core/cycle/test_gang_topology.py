@@ -106,3 +106,15 @@ async def test_later_members_keep_to_the_domain(cluster: Rig) -> None:
     await settle(cluster)
     assert "train-9" not in cluster.bound
     assert "1 node(s) were outside the gang's domain zone=a" in cluster.condition.message
+
+
+async def test_a_late_member_of_a_gang_in_two_domains(cluster: Rig) -> None:
+    """It joins the first of the members by UID, in every process: the order of a set of strings differs in each."""
+    cluster.add(*zones(a=99, b=99))  # type: ignore[arg-type]  # nodes
+    names = [f"train-{number}" for number in range(12)]
+    for name in names:
+        cluster.scheduler.group_feed.group_changed(group(name, min_member=2, topology=GroupTopology("zone")))
+        cluster.add(member(f"{name}-0", name, node_name="node-b"), member(f"{name}-1", name, node_name="node-a"))
+        cluster.add(member(f"{name}-2", name))
+    await settle(cluster)
+    assert set(cluster.bound.values()) == {"node-b"}
