@@ -92,11 +92,14 @@ class GangEntries:
         for pod in self._queued(gang):
             if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
                 self._moves.enter(pod, GROUP_CHANGED)
-                if not pod.attempts and pod.place is not Place.GATED:
-                    # After a restart, pods may be listed before their PodGroups: the nomination is the status's.
-                    self._moves.nominator.decide(pod.info, None)
-                if pod.place is _GROUPED:
-                    self._gangs.held(pod)
+                self._tried(pod)
+
+    def _tried(self, pod: QueuedPod) -> None:
+        if pod.place is _GROUPED:
+            self._gangs.held(pod)
+        if pod.place is not Place.GATED and not pod.attempts:
+            # After a restart, pods may be listed before their PodGroups: the nomination is the status's.
+            self._moves.nominator.decide(pod.info, None)
 
     def _hold_back(self, gang: Gang) -> None:
         """Send the members that wait to the gate: the PodGroup is not known any more."""
