@@ -111,7 +111,8 @@ def _profile(profile: KubeSchedulerProfile, registry: Registry, ignored: list[st
     if profile.percentage_of_nodes_to_score is not None:
         document["percentageOfNodesToScore"] = profile.percentage_of_nodes_to_score
     document["plugins"] = {point: _plugin_set(found) for point, found in merged.items()}
-    document["plugins"] |= {point: {} for point in _GATED_POINTS}
+    sets = profile.plugins.points()
+    document["plugins"] |= {point: _plugin_set(sets[point]) for point in _GATED_POINTS}
     enabled = {entry.name for found in merged.values() for entry in found.enabled}
     given = {entry.name: entry.args for entry in profile.plugin_config}
     entries = []

@@ -229,6 +229,7 @@ def _notices(document: KubeSchedulerConfiguration) -> Iterator[str]:
         yield f"parallelism {document.parallelism} has no counterpart: all nodes are evaluated in one vectorised step"
     if document.enable_contention_profiling is False and document.enable_profiling:
         yield "enableContentionProfiling has no counterpart: the operator runs one thread, without lock contention"
+    yield from map(str, document.notes())
     if document.client_connection.kubeconfig:
         yield "clientConnection.kubeconfig is in the settings; remove it for an operator that runs in a pod"
 

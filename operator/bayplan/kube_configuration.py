@@ -85,6 +85,18 @@ def configuration_problems(document: Mapping[str, Any], scheduler: Scheduler) ->
     return ()
 
 
+def configuration_notes(document: Mapping[str, Any]) -> tuple[Problem, ...]:
+    """Return notes on a KubeSchedulerConfiguration, with field paths; none for one that cannot be run.
+
+    Args:
+        document: What was parsed from YAML or JSON.
+    """
+    try:
+        return _parsed(document).notes()
+    except ConfigError:
+        return ()
+
+
 def _parsed(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
     """Parse a document, or raise all its problems together with those of its profiles' plugins."""
     try:
@@ -107,7 +119,7 @@ def _plugin_problems(document: Mapping[str, Any]) -> Iterator[Problem]:
         except ConfigError:
             continue  # reported already, with the file's other problems
         config = ProfileConfig(
-            scheduler_name=DEFAULT_SCHEDULER_NAME, plugins=read.plugins, plugin_config=read.plugin_config
+            scheduler_name=DEFAULT_SCHEDULER_NAME, plugins=read.plugins.common(), plugin_config=read.plugin_config
         )
         for problem in plan_profile(config, registry, default_plugins()).problems:
             yield Problem(f"profiles[{index}].{problem.path}", problem.message)

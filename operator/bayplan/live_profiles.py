@@ -18,6 +18,7 @@ from bayplan.reconcile.desired_state import DesiredProfile, DesiredState
 from bayplan.reconcile.queue_sort import QueueSortWish, decide_queue_sort
 from bayplan.reconcile.status import ProfileFindings
 from bayplan.resources.resource_model import ObjectMeta
+from scheduler_core.config.built_in_behaviour import enabled_notes
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.framework_instance import FrameworkInstance
@@ -205,6 +206,8 @@ class LiveProfiles:
             self._serving[profile.scheduler_name] = uid
             fields = {"profile": profile.meta.name, "revision": instance.revision}
             log.info("profile %s: revision %s is live", profile.meta.name, instance.revision, extra=fields)
+            for note in enabled_notes(instance.config.plugins):
+                log.warning("profile %s: %s", profile.meta.name, profile.located(note), extra=fields)
             build = self._builds.get(uid)
             if build is not None and build.instance is instance:
                 build.instance = None

@@ -208,6 +208,8 @@ class ConfiguredProfiles:
     def __init__(self, scheduler: Scheduler, configuration: RunConfiguration) -> None:
         self._scheduler = scheduler
         self._instances = build_profiles(scheduler, configuration)
+        for note in configuration.configuration.notes():
+            log.warning("%s: %s", configuration.path, note)
 
     async def read(self) -> None:
         """Do nothing: the file is read already."""

@@ -11,6 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from scheduler_core.config.built_in_behaviour import POD_GROUP_POINTS, enabled_notes
 from scheduler_core.config.config_model import INT32_MAX, INT64_MAX, ConfigModel, RuleProblem
 from scheduler_core.config.duration import Duration, DurationField, seconds
 from scheduler_core.config.extender_config import Extender, extender_problems
@@ -72,23 +73,40 @@ class ClientConnectionConfiguration(ConfigModel):
     burst: int = Field(default=100, ge=0, le=INT32_MAX)
 
 
+class KubeSchedulerPlugins(Plugins):
+    """The plugin sets of a profile of the file, with the extension points of kube-scheduler's group cycle."""
+
+    placement_generate: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet()
+    pod_group_post_filter: PluginSet = PluginSet()
+
+    def common(self) -> Plugins:
+        """Return the plugin sets without those of the group cycle."""
+        return Plugins(**{name: getattr(self, name) for name in Plugins.model_fields})
+
+    def rule_problems(self) -> Iterator[RuleProblem]:
+        """Only plugins whose work Bayplan does may be enabled in the group cycle, and none of them may be disabled."""
+        yield from super().rule_problems()
+        points = self.points()
+        for point, served_by in POD_GROUP_POINTS.items():
+            for index, entry in enumerate(points[point].enabled):
+                if entry.name not in served_by:
+                    known = ", ".join(sorted(served_by))
+                    message = f'Bayplan does the work of {known} only, not of "{entry.name}"; remove the entry'
+                    yield RuleProblem((point, "enabled", index, "name"), message)
+            for index, entry in enumerate(points[point].disabled):
+                if entry.name in served_by:
+                    message = f'"{entry.name}" cannot be disabled here: Bayplan has no extension point {point}; remove it'
+                    yield RuleProblem((point, "disabled", index, "name"), message)
+
+
 class KubeSchedulerProfile(ConfigModel):
     """One profile of the file."""
 
     scheduler_name: str = ""
     percentage_of_nodes_to_score: int | None = Field(default=None, ge=0, le=100)
-    plugins: Plugins = Plugins()
+    plugins: KubeSchedulerPlugins = KubeSchedulerPlugins()
     plugin_config: tuple[PluginConfig, ...] = Field(default=(), strict=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _drop_empty_placement(cls, data: Any) -> Any:
-        """Leave out placement points that enable nothing: kube-scheduler writes empty ones, and ``*`` disables none."""
-        plugins = data.get("plugins") if isinstance(data, Mapping) else None
-        if not isinstance(plugins, Mapping):
-            return data
-        empty = [point for point in ("placementGenerate", "placementScore") if _enables_nothing(plugins.get(point, 0))]
-        return {**data, "plugins": {name: value for name, value in plugins.items() if name not in empty}}
 
     def rule_problems(self) -> Iterator[RuleProblem]:
         """No plugin is configured twice."""
@@ -151,11 +169,19 @@ class KubeSchedulerConfiguration(ConfigModel):
                 else profile.percentage_of_nodes_to_score,
                 pod_initial_backoff_seconds=self.pod_initial_backoff_seconds,
                 pod_max_backoff_seconds=self.pod_max_backoff_seconds,
-                plugins=profile.plugins,
+                plugins=profile.plugins.common(),
                 plugin_config=profile.plugin_config,
                 extenders=self.extenders,
             )
             for profile in self.profiles
+        )
+
+    def notes(self) -> tuple[Problem, ...]:
+        """Return a note for each enabled plugin whose entry has no effect, with its field path."""
+        return tuple(
+            Problem(f"profiles[{index}].{note.path}", note.message)
+            for index, profile in enumerate(self.profiles)
+            for note in enabled_notes(profile.plugins)
         )
 
     def _scheduler_name_problems(self) -> Iterator[RuleProblem]:
@@ -213,10 +239,6 @@ def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfigurati
     if problems:
         raise ConfigError(problems)
     return configuration
-
-
-def _enables_nothing(plugin_set: object) -> bool:
-    return plugin_set is None or (isinstance(plugin_set, Mapping) and set(plugin_set) <= {"disabled"})
 
 
 def _args_problems(profiles: object) -> list[Problem]:

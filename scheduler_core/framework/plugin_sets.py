@@ -14,6 +14,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR, disabled_problems, unavailable_plugin
 from scheduler_core.config.plugin_args import IN_TREE_ARGS
 from scheduler_core.config.plugins_config import ALL_PLUGINS, Plugins, PluginSet
 from scheduler_core.config.plugins_config import Plugin as PluginEntry
@@ -53,6 +54,7 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
     """
     problems = _unknown_plugins(custom, registry)
     unknown = bool(problems)
+    problems += disabled_problems(custom)
     merged = merged_sets(custom, defaults)
     multi_point = [entry for entry in merged[MULTI_POINT].enabled if entry.name in registry]
     resolved: ResolvedPlugins = {}
@@ -92,14 +94,26 @@ def _unknown_plugins(custom: Plugins, registry: Registry) -> list[Problem]:
             path = f"plugins.{point}.enabled[{index}].name"
             plugin = registry.get(entry.name)
             if plugin is None:
-                if entry.name not in LEGACY_NAMES:
-                    hint = did_you_mean(entry.name, registry)
-                    message = f'there is no plugin "{entry.name}"{hint}; correct the name or install its package'
+                message = _unavailable(entry.name, point, registry)
+                if message:
                     problems.append(Problem(path, message))
             elif point != MULTI_POINT and not serves(plugin, point):
                 points = ", ".join(name for name in POINT_CLASSES if serves(plugin, name))
                 problems.append(Problem(path, f'plugin "{entry.name}" does not serve {point}; it serves {points}'))
     return problems
+
+
+def _unavailable(name: str, point: str, registry: Registry) -> str:
+    """Return why a plugin that is not in the registry cannot be enabled; "" if it can, to no effect."""
+    if name in LEGACY_NAMES:
+        return ""
+    message = unavailable_plugin(name, point)
+    return _no_such_plugin(name, registry) if message is None else message
+
+
+def _no_such_plugin(name: str, registry: Registry) -> str:
+    hint = did_you_mean(name, (*registry, *BUILT_IN_BEHAVIOUR))
+    return f'there is no plugin "{name}"{hint}; correct the name or install its package'
 
 
 def _merge(default: PluginSet, custom: PluginSet) -> PluginSet:
@@ -167,4 +181,4 @@ def unknown_config_problem(name: str, registry: Registry) -> str:
     """What is wrong with configuring a plugin of that name; "" if nothing is."""
     if name in registry or name in IN_TREE_ARGS:
         return ""
-    return f'there is no plugin "{name}"{did_you_mean(name, registry)}; correct the name or install its package'
+    return _unavailable(name, MULTI_POINT, registry)

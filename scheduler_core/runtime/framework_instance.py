@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from msgspec import Struct, field
 from pydantic import BaseModel
 
+from scheduler_core.config.built_in_behaviour import BUILT_IN_BEHAVIOUR
 from scheduler_core.config.plugin_args import NodeResourcesFitArgs, read_args
 from scheduler_core.config.plugins_config import Plugins
 from scheduler_core.config.profile_config import ProfileConfig
@@ -221,10 +222,12 @@ def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -
     resolved, found = resolve(config.plugins, defaults, registry)
     problems = list(found)
     given = {entry.name: (index, entry.args) for index, entry in enumerate(config.plugin_config)}
-    for name, (index, _) in given.items():
+    for name, (index, args) in given.items():
         message = unknown_config_problem(name, registry)
         if message:
             problems.append(Problem(f"pluginConfig[{index}].name", message))
+        elif name in BUILT_IN_BEHAVIOUR:
+            problems += _needless_args(name, args, f"pluginConfig[{index}]")
     enabled = dict.fromkeys(entry.name for entries in resolved.values() for entry in entries)
     plugin_args: dict[str, BaseModel | None] = {}
     for name in dict.fromkeys([*enabled, *(name for name in given if name in registry)]):
@@ -307,10 +310,15 @@ def _read(name: str, args: Mapping[str, object], path: str, registry: Registry) 
     assert kind is not None
     if kind.args_model is not None:
         return read_args(name, kind.args_model, args, f"{path}.args")
-    fields = sorted(set(args) - {"apiVersion", "kind"})
-    if fields:
-        raise ConfigError([Problem(f"{path}.args", f'plugin "{name}" takes no args; remove {", ".join(fields)}')])
+    problems = _needless_args(name, args, path)
+    if problems:
+        raise ConfigError(problems)
     return None
+
+
+def _needless_args(name: str, args: Mapping[str, object], path: str) -> list[Problem]:
+    fields = sorted(set(args) - {"apiVersion", "kind"})
+    return [Problem(f"{path}.args", f'plugin "{name}" takes no args; remove {", ".join(fields)}')] if fields else []
 
 
 def _make(name: str, args: BaseModel | None, path: str, registry: Registry, handle: Handle) -> Plugin:

@@ -10,7 +10,9 @@ from bayplan.gangs.bayplan_groups import BayplanGroups
 from bayplan.kube.cluster_access import ConfiguredAccess
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube_configuration import RunConfiguration
+from bayplan.live_profiles import LiveProfiles
 from bayplan.profile_sources import ConfiguredProfiles, CustomResourceProfiles, ResourcePorts
+from bayplan.reconcile.desired_state import desired_state
 from bayplan.settings import load_settings
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.cluster_files import Place, Placed
@@ -53,6 +55,31 @@ def test_every_problem_of_every_profile_is_reported() -> None:
         ConfiguredProfiles(offline_scheduler(), configuration(profiles=profiles))
     paths = [problem.path for problem in caught.value.problems]
     assert paths == [f"kube.yaml: profiles[{index}].plugins.score.enabled[0].name" for index in (0, 1)]
+
+
+GANGS = {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}
+NOTE = "GangScheduling has no effect: Bayplan schedules the members of a pod group together without a plugin"
+
+
+def test_an_entry_without_effect_of_the_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One log line with the file and the field path, also for the points of the group cycle."""
+    score = {"placementScore": {"enabled": [{"name": "NodeResourcesFit"}]}}
+    ConfiguredProfiles(offline_scheduler(), configuration(profiles=[{"plugins": {**GANGS, **score}}]))
+    assert caplog.messages == [
+        f"kube.yaml: profiles[0].plugins.multiPoint.enabled[0]: {NOTE}",
+        "kube.yaml: profiles[0].plugins.placementScore.enabled[0]: NodeResourcesFit has no effect: Bayplan has no "
+        "extension point placementScore",
+    ]
+
+
+def test_an_entry_without_effect_of_a_scheduler_profile_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """One log line when the revision goes live."""
+    scheduler = offline_scheduler()
+    manifest = {"metadata": {"name": "batch", "uid": "1"}, "spec": {"plugins": GANGS}}
+    live = LiveProfiles(scheduler, lambda _: ())
+    for _ in range(2):
+        live.apply(desired_state([manifest], [], scheduler.registry))
+    assert caplog.messages == [f"profile batch: spec.plugins.multiPoint.enabled[0]: {NOTE}"]
 
 
 def test_a_simulation_with_extenders_says_so() -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from bayplan.completed_configuration import offline_scheduler
-from bayplan.kube_configuration import configuration_problems
+from bayplan.kube_configuration import configuration_notes, configuration_problems
 from bayplan.reconcile.desired_state import desired_state, no_such_plugin_config
 from bayplan.reconcile.plugin_configs import judge_plugin_configs
 from bayplan.resources.crd_generation import RESOURCES, definition_of
@@ -24,6 +24,7 @@ from bayplan.validation.findings import Finding, Severity
 from bayplan.validation.manifest_files import Manifest
 from bayplan.validation.metadata_check import metadata_problems
 from bayplan.validation.schema_check import schema_problems
+from scheduler_core.config.built_in_behaviour import enabled_notes
 from scheduler_core.config.validation import did_you_mean
 from scheduler_core.errors import ConfigError, Problem
 from scheduler_core.runtime.profiles import queue_sort_of
@@ -73,6 +74,7 @@ class Judgement:
         if group == _CONFIGURATION:
             self.objects += 1
             self._tell(manifest, configuration_problems(body, self._scheduler))
+            self._tell(manifest, configuration_notes(body), Severity.NOTE)
         elif group == GROUP and kind not in _KINDS:
             hint = did_you_mean(kind, _KINDS)
             self._tell(manifest, [Problem("kind", f"there is no such kind in {GROUP}{hint}; correct it")])
@@ -118,6 +120,8 @@ class Judgement:
         problems = [problem for problem in judged.problems if problem not in missing]
         problems += self._name_problems(manifest, judged.scheduler_name)
         if judged.config is not None:
+            notes = [judged.located(note) for note in enabled_notes(judged.config.plugins)]
+            self._tell(manifest, notes, Severity.NOTE)
             try:
                 instance = self._scheduler.build(judged.config)
             except ConfigError as error:

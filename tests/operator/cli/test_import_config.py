@@ -159,6 +159,19 @@ def test_shared_args_become_one_plugin_config(imported: Import) -> None:
     assert second["spec"]["pluginConfig"] == [{"name": "NodeAffinity"}]
 
 
+def test_entries_without_effect_are_noted(imported: Import) -> None:
+    """A note names each; sets of the points of the group cycle, which a SchedulerProfile has not, are left out."""
+    plugins = {
+        "permit": {"enabled": [{"name": "GangScheduling"}]},
+        "placementGenerate": {"enabled": [{"name": "TopologyPlacementGenerator"}]},
+    }
+    result = imported(profiles=[{"plugins": plugins}])
+    (made,) = objects(result)
+    assert made["spec"]["plugins"] == {"permit": plugins["permit"]}
+    for place in ("permit.enabled[0]: GangScheduling", "placementGenerate.enabled[0]: TopologyPlacementGenerator"):
+        assert f"note: profiles[0].plugins.{place} has no effect: Bayplan " in result.stderr
+
+
 def test_names_become_dns_names(imported: Import) -> None:
     """An object's name is one that the API server takes; pods still ask by the old one."""
     made = objects(imported(profiles=[{"schedulerName": name} for name in ("My_Sched", "my-sched", "__")]))

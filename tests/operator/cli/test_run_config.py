@@ -124,7 +124,8 @@ def run(*arguments: str | Path) -> Result:
 
 def test_the_completed_configuration_is_printed(written: Write) -> None:
     """Its defaults are filled in, and what it completes to is its own completion."""
-    file = written(extenders=[{"urlPrefix": "http://x"}])
+    scored = {"enabled": [{"name": "PodGroupPodsCount", "weight": 2}]}
+    file = written(extenders=[{"urlPrefix": "http://x"}], profiles=[{"plugins": {"placementScore": scored}}])
     first = run("--config", file, "--write-config-to", "-")
     assert first.exit_code == 0, first.output
     document = yaml.safe_load(first.stdout)
@@ -132,6 +133,7 @@ def test_the_completed_configuration_is_printed(written: Write) -> None:
     (profile,) = document["profiles"]
     assert profile["schedulerName"] == "default-scheduler"
     assert {"name": "TaintToleration", "weight": 3} in profile["plugins"]["multiPoint"]["enabled"]
+    assert (profile["plugins"]["placementScore"], profile["plugins"]["placementGenerate"]) == (scored, {})
     assert len(profile["pluginConfig"]) == 8
     file.write_text(first.stdout)
     assert run("--config", file, "--write-config-to", "-").stdout == first.stdout

@@ -183,6 +183,32 @@ def test_other_kinds_are_passed_over() -> None:
     assert (note["severity"], note["message"]) == ("note", "ConfigMap (v1) is passed over: it is not Bayplan's")
 
 
+@pytest.mark.parametrize(
+    ("body", "path"),
+    [
+        pytest.param(
+            {
+                "apiVersion": "kubescheduler.config.k8s.io/v1",
+                "kind": "KubeSchedulerConfiguration",
+                "profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "PodGroupPodsCount"}]}}}],
+            },
+            "profiles[0].plugins.placementScore.enabled[0]",
+            id="file",
+        ),
+        pytest.param(
+            manifest("SchedulerProfile", "a", {"plugins": {"multiPoint": {"enabled": [{"name": "PodGroupPodsCount"}]}}}),
+            "spec.plugins.multiPoint.enabled[0]",
+            id="profile",
+        ),
+    ],
+)
+def test_an_entry_without_effect_is_noted(body: dict[str, Any], path: str) -> None:
+    """A plugin whose work Bayplan does without a plugin is no problem, even with --strict."""
+    (note,) = findings(body, flags=("--strict",), code=0)
+    assert (note["severity"], note["path"]) == ("note", path)
+    assert note["message"].startswith("PodGroupPodsCount has no effect: Bayplan ranks the topology domains")
+
+
 def test_lines(tmp_path: Path) -> None:
     """The line of the field is told, in any document of a file, and a field that stands twice."""
     path = tmp_path / "a.yaml"

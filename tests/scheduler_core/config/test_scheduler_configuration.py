@@ -91,6 +91,24 @@ def test_good_configurations(fields: dict[str, Any]) -> None:
     assert problems_in(lambda: read(**fields)) == []
 
 
+def test_points_of_the_group_cycle_are_noted_and_left_out() -> None:
+    """Plugins of the group cycle are accepted with a note each; the profile that runs does not carry them."""
+    plugins = {
+        "placementGenerate": {"enabled": [{"name": "TopologyPlacementGenerator"}]},
+        "placementScore": {"enabled": [{"name": "NodeResourcesFit", "weight": 3}]},
+        "podGroupPostFilter": {"enabled": [{"name": "DefaultPreemption"}]},
+        "permit": {"enabled": [{"name": "GangScheduling"}]},
+    }
+    made = read(profiles=[{"plugins": plugins}])
+    assert [note.path.removeprefix("profiles[0].plugins.") for note in made.notes()] == [
+        "permit.enabled[0]",
+        "placementGenerate.enabled[0]",
+        "placementScore.enabled[0]",
+        "podGroupPostFilter.enabled[0]",
+    ]
+    assert set(made.profile_configs()[0].document()["plugins"]) == {"permit"}
+
+
 BAD = [
     pytest.param({"apiVersion": "kubescheduler.config.k8s.io/v1beta3"}, ["apiVersion: must be"], id="version"),
     pytest.param({"kind": "Scheduler"}, ['kind: must be "KubeSchedulerConfiguration", not "Scheduler"'], id="kind"),
@@ -136,8 +154,13 @@ BAD = [
     ),
     pytest.param(
         {"profiles": [{"plugins": {"placementScore": {"enabled": [{"name": "A"}]}}}]},
-        ["profiles[0].plugins.placementScore: unknown field"],
+        ["profiles[0].plugins.placementScore.enabled[0].name: Bayplan does the work of NodeResourcesFit, PodGroup"],
         id="placement",
+    ),
+    pytest.param(
+        {"profiles": [{"plugins": {"placementScore": {"disabled": [{"name": "PodGroupPodsCount"}]}}}]},
+        ['profiles[0].plugins.placementScore.disabled[0].name: "PodGroupPodsCount" cannot be disabled here'],
+        id="placement-disabled",
     ),
     pytest.param(
         {"leaderElection": {"leaseDuration": "10s"}},
