@@ -96,7 +96,9 @@ class KubeSchedulerPlugins(Plugins):
                     yield RuleProblem((point, "enabled", index, "name"), message)
             for index, entry in enumerate(points[point].disabled):
                 if entry.name in served_by:
-                    message = f'"{entry.name}" cannot be disabled here: Bayplan has no extension point {point}; remove it'
+                    message = (
+                        f'"{entry.name}" cannot be disabled here: Bayplan has no extension point {point}; remove it'
+                    )
                     yield RuleProblem((point, "disabled", index, "name"), message)
 
 

@@ -5,9 +5,9 @@ only if the whole quorum then fits, members are promised the nodes that were fou
 not know how victims are found (:mod:`scheduler_core.cycle.gang_victims`) nor how they are made to leave (the PostFilter
 plugin).
 
-Differs from kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``, behind a gate): there a group with
-topology constraints never preempts, and its victims are those whose return the group does not allow; here each domain
-is tried, and the plan that does the least harm is taken. A profile with extenders that judge nodes preempts for no
+Differs from kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``, behind a gate): there the victims are
+those whose return the group does not allow; here the plan that does the least harm is taken. A group with a topology
+constraint never preempts there; here that holds for groups of Kubernetes' own API only. A profile with extenders that judge nodes preempts for no
 gang: victims would be chosen without their say.
 """
 
@@ -46,6 +46,7 @@ _ENOUGH_PLANS = 8
 _NOT_SERVED = "the profile enables no plugin that preempts for gangs"
 _TURNED_OFF = "preemption for gangs is turned off"
 _EXTENDED = "extenders of the profile judge nodes, and would have no say in the choice of victims"
+_CONSTRAINED = "pod groups of scheduling.k8s.io with a topology constraint do not preempt"
 _BY_POLICY = "not eligible due to preemptionPolicy=Never."
 _UNDER_WAY = "waiting for the preemption for this gang to be finished"
 _NOBODY = "no pod of lower priority runs where the gang could go"
@@ -186,6 +187,8 @@ def _preview(context: CycleContext, asking: _Asking) -> GangPreview:
         return GangPreview(None, _NOT_SERVED)
     if any(each.config.filter_verb or each.config.preempt_verb for each in asking.instance.extenders):
         return GangPreview(None, _EXTENDED)
+    if not asking.group.may_preempt:
+        return GangPreview(None, _CONSTRAINED)
     if any(queued.info.pod.spec.preemption_policy == _NEVER for queued in asking.members):
         return GangPreview(None, _BY_POLICY)
     if context.preemptions.get(holder_of(asking.gang.key)) is not None:

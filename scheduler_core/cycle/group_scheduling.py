@@ -7,7 +7,7 @@ Owns one attempt of a gang::
                                               bound concurrently ◀─ permitted ◀──┘
 
 Nothing is held between two cycles, so two gangs never hold against each other. The members beyond the quorum are placed
-in the same cycle if they can be; those that cannot are on their own from then on.
+in the same cycle if they can be; those that cannot are scheduled one by one from then on.
 
 Follows, where it can be compared, kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``).
 """
@@ -228,13 +228,16 @@ def _permit(context: CycleContext, trial: GangTrial, needed: int) -> bool:
 
 
 def _commit(context: CycleContext, cycle: GroupCycle, trial: GangTrial, failed: Sequence[GangTrial]) -> list[Attempt]:
-    """The quorum is placed: what is held goes to the binding cycles, and those beyond it go on alone."""
+    """The quorum is placed: what is held goes to the binding cycles.
+
+    Members beyond the quorum that found no node enter the queue, each on its own: their own cycles run PostFilter
+    plugins, so that they can preempt, and report why they do not fit.
+    """
     gang, needed = cycle.gang, cycle.needed
-    for each in failed:
+    for each in (*failed, trial):
         for attempt, _ in each.failed:
             scheduling_ended(context, attempt, UNSCHEDULABLE)
-    alone = [attempt.queued for attempt, _ in trial.failed]
-    context.queue.gang_placed(cycle.entry, [*(attempt.queued for attempt in trial.placed), *alone])
+    context.queue.gang_placed(cycle.entry, [attempt.queued for attempt in trial.placed])
     quorum = [attempt.info.uid for attempt in trial.placed[:needed]]
     together = GangBinding(
         gang,
@@ -249,9 +252,7 @@ def _commit(context: CycleContext, cycle: GroupCycle, trial: GangTrial, failed: 
         together.begun()
         spend_promise(context, attempt)
         conclude(context, attempt, None)
-    for attempt, failure in trial.failed:
-        cycle.instance.begin()
-        conclude(context, attempt, failure)
+    context.queue.gang_changed(gang)
     gang.first_failure, gang.victims = None, ()
     gang.outcome = GangOutcome(
         "Scheduled", _told(trial, failed), len(trial.placed), len(cycle.members), trial.where.name

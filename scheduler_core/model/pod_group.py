@@ -99,6 +99,14 @@ class PodGroup:
     disrupts_whole: bool = False
     is_strict: bool = False
 
+    @property
+    def may_preempt(self) -> bool:
+        """Whether the group and its members may preempt.
+
+        Pod groups of Kubernetes' own API with a topology constraint may not, as in kube-scheduler v1.36.3.
+        """
+        return self.key.source is not GroupSource.NATIVE or self.topology is None
+
 
 def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
     """The group that a pod says it belongs to, None for none.

@@ -10,12 +10,16 @@ it must not be decided yet.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from datetime import datetime
 
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GROUP_FIELDS, GroupKey, GroupSource, PodGroup, group_key_of
 from scheduler_core.ports import Clock
 from scheduler_core.queueing.gang import Gang
+
+_TIMESTAMP_SECONDS = 1.0
+"""Resolution of a creation timestamp."""
 
 
 class Gangs:
@@ -105,10 +109,8 @@ class Gangs:
         if gang.group_uid not in ("", group.uid):
             gang.group = None
             gang.begin(self._clock.now())
-        if gang.group is None and group.created is not None:
-            # Seen anew after a restart, it is as old as it was.
-            age = (self._clock.wall() - group.created).total_seconds()
-            gang.since = min(gang.since, self._clock.now() - age)
+        if gang.group is None and group.key.source is not GroupSource.NATIVE:
+            gang.since = min(gang.since, self._created_at(group.created))
         gang.group, gang.group_uid = group, group.uid
         self.changed(gang)
         return gang
@@ -132,6 +134,10 @@ class Gangs:
         if key is None:
             return None
         gang = self._gang(key)
+        if key.source is GroupSource.NATIVE and uid not in gang.pods:
+            # As in kube-scheduler, pod groups of Kubernetes' own API are ordered by their first member.
+            arrived = self._created_at(pod.metadata.creation_timestamp)
+            gang.since = min(gang.since, arrived) if gang.pods else arrived
         self._key_of[uid] = key
         gang.saw(pod)
         self.changed(gang)
@@ -171,6 +177,18 @@ class Gangs:
         """Call :attr:`on_held`."""
         for each in self.on_held:
             each(pod)
+
+    def _created_at(self, created: datetime | None) -> float:
+        """Return when an object was created, in the clock's seconds; now for one that was created just now.
+
+        After a restart an object is as old as it was. Its timestamp has whole seconds, so the end of that second is
+        taken: objects that are seen as they are created keep their order within the second.
+        """
+        now = self._clock.now()
+        if created is None:
+            return now
+        age = (self._clock.wall() - created).total_seconds() - _TIMESTAMP_SECONDS
+        return now - max(0.0, age)
 
     def _gang(self, key: GroupKey) -> Gang:
         gang = self._gangs.get(key)

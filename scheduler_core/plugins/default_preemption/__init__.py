@@ -49,6 +49,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 __all__ = ["DefaultPreemption"]
 
 _NONE_LEFT = unschedulable("no candidate node for preemption")
+_CONSTRAINED_GROUP = unschedulable("not eligible because the pod group has a topology constraint")
 _STILL_EVICTING = unresolvable("waiting for the preemption for this pod to be finished")
 
 
@@ -122,6 +123,10 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return PostFilterPreview(plan.result, plan.candidates, to_be_evicted(plan.chosen), withdrawn)
 
     def _plan(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> _Plan:
+        view = self.handle.groups.group_of(pod.pod)
+        group = None if view is None else view.group
+        if group is not None and not group.may_preempt:
+            return _Plan(PostFilterResult(_said(_CONSTRAINED_GROUP)))
         reason = why_not_eligible(pod, nodes, diagnosis)
         if reason:
             return _Plan(PostFilterResult(_said(unschedulable(reason))))

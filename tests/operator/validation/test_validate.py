@@ -196,7 +196,9 @@ def test_other_kinds_are_passed_over() -> None:
             id="file",
         ),
         pytest.param(
-            manifest("SchedulerProfile", "a", {"plugins": {"multiPoint": {"enabled": [{"name": "PodGroupPodsCount"}]}}}),
+            manifest(
+                "SchedulerProfile", "a", {"plugins": {"multiPoint": {"enabled": [{"name": "PodGroupPodsCount"}]}}}
+            ),
             "spec.plugins.multiPoint.enabled[0]",
             id="profile",
         ),

@@ -157,7 +157,8 @@ def test_the_whole_quorum_fits_when_the_victims_are_gone(world: World) -> None:
         gone = {deletion.name for deletion in made.writer.deletions}
         gang = gang_of(made)
         preempts = gang.outcome is not None and gang.outcome.reason == "Preempting"
-        assert preempts or not gone
+        # Members beyond the quorum preempt one by one once the quorum has nodes.
+        assert preempts or not gone or len(made.bound) >= world.needed
         running = {each.metadata.name: each for each in world.running()}
         assert all((running[name].spec.priority or 0) < world.priority for name in gone)
         assert not any(running[name].metadata.deletion_timestamp for name in gone)

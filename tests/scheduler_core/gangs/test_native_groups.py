@@ -1,0 +1,120 @@
+"""Pod groups of Kubernetes' own API, in what kube-scheduler v1.36.3 decides for them.
+
+The cases follow what its integration tests show (``test/integration/scheduler/podgroup``).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from scheduler_core.in_tree import default_plugins
+from scheduler_core.model.pod import Pod, SchedulingGroup
+from scheduler_core.model.pod_group import GroupKey, GroupSource, GroupTopology, PodGroup
+from tests.support.builders import pod
+from tests.support.gang_preemption import evicted, runs, small
+from tests.support.gangs import settle
+from tests.support.scheduling import Rig, rig
+
+ZONE = GroupTopology("zone")
+
+
+@pytest.fixture
+def cluster() -> Rig:
+    """A scheduler that follows pod groups of two APIs."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.NATIVE)
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    return made
+
+
+def native(name: str = "train", min_member: int = 2, **fields: Any) -> PodGroup:
+    return PodGroup(GroupKey(GroupSource.NATIVE, "default", name), f"uid-{name}", min_member, **fields)
+
+
+def member(name: str, of: str = "train", *, created: datetime | None = None, priority: int = 10) -> Pod:
+    made = pod(name, requests={"cpu": "1"}, priority=priority)
+    spec = msgspec.structs.replace(made.spec, scheduling_group=SchedulingGroup(pod_group_name=of))
+    return msgspec.structs.replace(
+        made, spec=spec, metadata=msgspec.structs.replace(made.metadata, creation_timestamp=created)
+    )
+
+
+async def let_victims_go(cluster: Rig, *running: Pod) -> None:
+    for each in running:
+        if each.metadata.name in evicted(cluster):
+            cluster.scheduler.feed.pod_deleted(each)
+    cluster.clock.advance(30.0)
+    await settle(cluster)
+
+
+async def test_a_member_beyond_the_quorum_preempts(cluster: Rig) -> None:
+    """It preempts by itself once the quorum has nodes."""
+    running = [runs(f"v{number}", "a") for number in range(3)]
+    cluster.add(small("a", 3), *running)
+    cluster.scheduler.group_feed.group_changed(native())
+    cluster.add(*(member(f"p{number}") for number in range(3)))
+    await settle(cluster)
+    assert len(evicted(cluster)) == 2
+    await let_victims_go(cluster, *running)
+    assert len(evicted(cluster)) == 3
+    await let_victims_go(cluster, *running)
+    assert set(cluster.bound) == {"p0", "p1", "p2"}
+
+
+async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> None:
+    """Its condition has the message of its own cycle, and it is scheduled when there is room."""
+    cluster.add(small("a", 2))
+    cluster.scheduler.group_feed.group_changed(native())
+    cluster.add(*(member(f"p{number}") for number in range(3)))
+    await settle(cluster)
+    (left,) = {"p0", "p1", "p2"} - set(cluster.bound)
+    messages = {patch.name: patch.condition.message for patch in cluster.writer.patches if patch.condition}
+    assert messages[left].startswith("0/1 nodes are available: 1 Insufficient cpu. preemption: 0/1 nodes are available")
+    cluster.add(small("b", 1))
+    cluster.clock.advance(30.0)
+    await settle(cluster)
+    assert cluster.bound[left] == "b"
+
+
+@pytest.mark.parametrize(
+    ("count", "placed"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
+)
+async def test_a_topology_constraint_excludes_preemption(cluster: Rig, count: int, placed: int) -> None:
+    """Neither the group nor a member of it preempts."""
+    cluster.add(small("a", 2, zone="x"), runs("v0", "a"), *([] if placed else [runs("v1", "a")]))
+    cluster.scheduler.group_feed.group_changed(native(topology=ZONE, min_member=placed or 2))
+    if placed:
+        cluster.add(small("b", 1, zone="x"))
+    cluster.add(*(member(f"p{number}") for number in range(count)))
+    await settle(cluster)
+    assert evicted(cluster) == set()
+    assert len(cluster.bound) == placed
+
+
+async def test_gangs_of_equal_priority_are_ordered_by_their_first_member(cluster: Rig) -> None:
+    """The group whose object is older does not go first."""
+    created = cluster.clock.wall()
+    cluster.add(small("a", 2))
+    for name in ("first", "second"):
+        cluster.scheduler.group_feed.group_changed(native(name, created=created))
+    for name in ("second-0", "first-0", "first-1", "second-1"):
+        cluster.clock.advance(0.01)
+        cluster.add(member(name, name.partition("-")[0], created=created))
+    await settle(cluster)
+    assert set(cluster.bound) == {"second-0", "second-1"}
+
+
+async def test_the_order_survives_a_restart(cluster: Rig) -> None:
+    """Members that are seen late are as old as they are."""
+    now = cluster.clock.wall()
+    cluster.add(small("a", 2))
+    for name, age in (("young", 30), ("old", 60)):
+        created = now - timedelta(seconds=age)
+        cluster.scheduler.group_feed.group_changed(native(name, created=now))
+        cluster.add(*(member(f"{name}-{number}", name, created=created) for number in range(2)))
+    await settle(cluster)
+    assert set(cluster.bound) == {"old-0", "old-1"}
