@@ -79,6 +79,10 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 	@$(BIN)/python -m hack.oracle $(if $(SEED),--seed $(SEED)) $(if $(COUNT),--count $(COUNT)) \
 		$(if $(FAMILY),--family $(FAMILY)) $(if $(BENT),--bent) $(if $(HINTS),--hints)
 
+.PHONY: upstream
+upstream: controlplane ## Run kube-scheduler's integration tests of pod groups against Bayplan (an hour; ONLY=test)
+	@nice $(BIN)/python -m tests.upstream $(if $(ONLY),--only '$(ONLY)')
+
 # Results are kept as JSON lines: what is there already is not measured again. OUTPUT=json prints JSON.
 RESULTS ?= build/benchmarks$(if $(QUICK),/quick)
 OUTPUT ?= table

@@ -1,7 +1,7 @@
 """In-tree plugins of kube-scheduler whose work the scheduler core does without a plugin.
 
-A profile may enable them, which has no effect, and may not disable them. kube-scheduler has these plugins behind feature
-gates, so a configuration names them when the gates are on.
+A profile may enable them, which has no effect, and may not disable them. kube-scheduler has these plugins behind
+feature gates, so a configuration names them when the gates are on.
 
 Source: kube-scheduler v1.36.3 and v1.37.1, ``pkg/scheduler/framework/plugins/registry.go``.
 """
@@ -53,7 +53,7 @@ POD_GROUP_POINTS: Mapping[str, frozenset[str]] = MappingProxyType(
         "podGroupPostFilter": frozenset({"DynamicResources", "DefaultPreemption"}),
     }
 )
-"""Extension points of kube-scheduler's group cycle, which Bayplan does not have, and the in-tree plugins that serve them."""
+"""Extension points of kube-scheduler's group cycle, which Bayplan does not have, and the in-tree plugins there."""
 
 UNSUPPORTED: Mapping[str, str] = MappingProxyType(
     {"DeferredPodScheduling": "Bayplan does not schedule deferred in-place resizes of running pods"}

@@ -1,7 +1,8 @@
 """In which domains of nodes a gang may be placed, the one that packs best first.
 
 Owns the order of the tries, as a cluster's operator would wish it: the narrowest level first, and within a level the
-domain that has the least room of those with enough, so that large rooms stay whole for large gangs. Room is counted in
+domain that has the least room of those with enough, so that large rooms stay whole for large gangs; for groups of
+Kubernetes' own API, in the order of kube-scheduler's placement scores. Room is counted in
 members by their resources alone; whether they really fit is for the cycle to find out, which is why a domain with
 enough room may still be tried in vain, and one without is never tried.
 """
@@ -17,6 +18,8 @@ from numpy.typing import NDArray
 from scheduler_core.model.pod_group import GroupTopology
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
+
+_MOST_POINTS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,47 @@ def candidate_domains(
             for domain in _domains(nodes, key, topology.key, room)
             if allowed is None or not (domain.among & ~allowed).any()
         ]
-        found += sorted(of_level, key=lambda domain: (domain.room, domain.value))
+        if topology.prefers_allocated:
+            scores = _placement_scores(nodes, of_level, members, needed)
+            of_level.sort(key=lambda domain: (-scores[domain.value], domain.value))
+            found += of_level
+        else:
+            found += sorted(of_level, key=lambda domain: (domain.room, domain.value))
     return [domain for domain in found if domain.room >= needed] + sorted(
         (domain for domain in found if domain.room < needed), key=lambda domain: -domain.room
     )
+
+
+def _placement_scores(
+    nodes: NodeColumns, domains: Sequence[Domain], members: Sequence[PodInfo], needed: int
+) -> dict[str, int]:
+    """Score domains by members that have room and by the share of cpu and memory that is then allocated.
+
+    Follows kube-scheduler v1.36.3, plugins PodGroupPodsCount (``plugins/podgrouppodscount``) and NodeResourcesFit
+    (``plugins/noderesources/resource_allocation.go``, ``scorePlacement``) with their default args. There the members
+    are placed in each domain before it is scored; here their number is the room by resources.
+
+    Returns:
+        The score by the domain's value; equal scores are drawn there, and ordered by value here.
+    """
+    counts = {domain.value: min(len(members), domain.room) for domain in domains}
+    most = max((count for domain in domains if (count := counts[domain.value]) >= needed), default=0) or 1
+    scores = {}
+    for domain in domains:
+        count = counts[domain.value]
+        placed = [info.requests for info in members[:count]]
+        added = (sum(each.scored_cpu_milli for each in placed), sum(each.scored_memory for each in placed))
+        shares = []
+        for row, name in enumerate(("cpu", "memory")):
+            column = nodes.resources.find(name)
+            # Sums over a domain may exceed int64.
+            capacity = 0 if column is None else sum(nodes.allocatable[column][domain.among].tolist())
+            used = sum(nodes.nonzero_requested[row][domain.among].tolist()) + added[row]
+            if capacity:
+                shares.append(min(used, capacity) * _MOST_POINTS // capacity)
+        allocated = sum(shares) // len(shares) if shares else 0
+        scores[domain.value] = count * _MOST_POINTS // most + allocated
+    return scores
 
 
 def domain_of_members(nodes: NodeColumns, topology: GroupTopology, placed: Sequence[PodInfo]) -> Domain | None:

@@ -7,8 +7,8 @@ plugin).
 
 Differs from kube-scheduler v1.36.3 (``pkg/scheduler/schedule_one_podgroup.go``, behind a gate): there the victims are
 those whose return the group does not allow; here the plan that does the least harm is taken. A group with a topology
-constraint never preempts there; here that holds for groups of Kubernetes' own API only. A profile with extenders that judge nodes preempts for no
-gang: victims would be chosen without their say.
+constraint never preempts there; here that holds for groups of Kubernetes' own API only. A profile with extenders that
+judge nodes preempts for no gang: victims would be chosen without their say.
 """
 
 from __future__ import annotations

@@ -61,11 +61,14 @@ class GroupTopology:
         key: Node label whose values are the domains.
         levels: Node labels of domains inside those, from broad to narrow; the narrowest that fits is taken.
         is_required: Whether the group is placed in one domain of ``key`` or not at all.
+        prefers_allocated: Whether domains are ranked as kube-scheduler ranks them, by members that fit and by allocated
+            share; otherwise the domain with the least room is tried first.
     """
 
     key: str
     levels: tuple[str, ...] = ()
     is_required: bool = True
+    prefers_allocated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,6 +59,7 @@ def test_every_problem_of_every_profile_is_reported() -> None:
 
 GANGS = {"multiPoint": {"enabled": [{"name": "GangScheduling"}]}}
 NOTE = "GangScheduling has no effect: Bayplan schedules the members of a pod group together without a plugin"
+NOTE_OF_FIT = "NodeResourcesFit has no effect: Bayplan has no extension point placementScore"
 
 
 def test_an_entry_without_effect_of_the_file_is_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -67,8 +68,7 @@ def test_an_entry_without_effect_of_the_file_is_logged(caplog: pytest.LogCapture
     ConfiguredProfiles(offline_scheduler(), configuration(profiles=[{"plugins": {**GANGS, **score}}]))
     assert caplog.messages == [
         f"kube.yaml: profiles[0].plugins.multiPoint.enabled[0]: {NOTE}",
-        "kube.yaml: profiles[0].plugins.placementScore.enabled[0]: NodeResourcesFit has no effect: Bayplan has no "
-        "extension point placementScore",
+        f"kube.yaml: profiles[0].plugins.placementScore.enabled[0]: {NOTE_OF_FIT}",
     ]
 
 

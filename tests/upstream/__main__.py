@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         os.environ["PATH"] = os.pathsep.join((str(resolve(["etcd"])["etcd"].parent), os.environ["PATH"]))
         binaries = build(packages, given.directory)
     except (BuildError, MissingBinary) as error:
-        print(error, file=sys.stderr)
+        sys.stderr.write(f"{error}\n")
         return 2
     differences = 0
     for package, binary in binaries.items():
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _try_again(binary, given.command, log, found, pinned)
         told = differing(found, pinned, is_partial=bool(given.only))
         counts = ", ".join(f"{len(found.of(verdict))} {verdict.value}" for verdict in Verdict)
-        print(f"{package}: {counts}; log: {log}", *told, sep="\n    ")
+        sys.stdout.write("\n    ".join([f"{package}: {counts}; log: {log}", *told]) + "\n")
         differences += len(told)
     return 1 if differences else 0
 
@@ -105,7 +105,7 @@ def _try_again(binary: Path, command: str, log: Path, found: Verdicts, expected:
     for number, name in enumerate(failed):
         alone = judge(binary, command, log.with_suffix(f".again-{number}.log"), only=name)
         if alone.by_test.get(name) is Verdict.PASS:
-            print(f"{name}: passes when it runs alone")
+            sys.stdout.write(f"{name}: passes when it runs alone\n")
             found.by_test[name] = Verdict.PASS
 
 

@@ -1,7 +1,7 @@
 """Builds kube-scheduler's integration tests so that they run another scheduler.
 
-The module k8s.io/kubernetes is copied from the Go module cache, because Go allows no changes in its cache. The copy gets one
-more file (``external.go.txt``) and two changes in ``pkg/scheduler/scheduler.go``.
+The module k8s.io/kubernetes is copied from the Go module cache, because Go allows no changes in its cache. The copy
+gets one more file (``external.go.txt``) and two changes in ``pkg/scheduler/scheduler.go``.
 """
 
 from __future__ import annotations
@@ -54,7 +54,15 @@ def build(packages: list[str], directory: Path) -> dict[str, Path]:
     binaries = {}
     for package in packages:
         binary = directory / "bin" / (package.replace("/", "-") if package != "." else "scheduler")
-        _go(directory, "test", "-c", "-o", str(binary), f"{_MODULE}/test/integration/scheduler/{package}".rstrip("/."))
+        _go(
+            directory,
+            "test",
+            "-c",
+            "-vet=off",
+            "-o",
+            str(binary),
+            f"{_MODULE}/test/integration/scheduler/{package}".rstrip("/."),
+        )
         binaries[package] = binary
     return binaries
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
@@ -98,16 +99,14 @@ def _wait(process: subprocess.Popen[bytes], log: Path, seconds: float) -> bool:
     """Wait until the tests are over; the check for leaked goroutines after them may take minutes and is not awaited."""
     waited = 0.0
     while waited < seconds:
-        try:
+        with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(_POLL_SECONDS)
+        if process.returncode is not None:
             return True
-        except subprocess.TimeoutExpired:
-            waited += _POLL_SECONDS
+        waited += _POLL_SECONDS
         if _DONE.search(log.read_text(encoding="utf-8", errors="replace")):
-            try:
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(_LEAK_CHECK_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass
             return True
     return False
 

@@ -109,7 +109,7 @@ def from_native(resource: NativeGroup) -> PodGroup:
         created=resource.metadata.creation_timestamp,
         generation=resource.metadata.generation,
         priority=spec.priority,
-        topology=GroupTopology(constraints[0].key) if constraints else None,
+        topology=GroupTopology(constraints[0].key, prefers_allocated=True) if constraints else None,
         disrupts_whole=spec.disruption_mode == _WHOLE_GROUP,
     )
 

@@ -12,12 +12,32 @@ from scheduler_core.config.validation import validate
 from scheduler_core.in_tree import default_plugins, in_tree_registry
 from scheduler_core.runtime.framework_instance import ProfilePlan, plan_profile
 
-REFERENCE_PLUGINS = """
-    DefaultBinder DefaultPreemption DeferredPodScheduling DynamicResources GangScheduling ImageLocality InterPodAffinity
-    NodeAffinity NodeDeclaredFeatures NodeName NodePorts NodeResourcesBalancedAllocation NodeResourcesFit
-    NodeUnschedulable NodeVolumeLimits PodGroupPodsCount PodTopologySpread PrioritySort SchedulingGates TaintToleration
-    TopologyPlacementGenerator VolumeBinding VolumeRestrictions VolumeZone
-""".split()
+REFERENCE_PLUGINS = [
+    "DefaultBinder",
+    "DefaultPreemption",
+    "DeferredPodScheduling",
+    "DynamicResources",
+    "GangScheduling",
+    "ImageLocality",
+    "InterPodAffinity",
+    "NodeAffinity",
+    "NodeDeclaredFeatures",
+    "NodeName",
+    "NodePorts",
+    "NodeResourcesBalancedAllocation",
+    "NodeResourcesFit",
+    "NodeUnschedulable",
+    "NodeVolumeLimits",
+    "PodGroupPodsCount",
+    "PodTopologySpread",
+    "PrioritySort",
+    "SchedulingGates",
+    "TaintToleration",
+    "TopologyPlacementGenerator",
+    "VolumeBinding",
+    "VolumeRestrictions",
+    "VolumeZone",
+]
 """In-tree plugins of kube-scheduler v1.36.3 and v1.37.1 (``framework/plugins/names/names.go``)."""
 
 
