@@ -67,8 +67,9 @@ class Preemption(Struct, eq=False):
         waiting_for: How many victims before the last are still to be evicted.
         last: The last victim, once its eviction is issued.
         has_failed: Whether a victim will not go.
-        has_held: Whether it held the preemptor back when last a try was called for. The event that called for it is
-            past, and those that follow may matter only to plugins that did not reject the pod yet.
+        has_held: Whether it held the preemptor back when last a try was called for, or held any member of a gang back.
+            The event that called for it is past, and those that follow may matter only to plugins that did not reject
+            the pod yet.
     """
 
     preemptor: Preemptor

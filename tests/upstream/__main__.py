@@ -14,7 +14,7 @@ from pathlib import Path
 
 from hack.controlplane.binaries import MissingBinary, resolve
 from tests.upstream.builds import BuildError, build, default_directory
-from tests.upstream.judging import Verdict, Verdicts, judge
+from tests.upstream.judging import READY, Verdict, Verdicts, judge
 
 _HERE = Path(__file__).resolve().parent
 _ROOT = _HERE.parents[1]
@@ -35,6 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--directory", type=Path, default=default_directory(), help="Directory of the build and the logs."
     )
     parser.add_argument("--only", default="", help="One test, as the output names it.")
+    parser.add_argument("--ready", default=READY, help="Text in the scheduler's output by which it is ready.")
     given = parser.parse_args(arguments)
     expected = read_expected(_HERE / "expected.toml")
     packages = given.packages or list(expected)
@@ -47,10 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     differences = 0
     for package, binary in binaries.items():
         log = given.directory / "logs" / f"{binary.name}.log"
-        found = judge(binary, given.command, log, only=given.only)
+        found = judge(binary, given.command, log, only=given.only, ready=given.ready)
         pinned = expected.get(package)
         if pinned is not None:
-            _try_again(binary, given.command, log, found, pinned)
+            _try_again(binary, given, log, found, pinned)
         told = differing(found, pinned, is_partial=bool(given.only))
         counts = ", ".join(f"{len(found.of(verdict))} {verdict.value}" for verdict in Verdict)
         sys.stdout.write("\n    ".join([f"{package}: {counts}; log: {log}", *told]) + "\n")
@@ -99,11 +100,11 @@ def differing(found: Verdicts, expected: Expected | None, *, is_partial: bool = 
     return lines
 
 
-def _try_again(binary: Path, command: str, log: Path, found: Verdicts, expected: Expected) -> None:
-    """Run each test that fails unexpectedly once more, alone: limits of 5 s include the start of the scheduler."""
+def _try_again(binary: Path, given: argparse.Namespace, log: Path, found: Verdicts, expected: Expected) -> None:
+    """Run each test that fails unexpectedly once more, alone: the tests have limits of time."""
     failed = [name for name in found.of(Verdict.FAIL) if expected.get(name) is not Verdict.FAIL]
     for number, name in enumerate(failed):
-        alone = judge(binary, command, log.with_suffix(f".again-{number}.log"), only=name)
+        alone = judge(binary, given.command, log.with_suffix(f".again-{number}.log"), only=name, ready=given.ready)
         if alone.by_test.get(name) is Verdict.PASS:
             sys.stdout.write(f"{name}: passes when it runs alone\n")
             found.by_test[name] = Verdict.PASS

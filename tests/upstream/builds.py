@@ -1,7 +1,7 @@
 """Builds kube-scheduler's integration tests so that they run another scheduler.
 
 The module k8s.io/kubernetes is copied from the Go module cache, because Go allows no changes in its cache. The copy
-gets one more file (``external.go.txt``) and two changes in ``pkg/scheduler/scheduler.go``.
+gets one more file (``external.go.txt``), two changes in ``pkg/scheduler/scheduler.go``, and one in the tests' setup.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ _HERE = Path(__file__).resolve().parent
 _SCHEDULER = Path("pkg", "scheduler", "scheduler.go")
 _RUN = "func (sched *Scheduler) Run(ctx context.Context) {\n"
 _NEW, _NEW_RETURN = "func New(ctx context.Context", "\treturn sched, nil\n"
+_SETUP = Path("test", "integration", "util", "util.go")
+_STARTED = "\tgo testCtx.Scheduler.Run(testCtx.SchedulerCtx)\n"
+_AWAITED = "\ttestCtx.Scheduler.AwaitExternal()\n"
 _EXTERNAL_RUN = "\tif len(externalCommand) > 0 {\n\t\tsched.runExternal(ctx)\n\t\treturn\n\t}\n"
 _EXTERNAL_NEW = "\tif err := prepareExternal(sched, options); err != nil {\n\t\treturn nil, err\n\t}\n"
 
@@ -79,6 +82,7 @@ def _copy_module(copy: Path) -> None:
             path.chmod(path.stat().st_mode | stat.S_IWUSR)
         unfinished.rename(copy)
     _write(copy / _SCHEDULER, patched((source / _SCHEDULER).read_text(encoding="utf-8")))
+    _write(copy / _SETUP, patched_setup((source / _SETUP).read_text(encoding="utf-8")))
     _write(copy / _SCHEDULER.with_name("external.go"), (_HERE / "external.go.txt").read_text(encoding="utf-8"))
 
 
@@ -95,6 +99,17 @@ def patched(text: str) -> str:
             f"{_SCHEDULER} has no New or Run in the form of {KUBERNETES_VERSION}; adapt tests/upstream/builds.py"
         )
     return (text[:end] + _EXTERNAL_NEW + text[end:]).replace(_RUN, _RUN + _EXTERNAL_RUN)
+
+
+def patched_setup(text: str) -> str:
+    """Return the setup of the tests with a wait for the external scheduler after each start of a scheduler.
+
+    Raises:
+        BuildError: The file has another form than in the pinned version.
+    """
+    if _STARTED not in text:
+        raise BuildError(f"{_SETUP} has another form than in {KUBERNETES_VERSION}; adapt tests/upstream/builds.py")
+    return text.replace(_STARTED, _STARTED + _AWAITED)
 
 
 def _write(path: Path, text: str) -> None:

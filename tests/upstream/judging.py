@@ -17,6 +17,8 @@ _CURRENT = re.compile(r"^=== (?:RUN|CONT|NAME)\s+(\S+)")
 _DONE = re.compile(r"^(PASS|FAIL)$", re.MULTILINE)
 _LEAK_CHECK_SECONDS = 2.0
 _POLL_SECONDS = 1.0
+READY = "bayplan.app: Scheduling: "
+"""Text in the log of ``bayplan run`` when all lists have arrived and cycles begin."""
 
 
 class Verdict(StrEnum):
@@ -45,7 +47,9 @@ class Verdicts:
         return [name for name, each in self.by_test.items() if each is verdict]
 
 
-def judge(binary: Path, command: str, log: Path, *, only: str = "", seconds: float = 2400.0) -> Verdicts:
+def judge(
+    binary: Path, command: str, log: Path, *, only: str = "", ready: str = READY, seconds: float = 2400.0
+) -> Verdicts:
     """Run a test binary against a scheduler.
 
     Args:
@@ -53,6 +57,7 @@ def judge(binary: Path, command: str, log: Path, *, only: str = "", seconds: flo
         command: Command of the scheduler; the tests append ``--config FILE``.
         log: Takes the output.
         only: One test; "" for all tests.
+        ready: Text in the scheduler's output by which it is ready; "" to wait for nothing.
         seconds: Maximum duration of the run.
     """
     arguments = [str(binary), "-test.v", f"-test.timeout={seconds:.0f}s"]
@@ -60,7 +65,7 @@ def judge(binary: Path, command: str, log: Path, *, only: str = "", seconds: flo
         arguments.append(f"-test.run={'/'.join(f'^{re.escape(part)}$' for part in only.split('/'))}")
     log.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="upstream-") as directory, log.open("wb") as sink:
-        env = os.environ | {"EXTERNAL_SCHEDULER": command, "TMPDIR": directory}
+        env = os.environ | {"EXTERNAL_SCHEDULER": command, "EXTERNAL_READY": ready, "TMPDIR": directory}
         process = subprocess.Popen(
             arguments, cwd=directory, env=env, stdout=sink, stderr=subprocess.STDOUT, start_new_session=True
         )

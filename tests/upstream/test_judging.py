@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.upstream.__main__ import differing, read_expected
-from tests.upstream.builds import BuildError, patched
+from tests.upstream.builds import BuildError, patched, patched_setup
 from tests.upstream.judging import Verdict, Verdicts, verdicts_in
 
 OUTPUT = """\
@@ -78,3 +78,13 @@ def test_both_functions_are_patched() -> None:
     assert lines[lines.index(run.rstrip()) + 1] == "\tif len(externalCommand) > 0 {"
     with pytest.raises(BuildError):
         patched(text.replace("Run(", "Start("))
+
+
+def test_the_setup_waits_for_the_scheduler() -> None:
+    """After each start; another form of the file is an error."""
+    start = "\tgo testCtx.Scheduler.Run(testCtx.SchedulerCtx)"
+    lines = patched_setup(f"{start}\n\treturn testCtx\n{start}\n").splitlines()
+    awaited = "\ttestCtx.Scheduler.AwaitExternal()"
+    assert lines == [start, awaited, "\treturn testCtx", start, awaited]
+    with pytest.raises(BuildError):
+        patched_setup("\treturn testCtx\n")

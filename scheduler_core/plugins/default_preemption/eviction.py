@@ -58,8 +58,11 @@ class Evictions:
         preemption = self._preemption_for(pod)
         if preemption is None:
             return False
-        preemption.has_held = preemption.last is None or self._still_stays(preemption.last)
-        return preemption.has_held
+        is_held = preemption.last is None or self._still_stays(preemption.last)
+        # One member that passes says nothing about members that were held back before.
+        is_gang = preemption.preemptor.group is not None
+        preemption.has_held = is_held or (is_gang and preemption.has_held)
+        return is_held
 
     def _preemption_for(self, pod: PodInfo) -> Preemption | None:
         under_way = self._handle.preemptions

@@ -130,7 +130,7 @@ def test_native_as_recorded() -> None:
         min_member=3,
         created=datetime(2026, 11, 21, 9, 21, 54, tzinfo=UTC),
         priority=0,
-        topology=GroupTopology("example.com/rack"),
+        topology=GroupTopology("example.com/rack", prefers_allocated=True),
     )
 
 
@@ -148,7 +148,7 @@ def test_native_as_recorded() -> None:
                 "priority": 1000,
             },
             2,
-            {"topology": GroupTopology("rack"), "disrupts_whole": True, "priority": 1000},
+            {"topology": GroupTopology("rack", prefers_allocated=True), "disrupts_whole": True, "priority": 1000},
             id="everything",
         ),
         pytest.param(

@@ -114,6 +114,22 @@ async def test_a_member_that_comes_meanwhile() -> None:
     assert len(made.bound) == 2
 
 
+async def test_a_member_that_is_held_back_while_the_gang_passes() -> None:
+    """A member comes before the victim goes, and the gang is placed before the eviction is answered."""
+    made, writer = deferring()
+    made.add(small("a", 4), runs("v0", "a", cpus=2))
+    ask(made, *members(3, priority=10), of=group(min_member=3))
+    await settle(made)
+    made.add(member("late", priority=10))
+    made.scheduler.feed.pod_deleted(runs("v0", "a", cpus=2))
+    made.clock.advance(2.0)
+    await settle(made)
+    assert set(made.bound) == {"train-0", "train-1", "train-2"}
+    writer.unanswered["v0"](None)
+    await settle(made)
+    assert "late" in made.bound
+
+
 async def test_an_eviction_that_fails() -> None:
     """The gang is tried again at once, and preempts anew."""
     made, writer = deferring()
