@@ -132,9 +132,14 @@ class GangEntries:
             pod.rejected_by = pod.pending_on = frozenset()
             self._places.take(pod)
             self._places.hold(pod, _GROUPED)
+        is_new = pod.uid not in gang.waiting
         if pod.info.pod.metadata.deletion_timestamp is None:
             gang.waiting[pod.uid] = pod
         self.review(gang, label)
+        entry = gang.entry
+        if is_new and entry is not None and entry.place is Place.UNSCHEDULABLE:
+            # With another member the quorum may fit, and that member has no condition yet.
+            self._moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
         return True
 
     def member_updated(self, pod: QueuedPod) -> QueuedGang | None:

@@ -81,6 +81,22 @@ async def test_a_member_beyond_the_quorum_that_does_not_fit(cluster: Rig) -> Non
     assert cluster.bound[left] == "b"
 
 
+async def test_a_member_that_comes_after_a_failed_attempt(cluster: Rig) -> None:
+    """The group is tried again with it: it may fit where the others do not, or its condition says why it does not."""
+    cluster.add(small("a", 1))
+    cluster.scheduler.group_feed.group_changed(native(min_member=1))
+    large = pod("large", requests={"cpu": "9"})
+    of_group = member("p").spec.scheduling_group
+    cluster.add(msgspec.structs.replace(large, spec=msgspec.structs.replace(large.spec, scheduling_group=of_group)))
+    await settle(cluster)
+    cluster.add(member("p0"), member("p1"))
+    cluster.clock.advance(2.0)
+    await settle(cluster)
+    assert len(cluster.bound) == 1
+    told = {patch.name for patch in cluster.writer.patches if patch.condition}
+    assert told == {"large", "p0", "p1"} - set(cluster.bound)
+
+
 @pytest.mark.parametrize(
     ("count", "placed"), [pytest.param(2, 0, id="quorum"), pytest.param(3, 2, id="member-beyond-the-quorum")]
 )
