@@ -26,7 +26,11 @@ def waiting_gangs(context: CycleContext, now: float) -> list[GangState]:
 def _waits(gang: Gang) -> bool:
     if gang.group is not None and not gang.needed:
         return False
-    return any(
+    return _without_node(gang) > 0
+
+
+def _without_node(gang: Gang) -> int:
+    return sum(
         uid not in gang.placed and not pod.is_terminal and pod.metadata.deletion_timestamp is None
         for uid, pod in gang.pods.items()
     )
@@ -45,7 +49,8 @@ def _state(gang: Gang, now: float) -> GangState:
         priority=gang.priority,
         min_member=0 if group is None else group.min_member,
         needed=0 if group is None else gang.needed,
-        waiting=len(gang.waiting),
+        # The members of an unknown group are held at their gate, not with the gang.
+        waiting=_without_node(gang) if group is None else len(gang.waiting),
         placed=len(gang.placed),
         seconds=round(max(0.0, now - gang.since), 1),
         reservation=gang.reservation,
