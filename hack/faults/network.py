@@ -16,7 +16,7 @@ from typing import cast
 
 import aiohttp
 import msgspec
-from bayplan.kube.api_errors import AnswerLostError, api_error
+from bayplan.kube.api_errors import ResponseLostError, api_error
 from bayplan.kube.connection import ApiConnection, ApiRequest, ClusterAccess, ConnectionOptions
 
 from hack.faults.api_server import US, Answer, ApiServer, Change, Collection
@@ -105,14 +105,14 @@ class Network:
         """Break the watches of a kind, or let the server end them in order."""
         streams = self._streams.get(path, ())
         for stream in list(streams):
-            stream.end(None if in_order else AnswerLostError(f"WATCH {path}: the connection broke"))
+            stream.end(None if in_order else ResponseLostError(f"WATCH {path}: the connection broke"))
         if streams:
             self.counts.add("watch ended" if in_order else "watch dropped")
 
     def expire(self, path: str) -> None:
         """Break the watches of a kind and forget its history."""
         for stream in list(self._streams.get(path, ())):
-            stream.end(AnswerLostError(f"WATCH {path}: the connection broke"))
+            stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
         self.server.compact(path)
 
     def go_away(self, seconds: float) -> None:
@@ -121,7 +121,7 @@ class Network:
         self.counts.add("server away")
         for path in list(self._streams):
             for stream in list(self._streams[path]):
-                stream.end(AnswerLostError(f"WATCH {path}: the connection broke"))
+                stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
 
     def heal(self) -> None:
         """Nothing goes wrong from now on."""
@@ -161,7 +161,7 @@ class Network:
             async with asyncio.timeout_at(deadline):
                 status, body = await outcome
         except TimeoutError as error:
-            raise WriteTimeoutError(f"{name}: no answer in time") from error
+            raise WriteTimeoutError(f"{name}: no response in time") from error
         finally:
             self._count_bind(request, -1)
         return status, None, body
@@ -203,7 +203,7 @@ class Network:
             self.on_answered(document["metadata"]["uid"], document["target"]["name"])
             _end(outcome, (201, b"{}"))
         elif how == "lost before":
-            _end(outcome, AnswerLostError(f"{name}: the connection broke before the answer"))
+            _end(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
         else:
             if how == "rival":
                 self.rival(request.path.split("/")[-2])
@@ -214,7 +214,7 @@ class Network:
             if how == "failed":
                 _end(outcome, (500, b'{"message":"etcdserver: leader changed"}'))
             elif how == "lost after":
-                _end(outcome, AnswerLostError(f"{name}: the connection broke before the answer"))
+                _end(outcome, ResponseLostError(f"{name}: the connection broke before the response"))
             elif how != "unanswered":
                 latency = _LATENCY_SECONDS * self._rng.random()
                 self.loop.call_later(latency, _end, outcome, answer)

@@ -206,7 +206,7 @@ class OperatorLife:
     @property
     def queued_writes(self) -> int:
         """Writes that wait or are on the wire."""
-        return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pressing_binds
+        return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pending_binds
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
         return self._loop.create_task(work, context=self._context)

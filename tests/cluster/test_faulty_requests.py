@@ -92,7 +92,7 @@ def test_a_drain_survives_faulty_requests(
 
 def given_up_events(log: str) -> int:
     """How many events were given up after all their tries, as the log tells."""
-    return len(re.findall(r"EVENT of Event \S+ is given up", log))
+    return len(re.findall(r"EVENT of Event \S+ failed and is not retried", log))
 
 
 def checked_cache(operator: OperatorProcess) -> str:

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import msgspec
 import pytest
-from bayplan.kube.api_errors import AnswerLostError, ResourceExpiredError
+from bayplan.kube.api_errors import ResourceExpiredError, ResponseLostError
 
 from hack.faults.api_server import NODES, PODS, ApiServer
 from hack.faults.fault_counts import FaultCounts
@@ -182,7 +182,7 @@ def test_a_connection_that_breaks() -> None:
         network.drop(NODES, in_order=False)
         await stream.readany()
 
-    with pytest.raises(AnswerLostError):
+    with pytest.raises(ResponseLostError):
         on_virtual_time(watch)
 
 

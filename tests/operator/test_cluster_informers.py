@@ -192,8 +192,8 @@ async def test_synced_is_set_when_the_last_list_is_complete(world: World) -> Non
         pytest.param(
             401,
             (
-                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server does "
-                "not know this process: renew its token or kubeconfig"
+                "csinodes are being listed: WATCH /apis/storage.k8s.io/v1/csinodes: HTTP 401: no; the API server "
+                "rejects the credentials of this process: renew its token or kubeconfig"
             ),
             id="unknown",
         ),
@@ -213,7 +213,7 @@ async def test_a_failed_list_is_reported_with_its_remedy(
     async with world.running():
         assert await world.until_missing("HTTP") == [expected]
         assert [record.getMessage() for record in caplog.records] == [
-            f"Watch of {path} is opened again: {expected.partition(': ')[2]}"
+            f"Watch of {path} failed, retrying: {expected.partition(': ')[2]}"
         ]
         assert not world.informers.synced.is_set()
         world.api.on("GET", path, Stream(*listed(), Hang()))

@@ -1,6 +1,5 @@
-"""Cluster I/O: what is read from the API server, and what is written to it.
+"""Cluster I/O: requests to and watches of the API server; implements the I/O part of :mod:`scheduler_core.ports`.
 
-Owns every byte that goes over HTTP. Must not know profiles, plugins or the scheduling cycle: it fulfils
-:mod:`scheduler_core.ports` and feeds sinks. Pods and nodes are many and change all the time, so this package speaks
-HTTP with aiohttp and decodes with msgspec; the Kubernetes client library is used for credentials only.
+Pods and nodes are many and change constantly, so this package speaks HTTP with aiohttp and decodes with msgspec; the
+Kubernetes client library loads only the credentials.
 """

@@ -1,8 +1,7 @@
-"""Who a bearer token belongs to, and what that user may do: asked of the API server.
+"""TokenReview and SubjectAccessReview: authentication and authorization of a caller by the API server.
 
-Owns the two requests and their answers, TokenReview and SubjectAccessReview. It must not remember any: whoever asks
-knows for how long an answer holds. Why the API server: it knows every kind of token and every authorizer, and an
-operator that read roles by itself would need the right to read them all.
+The API server supports every kind of token and every authorizer; an operator that evaluated roles itself would need the
+right to read all of them. Nothing is cached here.
 """
 
 from __future__ import annotations
@@ -17,17 +16,17 @@ from scheduler_core.errors import ClusterWriteError
 _TOKENS = "/apis/authentication.k8s.io/v1/tokenreviews"
 _ACCESS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 _SECONDS = 4.0
-"""Both reviews of one request are answered, or given up, before a scrape's usual ten seconds are over."""
+"""Timeout of a review: both reviews of a request end before the usual scrape timeout of ten seconds."""
 
 
 class User(msgspec.Struct, frozen=True, rename="camel"):
-    """Who asks, as a TokenReview tells it.
+    """Authenticated user of a TokenReview.
 
     Attributes:
         username: Such as ``system:serviceaccount:monitoring:prometheus``.
-        uid: Of the account; may be empty.
-        groups: That the user is in.
-        extra: What authenticators add for authorizers.
+        uid: UID of the account; may be empty.
+        groups: Groups of the user.
+        extra: Information that authenticators pass to authorizers.
     """
 
     username: str = ""
@@ -37,11 +36,11 @@ class User(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Access(msgspec.Struct, frozen=True):
-    """Whether a request is allowed, as a SubjectAccessReview tells it.
+    """Decision of a SubjectAccessReview.
 
     Attributes:
-        allowed: Whether it is.
-        reason: Why, where an authorizer says it.
+        allowed: Whether the request is allowed.
+        reason: The authorizer's reason; may be empty.
     """
 
     allowed: bool = False
@@ -66,10 +65,10 @@ R = TypeVar("R", _TokenReview, _AccessReview)
 
 
 class AccessReviews:
-    """Asks the API server.
+    """Client for both reviews.
 
     Args:
-        connection: To it; its user needs the right to create both reviews.
+        connection: Connection to the API server; its user needs the right to create both reviews.
     """
 
     def __init__(self, connection: ApiConnection) -> None:
@@ -82,28 +81,28 @@ class AccessReviews:
 
         Args:
             token: The bearer token.
-            audience: For which it must have been issued; "" for the API server itself.
+            audience: Audience of the token; "" for the API server itself.
 
         Raises:
-            ClusterWriteError: The API server cannot be asked.
+            ClusterWriteError: The request failed.
         """
         spec: dict[str, Any] = {"token": token, **({"audiences": [audience]} if audience else {})}
         review = await self._review(_TOKENS, "authentication.k8s.io/v1", "TokenReview", spec, self._tokens)
         status = review.status
-        # An authenticator that ignores audiences accepts any token and names none.
+        # An authenticator that ignores audiences accepts any token and returns no audiences.
         is_for_audience = not audience or audience in status.audiences
         return status.user if status.authenticated and is_for_audience else None
 
     async def access(self, user: User, verb: str, path: str) -> Access:
-        """Whether a user may do something to a path that is no resource's.
+        """Review access to a non-resource path.
 
         Args:
-            user: Who.
+            user: The user.
             verb: The HTTP method in lower case.
-            path: From the root.
+            path: Path from the root.
 
         Raises:
-            ClusterWriteError: The API server cannot be asked.
+            ClusterWriteError: The request failed.
         """
         spec = {
             "user": user.username,
@@ -124,7 +123,7 @@ class AccessReviews:
         try:
             return decoder.decode(answer)
         except msgspec.DecodeError as error:
-            # Without the text: it may repeat what was asked.
+            # Without the decoder's text, which may repeat the request.
             raise ClusterWriteError(
-                f"POST {path}: the answer is no {kind}; is this a Kubernetes API server?"
+                f"POST {path}: the response is not a {kind}; is this a Kubernetes API server?"
             ) from error

@@ -1,7 +1,7 @@
-"""How many writes of the scheduler were carried out, how, and how long each took.
+"""Counts and durations of the scheduler's writes, every attempt counted.
 
-Owns the numbers of kube-scheduler's asynchronous API calls (v1.36.3, ``pkg/scheduler/backend/api_dispatcher``), whose
-types it names alike. It must not know what is written. A try that fails counts as well as one that succeeds.
+The numbers and types are those of kube-scheduler's asynchronous API calls (v1.36.3,
+``pkg/scheduler/backend/api_dispatcher``).
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ POD_STATUS_PATCH = "pod_status_patch"
 CALL_TYPES = (POD_BINDING, POD_STATUS_PATCH)
 
 CALL_BOUNDS = exponential_bounds(0.001, 2, 15)
-"""Seconds of one call: 1 ms to 16 s."""
+"""Buckets in seconds of one call: 1 ms to 16 s."""
 
 
 class ApiCalls:
-    """Calls that were answered.
+    """Histograms of completed calls.
 
     Args:
-        clock: Time.
+        clock: Clock.
 
     Attributes:
-        executed: Seconds by type and result, ``success`` or ``error``.
+        executed: Durations in seconds, by type and result (``success`` or ``error``).
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -34,11 +34,11 @@ class ApiCalls:
         self.executed: dict[tuple[str, str], Histogram] = {}
 
     def of(self, call_type: str) -> _Call:
-        """A call that is carried out within a ``with`` block; it has failed if the block raises."""
+        """Return a context manager that times a call; a call whose block raises has failed."""
         return _Call(self, call_type, self._clock)
 
     def ended(self, call_type: str, result: str, seconds: float) -> None:
-        """Count one."""
+        """Count a call."""
         histogram = self.executed.get((call_type, result))
         if histogram is None:
             histogram = self.executed[call_type, result] = Histogram(CALL_BOUNDS)
@@ -46,7 +46,7 @@ class ApiCalls:
 
 
 class _Call:
-    """One call under way; no generator, since one is made for every bind."""
+    """Context manager of one call; a class and not a generator for speed: every bind makes one."""
 
     __slots__ = ("_begun", "_calls", "_clock", "_type")
 

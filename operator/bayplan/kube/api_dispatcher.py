@@ -1,18 +1,16 @@
-"""The queue of every write that nobody waits for: ordered and merged per object, retried, bounded.
+"""Queue of all writes that no caller waits for: ordered and merged per object, retried, bounded.
 
-Owns the order and the pace. Must not know bodies or paths: a :class:`Write` carries itself out.
-
-    queued --eligible, object idle--> in flight --done--> forgotten
+    queued --eligible, object idle--> in flight --success--> removed
       ^  ^-- merged with a later one        |
-      |                                     +--server away, time-out--> waiting for its retry (merged meanwhile)
-      |                                     +--refused, gone, too many tries--> given up
-    held (a bind of the object is on its way) --bound--> dropped
+      |                                     +--server unreachable, timeout--> waiting for its retry (may be merged)
+      |                                     +--refused, object gone, too many attempts--> given up
+    held (a bind of the object is in flight) --bound--> dropped
                                               --not bound--> queued
 
-Why writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a
-bind. Status patches and events therefore wait while binds press, for ``defer_seconds`` at most; after that patches go
-as if nothing pressed, and events through a few workers, so that the queue drains without halving the binds. Events that
-have waited for ``late_seconds`` take any worker: under a steady load on a slow server they would fall behind for good.
+Writes yield to binds: the API server spends as much on an event as on a bind, so in a burst every event costs a bind.
+Status patches and events therefore wait while many binds are pending, for at most ``defer_seconds``. After that patches
+go as usual, and events go through a few workers, so that the queue drains without halving the bind rate. Events that
+have waited for ``late_seconds`` may use any worker: under steady load on a slow server they would fall behind for good.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ _SHORTEST_WAIT_SECONDS = 0.001
 
 
 class _Object:
-    """What is queued and on the wire for one object."""
+    """Queued and in-flight writes of one object."""
 
     __slots__ = ("holds", "idle", "in_flight", "pending", "retry")
 
@@ -56,27 +54,27 @@ class _Object:
 
 
 class ApiDispatcher:
-    """Carries out queued writes on the running loop.
+    """Executor of queued writes on the running loop.
 
     Args:
         options: Bounds.
-        clock: Time.
-        binds_press: Whether so many binds are under way that other writes should yield.
+        clock: Clock.
+        bind_pressure: Returns whether so many binds are pending that other writes should yield.
 
     Attributes:
-        written: Writes carried out.
-        merged: Writes that became part of one that was queued.
-        retried: Failures that were tried again.
+        written: Successful writes.
+        merged: Writes merged into one that was queued.
+        retried: Failures that were retried.
         given_up: Writes that failed for good.
-        dropped_events: Events pushed out by newer ones.
-        dropped_patches: Status patches that a bind made pointless.
-        in_flight: Writes on the wire.
+        dropped_events: Events dropped for newer ones.
+        dropped_patches: Status patches that a bind made obsolete.
+        in_flight: Writes in flight.
     """
 
-    def __init__(self, options: DispatcherOptions, clock: Clock, binds_press: Callable[[], bool]) -> None:
+    def __init__(self, options: DispatcherOptions, clock: Clock, bind_pressure: Callable[[], bool]) -> None:
         self._options = options
         self._clock = clock
-        self._binds_press = binds_press
+        self._bind_pressure = bind_pressure
         self._objects: dict[ObjectKey, _Object] = {}
         self._ready: tuple[deque[Write], ...] = tuple(deque() for _ in Rank)
         self._ranks = tuple(zip(Rank, self._ready, strict=True))
@@ -98,17 +96,17 @@ class ApiDispatcher:
 
     @property
     def queued(self) -> int:
-        """Writes that are neither on the wire nor done."""
+        """Number of writes that are neither in flight nor done."""
         return sum(len(entry.pending) for entry in self._objects.values())
 
     def queued_of(self, rank: Rank) -> int:
-        """Of these, the writes of one rank."""
+        """Return how many of these have a rank."""
         return sum(write.rank is rank for entry in self._objects.values() for write in entry.pending)
 
     def submit(self, write: Write) -> None:
         """Queue a write, or merge it into the last one queued for its object."""
         if self._closed:
-            write.ended(WriteDroppedError("The process is stopping: nothing more is written."))
+            write.ended(WriteDroppedError("The process is stopping; nothing more is written."))
             return
         entry = self._objects.get(write.key)
         if entry is None:
@@ -117,12 +115,12 @@ class ApiDispatcher:
             self.merged += 1
             return
         write.queued_at = self._clock.now()
-        # What keeps the first event in line from going wakes the dispatcher itself, for this one too.
+        # The event at the head of the queue has scheduled a wake-up, which serves this one too.
         is_behind = write.rank is Rank.EVENT and bool(self._ready[Rank.EVENT])
         if write.rank is Rank.DELETION:
-            self._drop_patches(entry)  # nobody reads the status of a pod that is being deleted
+            self._drop_patches(entry)  # the status of a pod that is being deleted is not needed
         elif write.rank is Rank.EVENT:
-            self._make_room()
+            self._drop_oldest_events()
             self._queued_events[write] = None
         entry.pending.append(write)
         if entry.pending[0] is write:
@@ -131,9 +129,9 @@ class ApiDispatcher:
             self.pump()
 
     async def hold(self, key: ObjectKey) -> None:
-        """Drop an object's queued status patches, wait for one on the wire, and let none out until :meth:`release`.
+        """Drop an object's queued status patches, wait for one in flight, and hold new ones until :meth:`release`.
 
-        The hold counts from the call, also when waiting is cancelled.
+        The hold is in effect from the call, even if waiting is cancelled.
         """
         entry = self._objects.get(key)
         if entry is None:
@@ -145,25 +143,25 @@ class ApiDispatcher:
                 entry.idle = asyncio.Event()
             entry.idle.clear()
             await entry.idle.wait()
-        # One that failed meanwhile came back into the queue.
+        # A patch that failed in the meantime is back in the queue.
         self._drop_patches(entry)
 
     def release(self, key: ObjectKey, *, bound: bool) -> None:
-        """End a :meth:`hold`: patches that came meanwhile are dropped when the pod was bound, else they go out."""
+        """End a :meth:`hold`: drop the patches queued in the meantime if the pod was bound, else send them."""
         entry = self._objects.get(key)
         if entry is None:
-            return  # closed meanwhile
+            return  # closed in the meantime
         entry.holds -= 1
         if bound:
             self._drop_patches(entry)
         if not self._forget(entry, key) and entry.retry is None:
             self._offer(entry)
-        if not bound or not self._binds_press():
+        if not bound or not self._bind_pressure():
             self.pump()
 
     async def drain(self, seconds: float) -> None:
-        """Stop yielding to binds and write what is queued, for ``seconds`` at most."""
-        self._binds_press = _nothing_presses
+        """Stop yielding to binds and send the queue, for at most ``seconds``."""
+        self._bind_pressure = _no_bind_pressure
         self.pump()
         if self.in_flight or self._objects:
             self._drained = asyncio.Event()
@@ -171,10 +169,10 @@ class ApiDispatcher:
                 async with asyncio.timeout(max(seconds, 0.0)):
                     await self._drained.wait()
             except TimeoutError:
-                _logger.warning("Stopping with %d writes not sent", self.queued + self.in_flight)
+                _logger.warning("Stopping with %d unsent writes", self.queued + self.in_flight)
 
     async def close(self) -> None:
-        """Cancel what is on the wire, drop what is queued, and take nothing more."""
+        """Cancel writes in flight, drop queued ones, and accept no more."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
@@ -185,7 +183,7 @@ class ApiDispatcher:
         stopping = WriteDroppedError("The process stopped before this was written.")
         for entry in self._objects.values():
             if entry.in_flight is not None:
-                self._end(entry.in_flight, stopping)  # cancelled before its task ran at all
+                self._end(entry.in_flight, stopping)  # its task was cancelled before it ran
             if entry.retry is not None:
                 entry.retry.cancel()
             for write in entry.pending:
@@ -193,7 +191,7 @@ class ApiDispatcher:
         self._objects.clear()
 
     def pump(self) -> None:
-        """Send what may be sent now; called whenever something changed."""
+        """Send what may be sent now; called after every change."""
         while self.in_flight < self._options.workers and not self._closed:
             write = self._next()
             if write is None:
@@ -213,8 +211,8 @@ class ApiDispatcher:
             self._events_in_flight += 1
 
     async def _work(self, write: Write) -> None:
-        """Carry out a write, and then the next ones as long as all goes well: a task for each would cost more."""
-        # A failure may come without any wait; thousands of them in a row must not keep the loop from everything else.
+        """Execute a write and then the next ones while they succeed: a task for each would cost more."""
+        # A failure may come without awaiting; thousands of them in a row must not block the loop.
         while await self._carry_out(write) and self.in_flight < self._options.workers and not self._closed:
             following = self._next()
             if following is None:
@@ -233,7 +231,7 @@ class ApiDispatcher:
         return None
 
     def _is_ready(self, write: Write) -> bool:
-        """Whether an entry of a ready queue still stands: the write may have been dropped, held or sent since."""
+        """Return whether an entry of a ready queue is current: its write may have been dropped, held or sent since."""
         entry = self._objects.get(write.key)
         if entry is None or entry.in_flight is not None or not entry.pending or entry.pending[0] is not write:
             return False
@@ -242,7 +240,7 @@ class ApiDispatcher:
     def _may_go(self, rank: Rank, write: Write) -> bool:
         if rank is Rank.DELETION:
             return True
-        if self._binds_press():
+        if self._bind_pressure():
             waited = self._clock.now() - write.queued_at
             if waited < self._options.defer_seconds:
                 self._wake_in(self._options.defer_seconds - waited)
@@ -262,7 +260,7 @@ class ApiDispatcher:
         return True
 
     def _wake_in(self, seconds: float) -> None:
-        # A sum may round to just before the time that it stands for: a wait of less than a tick would wake for ever.
+        # Rounding can put the due time before the timer's resolution, which would wake in an endless loop.
         seconds = max(seconds, _SHORTEST_WAIT_SECONDS)
         due = self._clock.now() + seconds
         if self._timer is not None:
@@ -277,7 +275,7 @@ class ApiDispatcher:
         self.pump()
 
     def _offer(self, entry: _Object) -> None:
-        """Put the object's next write in line."""
+        """Add the object's next write to the ready queue of its rank."""
         if entry.pending and entry.in_flight is None and entry.retry is None:
             head = entry.pending[0]
             if not (entry.holds and head.rank is Rank.PATCH):
@@ -292,7 +290,7 @@ class ApiDispatcher:
         except SchedulerCoreError as error:
             self._give_up(write, error)
         except Exception as error:
-            _logger.exception("%s of %s failed by a bug in it", write.rank.name, write.key)
+            _logger.exception("%s of %s failed unexpectedly", write.rank.name, write.key)
             self._give_up(write, error)
         except asyncio.CancelledError as error:
             self._end(write, WriteDroppedError(f"The process stopped while this was written: {error}"))
@@ -335,10 +333,10 @@ class ApiDispatcher:
     def _give_up(self, write: Write, error: Exception) -> None:
         self.given_up += 1
         kind, namespace, name, _ = write.key
-        # An object that is gone, or another one of its name, is everyday; everything else wants to be seen.
+        # It is normal that an object is gone or replaced by another of its name; other failures need attention.
         level = logging.INFO if isinstance(error, NotFoundError | ConflictError) else logging.WARNING
         extra = {"resource": kind, "pod": f"{namespace}/{name}" if kind == "Pod" else ""}
-        text = "%s of %s %s/%s is given up: %s"
+        text = "%s of %s %s/%s failed and is not retried: %s"
         _logger.log(level, text, write.rank.name, kind, namespace, name, error, extra=extra)
         self._end(write, error)
 
@@ -346,32 +344,32 @@ class ApiDispatcher:
         try:
             write.ended(error)
         except Exception:
-            _logger.exception("What was to follow a write to %s failed", write.key)
+            _logger.exception("The completion handler of a write to %s failed", write.key)
 
     def _drop_patches(self, entry: _Object) -> None:
         if not entry.pending:
             return
-        kept = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
-        if len(kept) == len(entry.pending):
+        remaining = deque(write for write in entry.pending if write.rank is not Rank.PATCH)
+        if len(remaining) == len(entry.pending):
             return
         for write in entry.pending:
             if write.rank is Rank.PATCH:
                 self.dropped_patches += 1
                 self._end(write, WriteDroppedError("The pod is being bound."))
-        entry.pending = kept
+        entry.pending = remaining
         if entry.retry is not None:
             entry.retry.cancel()
             entry.retry = None
         self._offer(entry)
 
-    def _make_room(self) -> None:
+    def _drop_oldest_events(self) -> None:
         """Drop the oldest queued events until one more fits."""
         while len(self._queued_events) >= self._options.max_events:
             oldest, _ = self._queued_events.popitem(last=False)
             entry = self._objects[oldest.key]
             entry.pending.remove(oldest)
             self.dropped_events += 1
-            self._end(oldest, WriteDroppedError("Too many events are queued: the oldest are dropped."))
+            self._end(oldest, WriteDroppedError("Too many events are queued; the oldest are dropped."))
             if entry.retry is not None:
                 entry.retry.cancel()
                 entry.retry = None
@@ -379,7 +377,7 @@ class ApiDispatcher:
                 self._offer(entry)
 
     def _forget(self, entry: _Object, key: ObjectKey) -> bool:
-        """Drop the books of an object with nothing left to do; whether that was so."""
+        """Drop the entry of an object without pending work; return whether it was dropped."""
         if entry.pending or entry.in_flight is not None or entry.holds:
             return False
         self._objects.pop(key, None)
@@ -388,5 +386,5 @@ class ApiDispatcher:
         return True
 
 
-def _nothing_presses() -> bool:
+def _no_bind_pressure() -> bool:
     return False

@@ -1,8 +1,7 @@
-"""HTTP answers as errors of the core's tree.
+"""HTTP error responses as errors of the core's tree.
 
-Owns the mapping from a status code and the ``Status`` object in its body to an exception. Must not know who asked.
-Finer than the core's classes where cluster I/O has to tell two cases apart: whether a request may have been carried out
-decides if the object must be read before anything is repeated.
+Finer than the core's classes where cluster I/O must distinguish two cases: if a request may have been executed, the
+object must be read before the request is repeated.
 """
 
 from __future__ import annotations
@@ -20,27 +19,27 @@ from scheduler_core.errors import (
 
 
 class InvalidRequestError(ForbiddenError):
-    """The API server understood the request and refuses its content (HTTP 400, 405, 406, 415, 422)."""
+    """Raised when the API server rejects the content of a request (HTTP 400, 405, 406, 415, 422)."""
 
 
 class UnauthorizedError(ForbiddenError):
-    """The API server does not know who asks (HTTP 401)."""
+    """Raised when the API server does not accept the credentials (HTTP 401)."""
 
 
 class ResourceExpiredError(ClusterWriteError):
-    """The resourceVersion or the continue token is too old (HTTP 410): list again."""
+    """Raised when a resourceVersion or continue token is too old (HTTP 410): list again."""
 
 
 class ServerFailedError(ServerUnavailableError):
-    """The request arrived and the server failed on it (HTTP 5xx): it may have been carried out."""
+    """Raised when the server failed on a request (HTTP 5xx), which may have been executed."""
 
 
-class AnswerLostError(WriteTimeoutError):
-    """The connection broke between request and answer: it may have been carried out."""
+class ResponseLostError(WriteTimeoutError):
+    """Raised when the connection broke before the response: the request may have been executed."""
 
 
 class ApiStatus(msgspec.Struct, frozen=True, gc=False):
-    """``metav1.Status``, as far as it is read."""
+    """The fields of ``metav1.Status`` that are read."""
 
     message: str = ""
     reason: str = ""
@@ -62,7 +61,7 @@ _BY_STATUS: dict[int, type[ClusterWriteError]] = {
 
 
 def decode_status(body: bytes) -> ApiStatus:
-    """The ``Status`` in ``body``; where there is none, its message is the text itself, cut at 300 characters."""
+    """Decode the ``Status`` in ``body``; otherwise its message is the body's text, cut at 300 characters."""
     try:
         return _STATUS.decode(body)
     except msgspec.DecodeError:
@@ -70,15 +69,15 @@ def decode_status(body: bytes) -> ApiStatus:
 
 
 def api_error(request: str, status: int, body: bytes) -> ClusterWriteError:
-    """The error that stands for an answer other than 2xx.
+    """Make the error for a response other than 2xx.
 
     Args:
         request: Method and path, for the message.
-        status: HTTP status code; redirects count as refusals, since the API server sends none that we follow.
-        body: The answer's body.
+        status: HTTP status code; a redirect is an error too, since the API server sends none that must be followed.
+        body: Body of the response.
 
     Returns:
-        An instance of the class that says what may be done next; its text carries the server's own message.
+        An error whose class says what to do next; its text contains the server's own message.
     """
     found = _BY_STATUS.get(status)
     if found is None:

@@ -1,7 +1,4 @@
-"""What is asked of the API server, and by whom.
-
-Owns the form of a request and the lanes. It must not know how one is carried.
-"""
+"""Requests to the API server, and the lanes that carry them."""
 
 from __future__ import annotations
 
@@ -16,19 +13,19 @@ from msgspec import Struct
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_MERGE_PATCH = "application/strategic-merge-patch+json"
-# Asks the server to answer a write with the object's metadata alone: nobody reads the rest.
+# Requests only the object's metadata in the response to a write: nothing else is read.
 METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json"
 
 _is_plain = re.compile(r"[A-Za-z0-9_.~-]*").fullmatch
 
 
 def path_part(text: str) -> str:
-    """A name as one part of a path; nearly every name of Kubernetes is one as it is."""
+    """Quote a name for a path; nearly every name in Kubernetes needs no quoting."""
     return text if _is_plain(text) else quote(text, safe="")
 
 
 class Lane(Enum):
-    """What a request is for: each lane has connections of its own."""
+    """Purpose of a request; each lane has its own connections."""
 
     READS = "reads"
     WATCHES = "watches"
@@ -39,41 +36,41 @@ class Lane(Enum):
 
 
 class ClusterAccess(Protocol):
-    """Where the API server is and how to show who we are."""
+    """Address of the API server and credentials."""
 
     @property
     def base_url(self) -> str:
-        """Scheme, host, port and prefix, without a slash at the end."""
+        """Scheme, host, port and prefix, without a trailing slash."""
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """None for plain HTTP only."""
+        """TLS context; None only for plain HTTP."""
 
     @property
     def server_name(self) -> str | None:
-        """The name that the certificate must carry where it is not the URL's host."""
+        """Name that the certificate must have if it is not the URL's host."""
 
     @property
     def proxy(self) -> str | None:
-        """An HTTP proxy's URL."""
+        """URL of an HTTP proxy."""
 
     async def authorization(self) -> str | None:
-        """The Authorization header as it is now: reads a rotated token, runs a credential plugin. None is anonymous."""
+        """Return the current Authorization header; reads a rotated token or runs a credential plugin."""
 
 
 class ApiRequest(Struct, frozen=True, gc=False):
-    """One request.
+    """A request.
 
     Attributes:
         method: HTTP method.
-        path: From the root, its parts quoted already.
+        path: Path from the root, its parts quoted.
         body: Bytes to send.
-        content_type: Of the body.
+        content_type: Content type of the body.
         params: Query parameters.
-        timeout: Seconds until an answer, waits for Retry-After included, waits in the rate limit not.
-        lane: Which connections carry it.
-        accept: What to answer with.
-        changes_nothing: A POST that only asks something, which also a process that does not lead may send.
+        timeout: Seconds until the response, including waits for Retry-After but not for the rate limit.
+        lane: Connections that carry it.
+        accept: Accept header.
+        changes_nothing: Whether a POST only queries, as a review does; a process that does not lead may send it, too.
     """
 
     method: str
@@ -88,5 +85,5 @@ class ApiRequest(Struct, frozen=True, gc=False):
 
     @property
     def is_fenced(self) -> bool:
-        """Whether it is only for the process that leads to send it."""
+        """Whether only the leader may send it."""
         return self.method != "GET" and self.lane is not Lane.LEASES and not self.changes_nothing

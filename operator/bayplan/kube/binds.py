@@ -1,15 +1,13 @@
-"""Binds: a bounded number at once, and no doubt left about any of them.
+"""Binds of pods: a bounded number in flight, each with a known outcome.
 
-Owns the request that binds a pod and what is concluded from its answer. Must not know the queue of other writes.
-
-Why a bind is settled by reading: a 409, a time-out or a broken connection does not say whether the pod is bound, and
-the scheduler gives the pod's resources away again when it is told that it is not.
+An ambiguous response is settled by reading the pod: a 409, a timeout or a broken connection does not say whether the
+pod is bound, and the scheduler reuses the pod's resources if the bind is reported as failed.
 
     sent --2xx--> bound
-     |---409, 5xx, time-out, connection lost--> read the pod: ours --> bound
+     |---409, 5xx, timeout, connection lost--> read the pod: this node --> bound
                                                              another node --> BoundElsewhereError
                                                              gone, other UID --> NotFoundError
-                                                             unbound --> the error, and the bind did not happen
+                                                             unbound --> the error: the bind did not happen
 """
 
 from __future__ import annotations
@@ -17,7 +15,7 @@ from __future__ import annotations
 import msgspec
 
 from bayplan.kube.api_calls import POD_BINDING, ApiCalls
-from bayplan.kube.api_errors import AnswerLostError, ServerFailedError
+from bayplan.kube.api_errors import ResponseLostError, ServerFailedError
 from bayplan.kube.api_request import path_part
 from bayplan.kube.connection import ApiConnection, ApiRequest, Lane
 from bayplan.kube.deep_json import DeepDecoder
@@ -39,17 +37,17 @@ _text = msgspec.json.Encoder().encode
 
 
 def pod_path(namespace: str, name: str) -> str:
-    """The URL path of a pod."""
+    """Return the URL path of a pod."""
     return f"/api/v1/namespaces/{path_part(namespace)}/pods/{path_part(name)}"
 
 
 async def read_pod(
     connection: ApiConnection, namespace: str, name: str, *, lane: Lane = Lane.READS, seconds: float = 10.0
 ) -> Pod | None:
-    """The pod as the API server has it now; None when it is gone.
+    """Read a pod from the API server; None if it is gone.
 
     Raises:
-        ClusterWriteError: The API server could not be asked, or answered what is no pod.
+        ClusterWriteError: The request failed, or the response is not a pod.
     """
     path = pod_path(namespace, name)
     try:
@@ -57,11 +55,11 @@ async def read_pod(
     except NotFoundError:
         return None
     except msgspec.DecodeError as error:
-        raise ClusterWriteError(f"GET {path}: the answer is no pod that can be read: {error}") from error
+        raise ClusterWriteError(f"GET {path}: the response is not a readable pod: {error}") from error
 
 
 def binding_body(binding: Binding) -> bytes:
-    """The v1 Binding as JSON; its UID makes the server refuse a later pod of the same name."""
+    """Encode the v1 Binding as JSON; with its UID the server rejects a later pod of the same name."""
     return (
         b'{"apiVersion":"v1","kind":"Binding","metadata":{"name":%b,"namespace":%b,"uid":%b},'
         b'"target":{"apiVersion":"v1","kind":"Node","name":%b}}'
@@ -73,14 +71,14 @@ class Binder:
     """Binds pods over the connection's bind lane.
 
     Args:
-        connection: To the API server.
-        limit: Binds on the wire at once.
-        timeout: Seconds for one bind's answer, and for the reading that may follow.
-        calls: Where binds are counted; None for nowhere.
+        connection: Connection to the API server.
+        limit: Maximum number of binds in flight.
+        timeout: Seconds for a bind's response, and for the read that may follow.
+        calls: Counts binds; None for no counts.
 
     Attributes:
-        waiting: Binds that wait for one on the wire to end.
-        in_flight: Binds on the wire.
+        waiting: Binds that wait for a slot.
+        in_flight: Binds in flight.
         bound: Successful binds.
         settled: Binds whose outcome had to be read.
         failed: Binds that raised.
@@ -93,7 +91,7 @@ class Binder:
         self._timeout = timeout
         self._calls = calls or ApiCalls(SystemClock())
         self._slots = Slots(limit)
-        # The server gives up first, so that a bind that timed out here is not carried out afterwards.
+        # The server times out first, so that a bind that timed out here is not executed later.
         self._params = (("timeout", f"{max(int(timeout) - 1, 1)}s"),)
         self.limit = limit
         self.waiting = 0
@@ -108,14 +106,14 @@ class Binder:
         Raises:
             BoundElsewhereError: The pod is bound to another node.
             NotFoundError: The pod, or this UID of it, is gone.
-            WriteTimeoutError: The answer was lost and the pod could not be read: the outcome is unknown.
-            ClusterWriteError: Anything else; the bind did not happen.
+            WriteTimeoutError: The response was lost and the pod could not be read: the outcome is unknown.
+            ClusterWriteError: Any other failure; the bind did not happen.
         """
-        turn = self._slots.take()
+        turn = self._slots.acquire()
         if turn is not None:
             self.waiting += 1
             try:
-                await self._slots.turn(turn)
+                await self._slots.wait(turn)
             finally:
                 self.waiting -= 1
         self.in_flight += 1
@@ -128,7 +126,7 @@ class Binder:
             raise
         finally:
             self.in_flight -= 1
-            self._slots.give()
+            self._slots.release()
 
     async def _bind(self, binding: Binding) -> None:
         request = ApiRequest(
@@ -142,19 +140,19 @@ class Binder:
         try:
             await self._connection.request(request)
         except (ConflictError, WriteTimeoutError, ServerFailedError) as error:
-            lost = isinstance(error, AnswerLostError)
+            lost = isinstance(error, ResponseLostError)
             if await self._is_bound(binding, error, again=lost):
                 return
         else:
             return
-        # A kept-alive connection that the server closed at that moment: read to be unbound, so it is sent once more.
+        # The server had just closed the keep-alive connection: the pod is unbound, so the bind is sent once more.
         try:
             await self._connection.request(request)
         except (ConflictError, WriteTimeoutError, ServerFailedError) as error:
             await self._is_bound(binding, error, again=False)
 
     async def _is_bound(self, binding: Binding, error: ClusterWriteError, *, again: bool) -> bool:
-        """Find out by reading; False only when the pod is unbound and the bind may be sent ``again``."""
+        """Read whether the pod is bound; return False only if it is unbound and the bind may be sent ``again``."""
         self.settled += 1
         where = f"{binding.namespace}/{binding.name}"
         try:
@@ -163,22 +161,22 @@ class Binder:
             )
         except ClusterWriteError as unread:
             raise WriteTimeoutError(
-                f"Whether pod {where} was bound to {binding.node_name} is unknown, read it before it is bound again: "
+                f"It is unknown whether pod {where} was bound to {binding.node_name}; read the pod before a retry: "
                 f"{error.reason}; reading it: {unread.reason}"
             ) from error
         if pod is None or pod.metadata.uid != binding.uid:
-            raise NotFoundError(f"Pod {where} with UID {binding.uid} is gone; nothing is left to bind.") from error
+            raise NotFoundError(f"Pod {where} with UID {binding.uid} is gone; there is nothing to bind.") from error
         node = pod.spec.node_name
         if node == binding.node_name:
             return True
         if node:
             raise BoundElsewhereError(
-                f"Pod {where} is already bound to node {node}, not to {binding.node_name}: someone else was faster; "
-                "let one scheduler alone bind the pods of a schedulerName.",
+                f"Pod {where} is already bound to node {node}, not to {binding.node_name}: another scheduler won; "
+                "run only one scheduler for a schedulerName.",
                 node,
             ) from error
         if again:
             return False
         if isinstance(error, ConflictError):
             raise ClusterWriteError(f"Pod {where} was not bound: {error.reason}") from error
-        raise ServerUnavailableError(f"Pod {where} was not bound, try again: {error.reason}") from error
+        raise ServerUnavailableError(f"Pod {where} was not bound, retry: {error.reason}") from error

@@ -1,9 +1,9 @@
-"""One TCP connection, plain or with TLS, as the bytes that go out and come in on the running loop.
+"""One TCP connection, plain or TLS, as bytes on the running loop.
 
-Owns the socket and when it is looked at. It must not know what the bytes mean. Why not asyncio's transports: theirs
-carries TLS through buffers of its own, a third of the CPU that a short request takes; here OpenSSL has the socket.
+asyncio's transports are not used: they copy TLS data through their own buffers, a third of the CPU time of a short
+request. Here OpenSSL reads and writes the socket.
 
-    opened --write, received--> open --end, error, close--> closed (``ended`` is told once, but not of a close)
+    opened --write, received--> open --end, error, close--> closed (``ended`` is called once, but not after a close)
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from collections.abc import Callable
 from msgspec import Struct
 
 _READ_BYTES = 1 << 14
-"""As much as a TLS record holds at most: what is read of a record is all of it, and what is left is in the socket."""
+"""Maximum size of a TLS record: one read returns a whole record, and the rest stays in the socket."""
 
 
 class Endpoint(Struct, frozen=True):
-    """Where requests go.
+    """Destination of requests.
 
     Attributes:
         host: Name or address.
         port: TCP port.
-        tls: None for plain TCP.
-        server_name: The name that the certificate must carry; None for the host's.
+        tls: TLS context; None for plain TCP.
+        server_name: Name that the certificate must have; None for the host's.
     """
 
     host: str
@@ -35,17 +35,17 @@ class Endpoint(Struct, frozen=True):
     server_name: str | None = None
 
 
-async def opened(endpoint: Endpoint) -> socket.socket:
-    """A connected socket that does not block, after TLS' handshake where there is one.
+async def open_socket(endpoint: Endpoint) -> socket.socket:
+    """Return a connected, non-blocking socket, after the TLS handshake if the endpoint uses TLS.
 
     Raises:
-        OSError: There is no way to the endpoint, or it is not what its certificate should say.
+        OSError: The endpoint cannot be reached, or its certificate is not valid for it.
     """
     sock = await _connected(endpoint)
     if endpoint.tls is None:
         return sock
     try:
-        # It takes the descriptor over; what it is made of is closed with it.
+        # wrap_socket takes over the file descriptor; the original socket is closed with the new one.
         secured = endpoint.tls.wrap_socket(
             sock, do_handshake_on_connect=False, server_hostname=endpoint.server_name or endpoint.host
         )
@@ -64,12 +64,12 @@ class ByteStream:
     """An open connection.
 
     Args:
-        sock: Connected, not blocking; belongs to the stream from now on.
-        received: Told what came, never nothing.
-        ended: Told that the server has closed (None), or what broke the connection.
+        sock: Connected, non-blocking; the stream owns it from now on.
+        received: Called with the bytes received, never empty.
+        ended: Called with None when the server closes, or with the error that broke the connection.
     """
 
-    __slots__ = ("_ended", "_is_watching_out", "_loop", "_receive", "_received", "_send", "_sock", "_unsent")
+    __slots__ = ("_ended", "_loop", "_receive", "_received", "_send", "_sock", "_unsent", "_waits_for_write")
 
     def __init__(
         self, sock: socket.socket, received: Callable[[bytes], None], ended: Callable[[OSError | None], None]
@@ -79,46 +79,46 @@ class ByteStream:
         self._send, self._receive = sock.send, sock.recv
         self._received, self._ended = received, ended
         self._unsent = b""
-        self._is_watching_out = False
+        self._waits_for_write = False
         self._loop.add_reader(sock.fileno(), self._read)
 
     @property
     def is_open(self) -> bool:
-        """Whether it may be written to."""
+        """Whether it can be written to."""
         return self._sock is not None
 
     def write(self, data: bytes) -> None:
-        """Send what the socket takes at once, and the rest when it takes more."""
+        """Send what the socket accepts at once, and the rest when it accepts more."""
         self._unsent += data
-        if not self._is_watching_out:
+        if not self._waits_for_write:
             self._flush()
 
     def close(self) -> None:
-        """Close at once; nothing is told any more."""
+        """Close at once; no callback is called after that."""
         sock, self._sock = self._sock, None
         if sock is None:
             return
         self._loop.remove_reader(sock.fileno())
-        self._watch_out(sock, False)
+        self._wait_for_write(sock, False)
         self._unsent = b""
         sock.close()
 
     def _flush(self) -> None:
         sock, has_to_wait = self._sock, False
-        assert sock is not None, "only an open stream is written to"
+        assert sock is not None, "write() requires an open stream"
         try:
             while self._unsent:
-                # OpenSSL takes a record at a time.
+                # OpenSSL accepts one record at a time.
                 self._unsent = self._unsent[self._send(self._unsent) :]
         except ssl.SSLWantReadError:
-            pass  # the keys change: it goes on when something has come
+            pass  # renegotiation: continue when data has arrived
         except (BlockingIOError, ssl.SSLWantWriteError):
             has_to_wait = True
         except OSError as error:
             self._end(error)
             return
-        if has_to_wait is not self._is_watching_out:
-            self._watch_out(sock, has_to_wait)
+        if has_to_wait is not self._waits_for_write:
+            self._wait_for_write(sock, has_to_wait)
 
     def _read(self) -> None:
         try:
@@ -126,9 +126,9 @@ class ByteStream:
         except (BlockingIOError, ssl.SSLWantReadError):
             data = None
         except ssl.SSLWantWriteError:
-            # The keys change, and the answer to that finds no room.
+            # Renegotiation, and the socket has no room for the reply.
             if self._sock is not None:
-                self._watch_out(self._sock, True)
+                self._wait_for_write(self._sock, True)
             return
         except OSError as error:
             self._end(error)
@@ -138,7 +138,7 @@ class ByteStream:
         elif data is not None:
             self._end(None)
             return
-        if self._unsent and self._sock is not None and not self._is_watching_out:
+        if self._unsent and self._sock is not None and not self._waits_for_write:
             self._flush()
 
     def _on_writable(self) -> None:
@@ -146,12 +146,12 @@ class ByteStream:
         if self._sock is not None:
             self._read()
 
-    def _watch_out(self, sock: socket.socket, is_wanted: bool) -> None:
-        if is_wanted and not self._is_watching_out:
+    def _wait_for_write(self, sock: socket.socket, is_wanted: bool) -> None:
+        if is_wanted and not self._waits_for_write:
             self._loop.add_writer(sock.fileno(), self._on_writable)
-        elif self._is_watching_out and not is_wanted:
+        elif self._waits_for_write and not is_wanted:
             self._loop.remove_writer(sock.fileno())
-        self._is_watching_out = is_wanted
+        self._waits_for_write = is_wanted
 
     def _end(self, error: OSError | None) -> None:
         self.close()
@@ -159,9 +159,9 @@ class ByteStream:
 
 
 async def _connected(endpoint: Endpoint) -> socket.socket:
-    """Connect to the first address of the host that can be reached."""
+    """Connect to the first address of the host that accepts."""
     loop = asyncio.get_running_loop()
-    troubles: list[str] = []
+    errors: list[str] = []
     for family, kind, protocol, _, address in await _addresses(endpoint.host, endpoint.port):
         sock = socket.socket(family, kind, protocol)
         try:
@@ -170,18 +170,18 @@ async def _connected(endpoint: Endpoint) -> socket.socket:
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         except OSError as error:
             sock.close()
-            troubles.append(str(error))
+            errors.append(str(error))
         except BaseException:
             sock.close()
             raise
         else:
             return sock
-    raise OSError("; ".join(troubles) or f"{endpoint.host} has no address")
+    raise OSError("; ".join(errors) or f"{endpoint.host} has no address")
 
 
 async def _addresses(host: str, port: int) -> list[tuple[int, int, int, str, tuple[object, ...]]]:
     try:
-        # What is an address already need not be asked of a name server, for which a thread is woken.
+        # A literal address needs no name server, which would wake a thread.
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
     except socket.gaierror:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)

@@ -1,8 +1,7 @@
 """Credentials from a kubeconfig or from the pod's service account.
 
-Owns the one use of the Kubernetes client library: reading configuration, running credential plugins, reloading tokens.
-Must not send requests. The library knows every form of kubeconfig; its HTTP half costs three times as much per bind as
-aiohttp alone, so it stops here.
+The only use of the Kubernetes client library: it supports every form of kubeconfig, credential plugins and token
+rotation. Its HTTP client is not used: it takes three times as much CPU per bind as aiohttp alone.
 """
 
 from __future__ import annotations
@@ -23,10 +22,10 @@ from scheduler_core.ports import Clock
 
 
 class ConfiguredAccess:
-    """A cluster as the client library's configuration describes it.
+    """Access to a cluster from the client library's configuration.
 
     Args:
-        configuration: Loaded already.
+        configuration: The loaded configuration.
         reload: Loads it again in place; called at most once a minute and after HTTP 401.
     """
 
@@ -44,7 +43,7 @@ class ConfiguredAccess:
 
     @property
     def ssl_context(self) -> ssl.SSLContext | None:
-        """The verified TLS context; None for a plain HTTP URL."""
+        """The verifying TLS context; None for a plain HTTP URL."""
         return self._ssl_context
 
     @property
@@ -58,7 +57,7 @@ class ConfiguredAccess:
         return self.configuration.proxy or None
 
     async def authorization(self) -> str | None:
-        """The Authorization header, read anew; client certificates that a plugin renewed are taken up too."""
+        """Return the Authorization header after a reload; client certificates that a plugin renewed are loaded too."""
         if not self._fresh:
             await self._reload()
         self._fresh = False
@@ -70,7 +69,7 @@ class ConfiguredAccess:
         if not self.base_url.startswith("https"):
             return None
         context = ssl.create_default_context(cafile=self.configuration.ssl_ca_cert or None)
-        # Cluster CAs often lack extensions that strict mode (default since Python 3.13) asks for; Go never asks.
+        # Cluster CAs often lack extensions that strict mode (default since Python 3.13) requires; Go does not.
         context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         if not self.configuration.verify_ssl:
             context.check_hostname = False
@@ -87,17 +86,17 @@ class ConfiguredAccess:
 
 
 async def from_kubeconfig(path: Path | None = None, context: str | None = None) -> ConfiguredAccess:
-    """Access as a kubeconfig gives it.
+    """Return the access that a kubeconfig configures.
 
     Args:
-        path: The file; None takes ``$KUBECONFIG`` or ``~/.kube/config``.
-        context: Which context; None takes the current one.
+        path: The file; None for ``$KUBECONFIG`` or ``~/.kube/config``.
+        context: Name of the context; None for the current one.
 
     Raises:
-        ConfigError: The file is not there or cannot be used.
+        ConfigError: The file does not exist or cannot be used.
     """
     if path is not None and not await asyncio.to_thread(path.is_file):
-        raise ConfigError([Problem("", f"kubeconfig {path} is not there: give --kubeconfig or set KUBECONFIG")])
+        raise ConfigError([Problem("", f"kubeconfig {path} does not exist; set --kubeconfig or KUBECONFIG")])
     configuration = Configuration()
     try:
         loader = await config.load_kube_config(  # type: ignore[no-untyped-call]  # the library has no annotations
@@ -113,7 +112,7 @@ async def from_kubeconfig(path: Path | None = None, context: str | None = None) 
         return ConfiguredAccess(configuration, reload)
     except (ConfigException, yaml.YAMLError, TypeError, AttributeError, OSError) as error:
         where = path or "at $KUBECONFIG or ~/.kube/config"
-        raise ConfigError([Problem("", f"kubeconfig {where} cannot be used, correct it: {error}")]) from error
+        raise ConfigError([Problem("", f"kubeconfig {where} cannot be used: {error}; correct it")]) from error
 
 
 def _load_service_account(configuration: Configuration) -> None:
@@ -121,7 +120,7 @@ def _load_service_account(configuration: Configuration) -> None:
 
 
 async def from_service_account() -> ConfiguredAccess:
-    """Access as the pod's service account gives it.
+    """Return the access of the pod's service account.
 
     Raises:
         ConfigError: This process does not run in a pod with a service account token.
@@ -130,7 +129,7 @@ async def from_service_account() -> ConfiguredAccess:
     try:
         _load_service_account(configuration)
     except (ConfigException, OSError) as error:
-        problem = Problem("", f"not running in a cluster, give --kubeconfig instead: {error}")
+        problem = Problem("", f"not running in a cluster: {error}; set --kubeconfig")
         raise ConfigError([problem]) from error
 
     async def reload() -> None:
@@ -142,7 +141,7 @@ async def from_service_account() -> ConfiguredAccess:
 async def open_connection(
     kubeconfig: Path | None, context: str | None, options: ConnectionOptions, clock: Clock, *, in_cluster: bool = False
 ) -> ApiConnection:
-    """A connection from a kubeconfig, or from the service account when ``in_cluster``.
+    """Open a connection with a kubeconfig, or with the service account if ``in_cluster``.
 
     Raises:
         ConfigError: The credentials cannot be loaded.

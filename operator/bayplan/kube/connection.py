@@ -1,9 +1,7 @@
-"""The connection to the API server: pools, credentials, limits, and HTTP turned into results or errors.
+"""Connection to the API server: connection pools, credentials, limits, and responses as results or errors.
 
-Owns the aiohttp sessions. Must not know what is asked: paths and bodies come from the callers.
-
-Why a pool per purpose (:class:`Lane`): a burst of events must not take the connections that binds or the lease need,
-and watches hold theirs for minutes.
+Each purpose (:class:`Lane`) has its own pool: a burst of events must not take the connections that binds or the Lease
+need, and watches hold theirs for minutes.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import aiohttp
 from yarl import URL
 
 from bayplan import __version__
-from bayplan.kube.api_errors import AnswerLostError, api_error
+from bayplan.kube.api_errors import ResponseLostError, api_error
 from bayplan.kube.api_request import (
     JSON,
     MERGE_PATCH,
@@ -30,7 +28,7 @@ from bayplan.kube.api_request import (
     Lane,
 )
 from bayplan.kube.fenced_body import FencedBody
-from bayplan.kube.kept_requests import KeptRequests
+from bayplan.kube.kept_requests import KeepAliveRequests
 from bayplan.kube.rate_limit import TokenBucket
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
@@ -55,8 +53,8 @@ _RETRY_AFTER_DEFAULT_SECONDS = 1.0
 _CLOSED = "The connection to the API server is closed: this process is stopping."
 
 
-_KEPT = frozenset({Lane.BINDS, Lane.WRITES})
-"""Lanes of so many requests that the client library's steps would be much of the process's CPU."""
+_KEEP_ALIVE = frozenset({Lane.BINDS, Lane.WRITES})
+"""Lanes with so many requests that aiohttp's overhead would be a large share of the process's CPU time."""
 _UNLIMITED_RATE = frozenset({Lane.WATCHES, Lane.LEASES, Lane.REVIEWS})
 
 
@@ -65,12 +63,12 @@ class ConnectionOptions:
     """Limits of a connection.
 
     Attributes:
-        bind_connections: Pool for binds, as many as are bound at once.
-        write_connections: Pool for all other writes.
-        read_connections: Pool for lists and single reads.
-        qps: Requests per second other than watches and leases; None is unlimited.
+        bind_connections: Pool size for binds, equal to their concurrency.
+        write_connections: Pool size for all other writes.
+        read_connections: Pool size for lists and single reads.
+        qps: Requests per second, without watches and leases; None for no limit.
         burst: Requests that may exceed ``qps`` at once.
-        connect_seconds: Longest wait for a TCP and TLS connection.
+        connect_seconds: Timeout of a TCP and TLS connection.
     """
 
     bind_connections: int = 32
@@ -82,14 +80,14 @@ class ConnectionOptions:
 
 
 class ApiConnection:
-    """Requests and watches against one API server.
+    """Requests to and watches of one API server.
 
     Use as an asynchronous context manager, or call :meth:`close`.
 
     Attributes:
-        write_fence: Called before each send, repetitions too, of what changes the cluster: when it is made, and again
-            when its bytes leave after whatever it had to wait for. Raises when this process must not change anything.
-            Leases are not asked for. None lets all pass.
+        write_fence: Called before each request, retries too, that changes the cluster: when it is made, and again when
+            its bytes are written, after any wait. Raises if this process must not change anything. Not called for
+            Leases. None lets all requests pass.
     """
 
     def __init__(self, access: ClusterAccess, options: ConnectionOptions, clock: Clock) -> None:
@@ -97,7 +95,7 @@ class ApiConnection:
         self._options = options
         self._clock = clock
         self._sessions: dict[Lane, aiohttp.ClientSession] = {}
-        self._kept_lanes: dict[Lane, KeptRequests] = {}
+        self._keep_alive_lanes: dict[Lane, KeepAliveRequests] = {}
         self._bucket = TokenBucket(options.qps, options.burst, clock) if options.qps else None
         self._base_url = access.base_url.rstrip("/")
         self._extra: dict[str, Any] = {}
@@ -105,7 +103,7 @@ class ApiConnection:
             self._extra["proxy"] = access.proxy
         if access.server_name:
             self._extra["server_hostname"] = access.server_name
-        self._kept_of = frozenset() if access.proxy else _KEPT
+        self._keep_alive_enabled = frozenset() if access.proxy else _KEEP_ALIVE
         self._authorization: str | None = None
         self._renew_at = float("-inf")
         self._renewing = asyncio.Lock()
@@ -116,7 +114,7 @@ class ApiConnection:
 
     @property
     def access(self) -> ClusterAccess:
-        """The credentials, for those that open a connection of their own."""
+        """The credentials, for callers that open their own connection."""
         return self._access
 
     async def __aenter__(self) -> Self:
@@ -128,25 +126,25 @@ class ApiConnection:
     async def close(self) -> None:
         """Close every connection; later requests raise ServerUnavailableError."""
         self._closed = True
-        for kept in self._kept_lanes.values():
-            kept.close()
-        self._kept_lanes.clear()
+        for keep_alive in self._keep_alive_lanes.values():
+            keep_alive.close()
+        self._keep_alive_lanes.clear()
         sessions = list(self._sessions.values())
         self._sessions.clear()
         for session in sessions:
             await session.close()
 
     async def request(self, request: ApiRequest) -> bytes:
-        """Send a request and give the body of a 2xx answer.
+        """Send a request and return the body of a 2xx response.
 
         Raises:
             ConflictError: HTTP 409.
             NotFoundError: HTTP 404.
-            ForbiddenError: HTTP 401 (after new credentials were tried), 403 and other refusals.
+            ForbiddenError: HTTP 401 (after a retry with new credentials), 403 and other refusals.
             ServerUnavailableError: No connection, HTTP 429 for longer than the timeout, or 5xx.
-            WriteTimeoutError: No answer; whether it was carried out is unknown.
+            WriteTimeoutError: No response; it is unknown whether the request was executed.
             ResourceExpiredError: HTTP 410.
-            ClusterWriteError: What the fence raises.
+            ClusterWriteError: Raised by the fence.
         """
         if self._bucket is not None and request.lane not in _UNLIMITED_RATE:
             await self._bucket.take()
@@ -176,8 +174,8 @@ class ApiConnection:
         if fence is not None:
             fence()
         self.requests += 1
-        if request.lane in self._kept_of:
-            found = await self._kept(request.lane).send(request, self._authorization, deadline, fence)
+        if request.lane in self._keep_alive_enabled:
+            found = await self._keep_alive(request.lane).send(request, self._authorization, deadline, fence)
             if found.status < 300:
                 return found.status, None, found.body
             return found.status, _retry_after(found.status, found.headers.get("retry-after")), found.body
@@ -213,12 +211,12 @@ class ApiConnection:
     async def stream(
         self, path: str, params: tuple[tuple[str, str], ...], idle_seconds: float
     ) -> AsyncIterator[aiohttp.StreamReader]:
-        """Open a watch; errors of the body's reads come out in the same tree as those of :meth:`request`.
+        """Open a watch; reading its body raises the same errors as :meth:`request`.
 
         Args:
-            path: From the root.
+            path: Path from the root.
             params: Query parameters, ``watch=true`` among them.
-            idle_seconds: Longest silence, so that a frozen server is noticed.
+            idle_seconds: Maximum silence, to detect a frozen server.
 
         Yields:
             The body as it arrives.
@@ -248,16 +246,16 @@ class ApiConnection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise _transport_error(f"WATCH {path}", error) from error
 
-    def _kept(self, lane: Lane) -> KeptRequests:
-        kept = self._kept_lanes.get(lane)
-        if kept is None:
+    def _keep_alive(self, lane: Lane) -> KeepAliveRequests:
+        keep_alive = self._keep_alive_lanes.get(lane)
+        if keep_alive is None:
             if self._closed:
                 raise ServerUnavailableError(_CLOSED)
             options = self._options
             limit = options.bind_connections if lane is Lane.BINDS else options.write_connections
-            kept = KeptRequests(self._access, self._clock, limit, options.connect_seconds)
-            self._kept_lanes[lane] = kept
-        return kept
+            keep_alive = KeepAliveRequests(self._access, self._clock, limit, options.connect_seconds)
+            self._keep_alive_lanes[lane] = keep_alive
+        return keep_alive
 
     def _session(self, lane: Lane) -> aiohttp.ClientSession:
         session = self._sessions.get(lane)
@@ -272,7 +270,7 @@ class ApiConnection:
                 Lane.LEASES: 2,
                 Lane.REVIEWS: 4,
             }
-            # Shorter than the API server's idle limit of 90 s, so that it is we who close and no request meets it.
+            # Shorter than the API server's idle limit of 90 s: this side closes first, so that no request is lost.
             connector = aiohttp.TCPConnector(
                 limit=limits[lane], ssl=self._access.ssl_context or True, keepalive_timeout=60.0
             )
@@ -281,12 +279,12 @@ class ApiConnection:
                 trust_env=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 read_bufsize=1 << 20,
-                # Compression costs more processor time on both sides than a cluster's network gains.
+                # Compression costs more CPU time on both sides than a cluster's network gains.
                 headers={"User-Agent": f"bayplan/{__version__}", "Accept-Encoding": "identity"},
             )
             if lane is Lane.WRITES:
-                # aiohttp silently repeats a DELETE whose connection breaks. Its answer would be that of the second one,
-                # 404, and who asked would not know that it was the first that deleted. There is no public switch.
+                # aiohttp silently repeats a DELETE whose connection breaks. The second response would be 404, and the
+                # caller could not see that the first request had deleted the object. There is no public switch.
                 session._retry_connection = False  # noqa: SLF001
         return session
 
@@ -298,24 +296,24 @@ class ApiConnection:
                 self._authorization = await self._access.authorization()
                 self._renew_at = self._clock.now() + _RENEW_SECONDS
             except Exception:
-                _logger.exception("Cannot renew the credentials; going on with the last ones")
+                _logger.exception("Cannot renew the credentials; continuing with the previous ones")
                 self._renew_at = self._clock.now() + _RENEW_AGAIN_SECONDS
 
 
-def _retry_after(status: int, asked: str | None) -> float | None:
-    """Seconds that the server asks to wait; None when it does not ask. An HTTP date counts as the default."""
+def _retry_after(status: int, header: str | None) -> float | None:
+    """Return the seconds that the server requests to wait, None without a request. An HTTP date means the default."""
     if status == 429:
-        asked = asked or ""
-    elif status < 500 or asked is None:
+        header = header or ""
+    elif status < 500 or header is None:
         return None
-    return float(asked) if asked.isdigit() else _RETRY_AFTER_DEFAULT_SECONDS
+    return float(header) if header.isdigit() else _RETRY_AFTER_DEFAULT_SECONDS
 
 
 def _transport_error(request: str, error: Exception) -> ClusterWriteError:
-    """What an error below HTTP means: nothing was sent, or nothing came back."""
+    """Classify an error below HTTP: nothing was sent, or no response came."""
     what = str(error) or type(error).__name__
     if isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.InvalidURL):
         return ServerUnavailableError(f"{request}: the API server cannot be reached: {what}")
     if isinstance(error, TimeoutError):
-        return WriteTimeoutError(f"{request}: no answer in time: {what}")
-    return AnswerLostError(f"{request}: the connection broke before the answer: {what}")
+        return WriteTimeoutError(f"{request}: no response in time: {what}")
+    return ResponseLostError(f"{request}: the connection broke before the response: {what}")

@@ -1,8 +1,7 @@
-"""Typed access to ControllerRevisions: where the last good revision of a profile survives a restart.
+"""Client for ControllerRevisions, which store a profile's valid revisions across restarts.
 
-Owns the wire form of ``apps/v1`` ControllerRevision. Must not know what the data means. A revision is namespaced while
-its owner may be cluster-scoped, which owner references allow; the namespace is the caller's. Only annotations and
-labels of one are ever changed: the API server holds its data immutable.
+A revision is namespaced while its owner may be cluster-scoped, which owner references allow. Only annotations and
+labels are ever changed: the API server treats the data as immutable.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from scheduler_core.model.meta import AnnotatedMeta, OwnerReference
 
 
 class ControllerRevision(Struct, frozen=True, rename="camel"):
-    """An immutable snapshot: ``data`` is any JSON object, ``revision`` its number, higher is newer."""
+    """An immutable snapshot: ``data`` is any JSON object, a higher ``revision`` is newer."""
 
     metadata: AnnotatedMeta
     revision: int
@@ -40,9 +39,9 @@ class ControllerRevisions:
     """The ControllerRevisions of one namespace.
 
     Args:
-        connection: To the API server.
-        namespace: Where they are kept; empty to list those of all namespaces.
-        seconds: Longest wait for one answer.
+        connection: Connection to the API server.
+        namespace: The namespace; empty to list those of all namespaces.
+        seconds: Timeout of a request.
     """
 
     def __init__(self, connection: ApiConnection, namespace: str, seconds: float = 10.0) -> None:
@@ -53,10 +52,10 @@ class ControllerRevisions:
         self._seconds = seconds
 
     async def list(self, labels: Mapping[str, str]) -> list[ControllerRevision]:
-        """Those that carry all of ``labels``, oldest revision first.
+        """Return the revisions with all ``labels``, oldest first.
 
         Raises:
-            ClusterWriteError: The API server could not be asked, or answered what cannot be read.
+            ClusterWriteError: The request failed, or the response cannot be read.
         """
         selector = ",".join(f"{key}={value}" for key, value in sorted(labels.items()))
         params = (("labelSelector", selector),) if selector else ()
@@ -66,10 +65,10 @@ class ControllerRevisions:
         try:
             return sorted(_MANY.decode(answer).items, key=lambda found: (found.revision, found.metadata.name))
         except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"GET {self._path}: the answer cannot be read: {error}") from error
+            raise ClusterWriteError(f"GET {self._path}: the response cannot be read: {error}") from error
 
     async def create(self, revision: ControllerRevision) -> ControllerRevision:
-        """Create one; its metadata gives name, labels and owner references.
+        """Create a revision with the name, labels and owner references of its metadata.
 
         Raises:
             ConflictError: The name is taken.
@@ -95,13 +94,13 @@ class ControllerRevisions:
         try:
             return _ONE.decode(answer)
         except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"POST {self._path}: the answer cannot be read: {error}") from error
+            raise ClusterWriteError(f"POST {self._path}: the response cannot be read: {error}") from error
 
     async def annotate(self, name: str, annotations: Mapping[str, str]) -> None:
-        """Set annotations of one; those that are not named stay.
+        """Set annotations of a revision; other annotations stay.
 
         Raises:
-            NotFoundError: It is gone.
+            NotFoundError: The revision is gone.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         body = msgspec.json.encode({"metadata": {"annotations": annotations}})
@@ -109,10 +108,10 @@ class ControllerRevisions:
         await self._connection.request(ApiRequest("PATCH", path, body, MERGE_PATCH, timeout=self._seconds))
 
     async def delete(self, name: str, uid: str = "") -> None:
-        """Delete one, only this ``uid`` where it is given; one that is gone is a success.
+        """Delete a revision, only with this ``uid`` if it is given; a revision that is gone is no error.
 
         Raises:
-            ConflictError: It has another UID.
+            ConflictError: The revision has another UID.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         options = {"preconditions": {"uid": uid}} if uid else {}

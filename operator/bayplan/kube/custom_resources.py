@@ -1,7 +1,6 @@
-"""Lists of Bayplan's own resources, and statuses of those that are cluster-scoped.
+"""Client for Bayplan's own resources: lists, and statuses of cluster-scoped objects.
 
-Owns their URLs. Must not know their fields. Bodies stay plain mappings: what an object says is judged field by field,
-and one that breaks a rule must be told so rather than skipped.
+Objects stay plain mappings: they are validated field by field, and an invalid one is reported and not skipped.
 """
 
 from __future__ import annotations
@@ -23,34 +22,34 @@ _LIST = DeepDecoder(ListPage[dict[str, Any]])
 
 
 class CustomResources:
-    """Reads and writes the custom resources.
+    """Client for the custom resources.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
     """
 
     def __init__(self, connection: ApiConnection) -> None:
         self._connection = connection
 
     async def list(self, plural: str) -> tuple[list[dict[str, Any]], str]:
-        """All objects of a kind, and the list's resource version.
+        """Return all objects of a kind and the list's resource version.
 
         Raises:
             NotFoundError: Its CustomResourceDefinition is not installed.
-            ClusterWriteError: The API server could not be asked, or answered what cannot be read.
+            ClusterWriteError: The request failed, or the response cannot be read.
         """
         path = f"/apis/{GROUP}/{VERSION}/{plural}"
         items: list[dict[str, Any]] = []
         token = ""
         while True:
-            # A page at a time, since all of thousands of groups at once would hold up a cycle while they are decoded.
+            # In pages: decoding thousands of groups at once would delay a scheduling cycle.
             params = (("limit", str(_PAGE_LIMIT)), *((("continue", token),) if token else ()))
             request = ApiRequest("GET", path, params=params, timeout=30.0, lane=Lane.READS)
             answer = await self._connection.request(request)
             try:
                 found = _LIST.decode(answer)
             except msgspec.DecodeError as error:
-                raise ClusterWriteError(f"GET {path}: the answer cannot be read: {error}") from error
+                raise ClusterWriteError(f"GET {path}: the response cannot be read: {error}") from error
             items += found.items or ()
             token = found.metadata.continue_
             if not token:

@@ -1,8 +1,7 @@
-"""The times by which many things must have happened, under one timer.
+"""Deadlines of many futures with one timer.
 
-Owns the deadlines of futures. It must not know what they stand for. Why not a timer each: nearly every request is
-answered long before its time, and to set and cancel a timer for it costs more than all that is done here. The timer
-stays set when nothing is watched any more, and finds nothing to do.
+A timer for each would cost more than everything here: nearly every request ends long before its deadline. The timer
+stays set when no future is watched any more, and then finds nothing to do.
 """
 
 from __future__ import annotations
@@ -11,11 +10,11 @@ import asyncio
 from typing import Any
 
 _TICK_SECONDS = 0.001
-"""A timer may run so much too early."""
+"""A timer may fire early by this much."""
 
 
 class Deadlines:
-    """Ends futures with a TimeoutError that are still open when their time has come."""
+    """Fails futures that are not done at their deadline with a TimeoutError."""
 
     __slots__ = ("_due", "_timer", "_times")
 
@@ -25,13 +24,13 @@ class Deadlines:
         self._due = float("inf")
 
     def watch(self, future: asyncio.Future[Any], time: float) -> None:
-        """Give a future until ``time``, as the running loop tells it."""
+        """Set a future's deadline, in the running loop's time."""
         self._times[future] = time
         if time < self._due:
             self._set(time)
 
     def forget(self, future: asyncio.Future[Any]) -> None:
-        """Watch a future no more; harmless when it is not watched."""
+        """Remove a future's deadline; harmless if it has none."""
         self._times.pop(future, None)
 
     def _set(self, time: float) -> None:

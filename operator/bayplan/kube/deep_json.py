@@ -1,11 +1,9 @@
-"""JSON from the API server, whatever its depth.
+"""JSON decoding without a limit on nesting depth; values nested too deep are read as null.
 
-Owns what becomes of values that are nested deeper than any object of Kubernetes has reason to be: they are read as
-null. Must not know what is read. Why this is needed: whoever may create a pod may write its ``managedFields``, and who
-may create a PluginConfig its ``args``, both of any shape and up to 10,000 levels deep (the API server's own limit),
-while Python's decoders end at about 1,000 with a RecursionError. One such object must not stop a watch, let alone the
-operator. What is cut at :data:`MAX_DEPTH` is still far deeper than a custom resource may be, so it is refused there
-rather than taken by half.
+A user who may create a pod can write any ``managedFields``, and one who may create a PluginConfig any ``args``, up to
+10,000 levels deep (the API server's own limit), while Python's decoders fail at about 1,000 with a RecursionError. One
+such object must not stop a watch or the operator. :data:`MAX_DEPTH` is still far deeper than a custom resource may be,
+so validation rejects a cut object and does not use a part of it.
 """
 
 from __future__ import annotations
@@ -19,25 +17,25 @@ T = TypeVar("T")
 
 MAX_DEPTH = 128
 
-# Texts are matched so that brackets in them do not count; possessive, so that no text makes the search go back.
+# Matches strings, so that brackets in them do not count; possessive quantifiers prevent backtracking.
 _TOKENS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[{]|[\]}]', re.DOTALL)
 _OPENING = frozenset(b"[{")
 _QUOTE = ord('"')
 
 
 def shallow(text: bytes) -> bytes:
-    """Give JSON in which what lies deeper than :data:`MAX_DEPTH` levels is null.
+    """Return JSON in which values nested deeper than :data:`MAX_DEPTH` levels are null.
 
     Args:
-        text: JSON, valid or not; what is not valid stays so.
+        text: JSON; invalid JSON stays invalid.
 
     Returns:
-        The same text where nothing lies deeper.
+        The same text if nothing is nested deeper.
     """
     if text.count(b"{") + text.count(b"[") <= MAX_DEPTH:
         return text
     parts: list[bytes] = []
-    kept = 0
+    end = 0
     depth = 0
     for token in _TOKENS.finditer(text):
         mark = text[token.start()]
@@ -46,21 +44,21 @@ def shallow(text: bytes) -> bytes:
         if mark in _OPENING:
             depth += 1
             if depth == MAX_DEPTH + 1:
-                parts += [text[kept : token.start()], b"null"]
+                parts += [text[end : token.start()], b"null"]
         else:
             if depth == MAX_DEPTH + 1:
-                kept = token.end()
+                end = token.end()
             depth -= 1
     if not parts:
         return text
-    return b"".join([*parts, text[kept:]]) if depth <= MAX_DEPTH else text
+    return b"".join([*parts, text[end:]]) if depth <= MAX_DEPTH else text
 
 
 class DeepDecoder(Generic[T]):
-    """As :class:`msgspec.json.Decoder`, but depth does not stop it.
+    """Like :class:`msgspec.json.Decoder`, for any nesting depth.
 
     Args:
-        kind: What is read.
+        kind: Type to decode.
     """
 
     __slots__ = ("_decoder",)
@@ -69,10 +67,10 @@ class DeepDecoder(Generic[T]):
         self._decoder: msgspec.json.Decoder[T] = msgspec.json.Decoder(kind)
 
     def decode(self, text: bytes | bytearray | msgspec.Raw) -> T:
-        """Read JSON.
+        """Decode JSON.
 
         Raises:
-            DecodeError: It is no JSON, or not of the expected form.
+            DecodeError: The text is not JSON, or not of the type.
         """
         try:
             return self._decoder.decode(text)

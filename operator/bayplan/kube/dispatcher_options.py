@@ -1,7 +1,4 @@
-"""How much the queue of writes may hold, and how fast it may go.
-
-Owns the numbers and their reasons. It must not know how they are kept, which is the dispatcher's.
-"""
+"""Bounds of the queue of writes."""
 
 from __future__ import annotations
 
@@ -13,16 +10,16 @@ class DispatcherOptions:
     """Bounds of the dispatcher.
 
     Attributes:
-        workers: Writes on the wire at once.
-        overdue_event_workers: Of these, for events that waited ``defer_seconds`` while binds still press.
-        late_seconds: An event that waited so long takes any worker, whatever presses: what is told must not fall
-            behind for good when the API server is slow.
-        max_events: Events queued; the oldest are dropped beyond that.
-        defer_seconds: How long writes yield to binds.
+        workers: Maximum number of writes in flight.
+        overdue_event_workers: Workers for events that waited ``defer_seconds`` while many binds are pending.
+        late_seconds: Wait after which an event may use any worker: events must not fall behind for good when the API
+            server is slow.
+        max_events: Maximum number of queued events; the oldest are dropped.
+        defer_seconds: Maximum time that writes yield to binds.
         events_per_second: Rate limit of events.
-        event_burst: Events that may exceed it at once.
+        event_burst: Events that may exceed the rate at once.
         retry_initial_seconds: Delay after the first failure.
-        retry_maximum_seconds: Longest delay between tries.
+        retry_maximum_seconds: Maximum delay between attempts.
     """
 
     workers: int = 8

@@ -1,12 +1,10 @@
-"""Events: named, cut to length, and counted as series when they repeat.
+"""Recorder of events: names, truncated notes, and series for repeated events.
 
-Owns the books of what was reported lately. Must not know the pace at which events are sent: the dispatcher limits it.
+A repeated event (same object, type, reason, action and note) within six minutes is not created again: its ``series`` is
+patched, at the second occurrence at once, later once a minute, as client-go v0.36.3 ``tools/events`` does with longer
+intervals. Unlike client-go, the note is compared too, so that an event with another note is not lost.
 
-The same event (object, type, reason, action, note) within six minutes is not created again: its ``series`` is patched,
-at the second occurrence at once, later once a minute, as client-go v0.36.3 ``tools/events`` does with longer times.
-There the note is not compared, and a later note is lost; here another note is another event.
-
-    new --created--> single --repeats--> series --counts patched, once a minute--> forgotten 6 min after its last
+    new --created--> single --repeats--> series --counts patched, once a minute--> dropped 6 min after its last
 """
 
 from __future__ import annotations
@@ -37,16 +35,16 @@ _DNS_SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]
 _SUFFIX = " ..."
 _HOST = socket.gethostname()
 _ONCE = frozenset({"Scheduled"})
-"""Reasons of events that never repeat, which need not be remembered: a pod is bound once."""
+"""Reasons of events that never repeat and are not stored: a pod is bound once."""
 _CONTROLLER = "bayplan"
 _CONTROLLER_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 
 
 def cut_note(note: str) -> str:
-    """A note of at most 1,024 bytes of UTF-8, the cut marked by `` ...``.
+    """Truncate a note to 1,024 bytes of UTF-8, marking the cut by `` ...``.
 
     Follows kube-scheduler v1.36.3, ``pkg/scheduler/schedule_one.go`` ``truncateMessage``, but never cuts a character in
-    two: the replacement character that Go's JSON would put there can make the note too long again.
+    two: the replacement character that Go's JSON writes in its place can make the note too long again.
     """
     encoded = note.encode()
     if len(encoded) <= NOTE_BYTES:
@@ -55,12 +53,12 @@ def cut_note(note: str) -> str:
 
 
 def _micro_time(moment: datetime) -> str:
-    """``metav1.MicroTime`` of a moment in UTC, whose offset is cut off."""
+    """Format a moment in UTC as ``metav1.MicroTime``."""
     return f"{moment.isoformat(timespec='microseconds')[:26]}Z"
 
 
 class _Reference(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """A v1 ObjectReference as it is sent."""
+    """A v1 ObjectReference in a request."""
 
     api_version: str = ""
     kind: str = ""
@@ -75,7 +73,7 @@ class _Name(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Body(msgspec.Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):
-    """An ``events.k8s.io/v1`` event as it is sent."""
+    """An ``events.k8s.io/v1`` event in a request."""
 
     api_version: str
     kind: str
@@ -97,14 +95,14 @@ def _reference(reference: ObjectReference) -> _Reference:
 
 
 @lru_cache(maxsize=256)
-def _reporter(teller: str) -> tuple[str, str]:
-    """Controller and instance; a scheduler name may be longer than the API lets a controller's be."""
-    controller = teller if _CONTROLLER_NAME.fullmatch(teller) else _CONTROLLER
+def _reporter(reporting_controller: str) -> tuple[str, str]:
+    """Return controller and instance; a scheduler name may be longer than the API allows for a controller."""
+    controller = reporting_controller if _CONTROLLER_NAME.fullmatch(reporting_controller) else _CONTROLLER
     return controller, f"{controller}-{_HOST}"[:128]
 
 
 class _Series:
-    """One event and how often it was seen."""
+    """An event and its occurrences."""
 
     __slots__ = ("count", "event", "first_wall", "last_now", "last_wall", "name", "namespace", "sent_count")
 
@@ -118,7 +116,7 @@ class _Series:
         self.first_wall = self.last_wall = wall
 
     def body(self) -> bytes:
-        """The event as it is created; made when it is sent, since thousands are remembered."""
+        """Encode the event for its creation; only when it is sent, since thousands are stored."""
         event = self.event
         controller, instance = _reporter(event.reporting_controller)
         return msgspec.json.encode(
@@ -144,7 +142,7 @@ class _Series:
 
 
 class _EventWrite(Write):
-    """Creates an event, or patches its series; what it sends is read when it is sent."""
+    """Creation of an event, or a patch of its series; the body is made when it is sent."""
 
     __slots__ = ("_connection", "_series", "_timeout", "creates")
 
@@ -156,11 +154,11 @@ class _EventWrite(Write):
         self.creates = creates
 
     def absorb(self, later: Write) -> bool:
-        """A later patch of the series is in what this one will send."""
+        """Accept a later patch of the series: the body of this write includes it."""
         return isinstance(later, _EventWrite) and not later.creates
 
     async def carry_out(self) -> None:
-        """Create or patch; an event that expired on the server is created anew."""
+        """Create or patch; an event that expired on the server is created again."""
         if self.creates:
             await self._create()
             return
@@ -191,21 +189,21 @@ class _EventWrite(Write):
         except ConflictError:
             if not self.tries:
                 raise
-            # An earlier try arrived after all: its answer was lost.
+            # An earlier attempt succeeded although its response was lost.
 
 
 class EventRecorder:
-    """Turns the core's events into writes.
+    """Converts the core's events to writes.
 
     Args:
-        connection: To the API server.
-        dispatcher: Carries them out.
-        clock: Time.
-        timeout: Seconds for one answer.
+        connection: Connection to the API server.
+        dispatcher: Executes the writes.
+        clock: Clock.
+        timeout: Timeout of a request in seconds.
 
     Attributes:
-        recorded: Events taken.
-        repeated: Of these, counted into a series.
+        recorded: Recorded events.
+        repeated: Recorded events that were counted into a series.
     """
 
     def __init__(self, connection: ApiConnection, dispatcher: ApiDispatcher, clock: Clock, timeout: float) -> None:
@@ -277,7 +275,7 @@ class EventRecorder:
             del self._recent[event]
 
     def _name(self, regarding: str, wall: datetime) -> str:
-        """``<object>.<nanoseconds in hex>``, as client-go names events; unique also within one microsecond."""
+        """Return ``<object>.<nanoseconds in hex>``, client-go's name of an event; unique within a microsecond, too."""
         self._last_stamp = max(self._last_stamp + 1, int(wall.timestamp() * 1_000_000) * 1000)
         name = f"{regarding}.{self._last_stamp:x}"
         if len(name) > 253 or not _DNS_SUBDOMAIN.fullmatch(name):

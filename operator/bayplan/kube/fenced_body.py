@@ -1,11 +1,8 @@
-"""The body of a write that is sent only while this process may write.
+"""Request body of a write that checks the write fence at the last moment.
 
-Owns the last look before bytes leave the process. It must not know what gives the right to write.
-
-Why here and not where the request is made: between the two lie the wait for a free connection of the pool, a TLS
-handshake, and at least one turn of the event loop; and a process that was stopped for longer than its lease may go on
-at any of these. What follows this look is one stretch of code to the socket, so that at most the one request that was
-being written at that moment can still leave.
+Between the making of a request and its sending lie the wait for a free connection, a TLS handshake, and at least one
+turn of the event loop; a process that was paused for longer than its Lease may resume at any of these. After this check
+the bytes go to the socket without another wait, so that at most the one request being written can still leave.
 """
 
 from __future__ import annotations
@@ -19,15 +16,15 @@ from scheduler_core.errors import ClusterWriteError
 
 
 class FencedBody(BytesPayload):
-    """A body that asks before it is written; its headers wait for it and are not sent either.
+    """Body that calls the fence before it is written; the headers wait for the body and are not sent either.
 
     Args:
         body: Bytes to send.
-        fence: Raises when this process must not write.
-        content_type: Of the body.
+        fence: Raises if this process must not write.
+        content_type: Content type of the body.
 
     Attributes:
-        refused: What the fence raised; None while it let everything pass.
+        refused: The error that the fence raised, or None.
     """
 
     def __init__(self, body: bytes, fence: Callable[[], None], content_type: str) -> None:
@@ -36,7 +33,7 @@ class FencedBody(BytesPayload):
         self.refused: ClusterWriteError | None = None
 
     async def write_with_length(self, writer: AbstractStreamWriter, content_length: int | None) -> None:
-        """Write, if that is still allowed."""
+        """Write if the fence allows it."""
         try:
             self._fence()
         except ClusterWriteError as error:

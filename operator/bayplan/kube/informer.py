@@ -1,15 +1,12 @@
-"""One kind of object, listed and then watched, delivered to a sink.
-
-Owns what is known of one resource and the stream that keeps it current. Must not know what objects mean: it compares
-keys, UIDs and resource versions.
+"""Informer: lists one resource, then watches it, and delivers every change to a sink.
 
     no version --streamed or paged list--> listing --complete--> watching --connection lost--> watching (same version)
         ^                                                           |
         +------------------------ 410, or an ERROR event -----------+
 
-Whatever happens, the sink sees a sequence of adds, updates and deletes that leads from what it knew to what is: after
-a relist the differences are delivered and nothing else. Follows client-go v0.36.3 ``tools/cache/reflector.go``
-(WatchList with the paged list as fallback), but delivers a streamed list while it arrives, which needs no second copy.
+The sink always gets a consistent sequence of adds, updates and deletes: after a relist only the differences are
+delivered. Follows client-go v0.36.3 ``tools/cache/reflector.go`` (WatchList with the paged list as fallback), but
+delivers a streamed list while it arrives, which needs no second copy.
 """
 
 from __future__ import annotations
@@ -39,13 +36,13 @@ from bayplan.kube.watch_stream import (
     Undecodable,
     WatchEvent,
 )
-from bayplan.kube.watch_trouble import WatchOutages, watch_trouble
+from bayplan.kube.watch_trouble import WatchOutages, watch_failure
 from scheduler_core.errors import SchedulerCoreError
 from scheduler_core.ports import Clock
 
 _logger = logging.getLogger(__name__)
 
-_SETTLED_SECONDS = 1.0  # a stream that lived this long, or brought an event, was not in vain
+_SETTLED_SECONDS = 1.0  # a stream that lived this long, or delivered an event, counts as a success
 _PAGES = DeepDecoder(ListPage[Raw])
 _STREAMED_LIST_TRIES = 3  # a server that ignores the request for a streamed list never ends it
 
@@ -54,36 +51,36 @@ S_contra = TypeVar("S_contra", contravariant=True)
 
 
 class Sink(Protocol[S_contra]):
-    """Where an informer delivers; called on the loop, one call at a time, never with the same version twice."""
+    """Receiver of an informer's events; called on the loop, one call at a time, never twice with the same version."""
 
     def on_add(self, obj: S_contra) -> None:
-        """An object that was not known."""
+        """Handle an object that was not known."""
 
     def on_update(self, old: S_contra, new: S_contra) -> None:
-        """A known object, same UID, in another version."""
+        """Handle a new version of a known object with the same UID."""
 
     def on_delete(self, last_known: S_contra) -> None:
-        """A known object is gone, or no longer selected."""
+        """Handle a known object that is gone or no longer selected."""
 
     def on_synced(self) -> None:
-        """The first full list has been delivered; called exactly once."""
+        """Handle the end of the first full list; called exactly once."""
 
 
 class Tap(Protocol[S_contra]):
-    """Who wants objects as they came, beside their decoded form; must not raise."""
+    """Receiver of objects as raw JSON, beside their decoded form; must not raise."""
 
     def came(self, obj: S_contra, raw: Raw) -> None:
-        """An object is there, perhaps as before; told before the sink is. ``raw`` may be a view of a larger buffer."""
+        """Handle an object, even if unchanged, before the sink does. ``raw`` may be a view of a larger buffer."""
 
     def went(self, last_known: S_contra) -> None:
-        """An object is gone; told before the sink is."""
+        """Handle a deleted object before the sink does."""
 
 
 class Resource(Struct, frozen=True):
-    """What to watch.
+    """A collection to watch.
 
     Attributes:
-        path: Collection, such as ``/api/v1/pods``.
+        path: Path of the collection, such as ``/api/v1/pods``.
         field_selector: In the API's syntax; empty selects all.
         label_selector: In the API's syntax; empty selects all.
     """
@@ -100,17 +97,17 @@ class Resource(Struct, frozen=True):
 
 
 class InformerOptions(Struct, frozen=True):
-    """Times and sizes of an informer.
+    """Intervals and sizes of an informer.
 
     Attributes:
         page_limit: Objects per page of a paged list.
         idle_seconds: Silence after which a watch is opened again; the server sends a bookmark about once a minute.
-        watch_seconds: Bounds between which the server ends each watch, at random so that they do not end together.
-        list_seconds: Longest wait for one page.
+        watch_seconds: Range of the random time after which the server ends a watch, so that they do not end together.
+        list_seconds: Timeout of one page.
         backoff_initial_seconds: First delay after an error.
-        backoff_maximum_seconds: Longest delay after an error.
-        slice_seconds: Longest decoding without letting other tasks run, on the processor's time.
-        seed: Fixes the jitter.
+        backoff_maximum_seconds: Maximum delay after an error.
+        slice_seconds: Maximum CPU time of decoding before other tasks run.
+        seed: Seed of the jitter.
     """
 
     page_limit: int = 500
@@ -124,21 +121,21 @@ class InformerOptions(Struct, frozen=True):
 
 
 class Informer(Generic[T]):
-    """Keeps ``known`` current and tells ``sink``; :meth:`run` until cancelled.
+    """Keeps ``known`` up to date and calls ``sink``; :meth:`run` runs until cancelled.
 
     Attributes:
-        known: What was delivered and not deleted, by ``namespace/name`` (``/name`` where there is no namespace).
-        resource_version: Where the watch stands; empty before and between lists.
+        known: Objects delivered and not deleted, by ``namespace/name`` (``/name`` if cluster-scoped).
+        resource_version: Version to resume the watch from; empty before and between lists.
         synced: Whether the first full list has been delivered.
-        restarts: Streams that ended, however they did.
-        relists: Lists after the first.
-        events: Events applied, those of lists included.
-        decode_errors: Objects that were skipped, and lines that were no JSON.
-        sink_errors: Exceptions of the sink.
-        last_event_time: ``clock.now()`` when the server was last heard, bookmarks included.
-        last_error: The last reason for a restart and its remedy, empty after a success.
+        restarts: Number of streams that ended, for any reason.
+        relists: Number of lists after the first.
+        events: Number of events applied, those of lists included.
+        decode_errors: Number of objects that were skipped, and of lines that were not JSON.
+        sink_errors: Number of exceptions raised by the sink.
+        last_event_time: ``clock.now()`` of the last event or bookmark.
+        last_error: Reason of the last restart with its remedy, empty after a success.
         on_trouble: Called with each :attr:`last_error`.
-        tap: Told of each object in its JSON, if there is one.
+        tap: Receiver of raw JSON, or None.
     """
 
     def __init__(
@@ -168,7 +165,7 @@ class Informer(Generic[T]):
         self.tap: Tap[T] | None = None
 
     def configure(self, options: InformerOptions, outages: WatchOutages | None = None) -> Informer[T]:
-        """Set other times and sizes, and the account of outages that is shared with others; before :meth:`run`.
+        """Set the options and the log of outages that is shared with other informers; call this before :meth:`run`.
 
         Returns:
             This informer.
@@ -180,7 +177,7 @@ class Informer(Generic[T]):
         return self
 
     async def run(self) -> None:
-        """List, watch, and start over as needed, for ever; ends by cancellation only."""
+        """List, watch and start over as needed, until cancelled."""
         while True:
             began, events = self._clock.now(), self.events
             failed = True
@@ -207,12 +204,12 @@ class Informer(Generic[T]):
 
     def _note_error(self, error: SchedulerCoreError) -> None:
         self._outages.broke(self._resource.path, error)
-        self.last_error = watch_trouble(self._resource.path, error)
+        self.last_error = watch_failure(self._resource.path, error)
         self.on_trouble(self.last_error)
 
     def _stream_refused(self, error: InvalidRequestError) -> None:
         if not self.resource_version and self._use_streamed_list:
-            _logger.info("%s cannot be listed by a watch, reading pages instead: %s", self._resource.path, error)
+            _logger.info("%s does not support a list by watch, reading pages instead: %s", self._resource.path, error)
             self._use_streamed_list = False
             return
         self._note_error(error)
@@ -282,7 +279,7 @@ class Informer(Generic[T]):
                 page = _PAGES.decode(body)
             except msgspec.DecodeError as error:
                 self.decode_errors += 1
-                raise MalformedStreamError(f"The list is not readable ({error}); it is asked for again.") from error
+                raise MalformedStreamError(f"The list is not readable ({error}); it is requested again.") from error
             self.last_event_time = self._clock.now()
             slice_ends = time.perf_counter() + self._options.slice_seconds
             for raw in page.items or ():
@@ -327,7 +324,7 @@ class Informer(Generic[T]):
             self._upsert(key, obj)
 
     def _apply_listed(self, event: WatchEvent[T] | Bookmark | Undecodable, listed: set[str]) -> None:
-        """Apply an event of a list that is not complete yet: its version must not be resumed from."""
+        """Apply an event of a list that is not complete yet: a watch must not resume from its version."""
         if type(event) is Undecodable:
             listed.add(f"{event.metadata.namespace}/{event.metadata.name}")
             self._skip(event)
@@ -356,7 +353,7 @@ class Informer(Generic[T]):
         meta = event.metadata
         key = f"{meta.namespace}/{meta.name}"
         self.decode_errors += 1
-        _logger.error("%s %s is not readable and is skipped: %s", self._resource.path, key, event.reason)
+        _logger.error("%s %s cannot be decoded and is skipped: %s", self._resource.path, key, event.reason)
         if event.type == DELETED or (key in self.known and self.known[key].metadata.uid != meta.uid):
             self._delete(key)
 
@@ -370,7 +367,7 @@ class Informer(Generic[T]):
                 known[key] = obj
                 self._deliver(key, self._sink.on_update, old, obj)
                 return
-            self._delete(key)  # deleted and created again while nobody looked
+            self._delete(key)  # deleted and created again between two events
         known[key] = obj
         self._deliver(key, self._sink.on_add, obj)
 
@@ -386,4 +383,4 @@ class Informer(Generic[T]):
             call(*objects)
         except Exception:
             self.sink_errors += 1
-            _logger.exception("Handling %s %s failed; the watch goes on", self._resource.path, key)
+            _logger.exception("Handling %s %s failed; the watch continues", self._resource.path, key)

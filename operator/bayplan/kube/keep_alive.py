@@ -1,11 +1,10 @@
-"""Short requests over connections that are kept: what binds and events go through, thousands a second.
+"""Connection pool for short requests, thousands a second, such as binds and events.
 
-Owns the connections of one lane and the bytes on them. It must not know paths, credentials, or what an answer means.
-HTTP/1.1 answers are read by httptools' parser; requests are written whole, one at a time on a connection. Why not the
-client library that everything else goes through: it takes 0.2 ms of CPU a request, of which these have half.
+HTTP/1.1 responses are parsed by httptools; each connection carries one request at a time. aiohttp, which carries all
+other requests, takes 0.2 ms of CPU time per request; this pool takes half of that.
 
-    (none free) --connect--> busy --answered, kept alive--> free --idle for long, closed by the server--> gone
-                              '--out of time, cancelled, broken off--> gone
+    (none free) --connect--> busy --response, keep-alive--> free --idle too long, closed by the server--> gone
+                              '--timeout, cancelled, broken--> gone
 """
 
 from __future__ import annotations
@@ -17,31 +16,31 @@ from types import SimpleNamespace
 
 import httptools
 
-from bayplan.kube.byte_stream import ByteStream, Endpoint, opened
+from bayplan.kube.byte_stream import ByteStream, Endpoint, open_socket
 from bayplan.kube.deadlines import Deadlines
 from bayplan.kube.slots import Slots
 from scheduler_core.ports import Clock
 
-_MOST_ANSWER_BYTES = 64 << 20
+_MAX_RESPONSE_BYTES = 64 << 20
 _CLOSED = "the connections are closed: this process is stopping"
 
 
 class NotConnectedError(OSError):
-    """No connection could be made: nothing was sent."""
+    """Raised when no connection could be made: nothing was sent."""
 
 
-class AnswerBrokenError(OSError):
-    """The connection broke, or what came is no HTTP, before the answer was whole: the request may be carried out."""
+class BrokenResponseError(OSError):
+    """Raised when the connection broke or sent no HTTP before the response was complete: it may have been executed."""
 
 
 @dataclass(slots=True)
-class Answer:
-    """What came back.
+class Response:
+    """An HTTP response.
 
     Attributes:
         status: HTTP status.
-        raw_headers: As they came; of several of one name the last.
-        body: Decoded from chunks where it came in such.
+        raw_headers: Headers as received; the last one if a name is repeated.
+        body: The body, joined if it came in chunks.
     """
 
     status: int
@@ -50,19 +49,29 @@ class Answer:
 
     @property
     def headers(self) -> dict[str, str]:
-        """By name in lower case; made when it is asked for, since of most answers nobody reads one."""
+        """Headers by lower-case name; decoded on access, since most responses' headers are not read."""
         return {name.decode("latin-1").lower(): value.decode("latin-1") for name, value in self.raw_headers.items()}
 
 
 class _Connection:
-    """One connection, with at most one request on it."""
+    """A connection with at most one request in flight."""
 
-    __slots__ = ("_answer", "_chunks", "_headers", "_is_kept", "_parser", "_size", "_stream", "_whole", "free_since")
+    __slots__ = (
+        "_chunks",
+        "_headers",
+        "_keep_alive",
+        "_parser",
+        "_response",
+        "_size",
+        "_stream",
+        "_whole",
+        "free_since",
+    )
 
     def __init__(self) -> None:
         self._headers: dict[bytes, bytes] = {}
         self._chunks: list[bytes] = []
-        # The parser goes on with the next answer where the last one ended. It calls straight into the two containers.
+        # The parser continues with the next response where the last one ended. It calls the two containers directly.
         self._parser = httptools.HttpResponseParser(
             SimpleNamespace(
                 on_message_begin=self._begun,
@@ -72,89 +81,89 @@ class _Connection:
             )
         )
         self._stream: ByteStream | None = None
-        self._answer: asyncio.Future[Answer] | None = None
-        self._whole: Answer | None = None
-        self._is_kept = False
+        self._response: asyncio.Future[Response] | None = None
+        self._whole: Response | None = None
+        self._keep_alive = False
         self._size = 0
         self.free_since = 0.0
 
     async def open(self, endpoint: Endpoint) -> None:
-        """Connect; an OSError says that it cannot be done."""
-        self._stream = ByteStream(await opened(endpoint), self._received, self._ended)
+        """Connect; raises OSError on failure."""
+        self._stream = ByteStream(await open_socket(endpoint), self._received, self._ended)
 
     @property
     def is_open(self) -> bool:
-        """Whether another request may be sent."""
+        """Whether another request can be sent."""
         return self._stream is not None and self._stream.is_open
 
-    def ask(self, data: bytes) -> asyncio.Future[Answer]:
-        """Write a request; the future gives its answer."""
-        assert self._stream is not None, "only an open connection is handed out"
+    def send(self, data: bytes) -> asyncio.Future[Response]:
+        """Write a request; return the future of its response."""
+        assert self._stream is not None, "only open connections are used"
         self._size = 0
-        self._answer = answer = asyncio.get_running_loop().create_future()
+        self._response = response = asyncio.get_running_loop().create_future()
         self._stream.write(data)
-        return answer
+        return response
 
     def close(self) -> None:
-        """Break the connection off, and with it what is under way."""
+        """Close the connection and fail the request in flight."""
         if self._stream is not None:
             self._stream.close()
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_exception(AnswerBrokenError("the connection was closed before the answer"))
+        response, self._response = self._response, None
+        if response is not None and not response.done():
+            response.set_exception(BrokenResponseError("the connection was closed before the response"))
 
-    # -- the stream's side --------------------------------------------------------------------------------------
+    # -- callbacks of the stream --------------------------------------------------------------------------------
 
     def _received(self, data: bytes) -> None:
-        if self._answer is None:
-            # Nothing was asked: an answer to nothing, such as 408 before the server closes.
+        if self._response is None:
+            # A response without a request, such as 408 before the server closes.
             self.close()
             return
         self._size += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            self._is_kept = False
+            self._keep_alive = False
             if self._whole is None:
-                self._fail(f"the answer is no HTTP: {error}")
+                self._fail(f"the response is not HTTP: {error}")
         if self._whole is not None:
             self._deliver(self._whole)
-        elif self._size > _MOST_ANSWER_BYTES:
-            self._fail(f"the answer is larger than {_MOST_ANSWER_BYTES} bytes")
+        elif self._size > _MAX_RESPONSE_BYTES:
+            self._fail(f"the response is larger than {_MAX_RESPONSE_BYTES} bytes")
 
     def _ended(self, error: OSError | None) -> None:
-        self._fail(f"the connection broke before the answer: {error or 'closed by the server'}")
+        self._fail(f"the connection broke before the response: {error or 'closed by the server'}")
 
-    # -- the parser's side --------------------------------------------------------------------------------------
+    # -- callbacks of the parser --------------------------------------------------------------------------------
 
     def _begun(self) -> None:
         if self._whole is not None:
-            # More than was asked for: whose answer is the next one?
-            self._is_kept = False
+            # A second response to one request: the connection cannot be used for another one.
+            self._keep_alive = False
 
     def _completed(self) -> None:
         status = self._parser.get_status_code()
-        # Answers such as 100 Continue come before the one that counts.
+        # Interim responses such as 100 Continue precede the final one.
         if status >= 200 and self._whole is None:
-            # The parser knows whether to keep the connection here, and not any more when it has returned.
-            self._is_kept = self._parser.should_keep_alive()
-            self._whole = Answer(status, self._headers.copy(), b"".join(self._chunks))
+            # should_keep_alive() is valid only inside of this callback.
+            self._keep_alive = self._parser.should_keep_alive()
+            self._whole = Response(status, self._headers.copy(), b"".join(self._chunks))
         self._headers.clear()
         self._chunks.clear()
 
-    # -- to who asked -------------------------------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------------------------
 
-    def _deliver(self, whole: Answer) -> None:
-        answer, self._answer, self._whole = self._answer, None, None
-        if answer is not None and not answer.done():
-            answer.set_result(whole)
-        if not self._is_kept:
+    def _deliver(self, whole: Response) -> None:
+        response, self._response, self._whole = self._response, None, None
+        if response is not None and not response.done():
+            response.set_result(whole)
+        if not self._keep_alive:
             self.close()
 
     def _fail(self, why: str) -> None:
-        answer, self._answer = self._answer, None
-        if answer is not None and not answer.done():
-            answer.set_exception(AnswerBrokenError(why))
+        response, self._response = self._response, None
+        if response is not None and not response.done():
+            response.set_exception(BrokenResponseError(why))
         self.close()
 
 
@@ -162,11 +171,11 @@ class KeepAlivePool:
     """Connections to one endpoint.
 
     Args:
-        endpoint: Where to.
-        clock: Time.
-        limit: How many there may be at once; who comes when all are busy waits, in the order of coming.
-        connect_seconds: Longest wait for TCP and TLS.
-        idle_seconds: A connection that was free for longer is not used again.
+        endpoint: The destination.
+        clock: Clock.
+        limit: Maximum number of connections; further requests wait in the order of arrival.
+        connect_seconds: Timeout of TCP and TLS.
+        idle_seconds: Maximum idle time after which a connection is not used again.
     """
 
     def __init__(
@@ -182,62 +191,63 @@ class KeepAlivePool:
         self._busy: set[_Connection] = set()
         self._is_closed = False
 
-    async def send(self, head: bytes, body: bytes, seconds: float, fence: Callable[[], None] | None) -> Answer:
-        """Send a request and wait for its answer.
+    async def send(self, head: bytes, body: bytes, seconds: float, fence: Callable[[], None] | None) -> Response:
+        """Send a request and return its response.
 
         Args:
             head: Request line and headers, with the empty line that ends them.
-            body: What follows.
-            seconds: Longest wait, for a free connection included.
-            fence: Called when nothing stands between it and the socket any more; what it raises comes out here.
+            body: The body.
+            seconds: Timeout, including the wait for a free connection.
+            fence: Called right before the bytes are written; its error is raised here.
 
         Raises:
             NotConnectedError: No connection could be made.
-            AnswerBrokenError: The connection broke after the request was written.
-            TimeoutError: No answer in time.
+            NotConnectedError: No connection could be made.
+            BrokenResponseError: The connection broke after the request was written.
+            TimeoutError: No response in time.
         """
         end = asyncio.get_running_loop().time() + seconds
-        turn = self._slots.take()
+        turn = self._slots.acquire()
         if turn is not None:
             self._deadlines.watch(turn, end)
             try:
-                await self._slots.turn(turn)
+                await self._slots.wait(turn)
             finally:
                 self._deadlines.forget(turn)
         try:
             connection = self._idle() or await self._connected(end)
             self._busy.add(connection)
-            is_kept = False
+            keep_alive = False
             try:
                 if fence is not None:
                     fence()
-                answer = connection.ask(head + body)
-                self._deadlines.watch(answer, end)
+                response = connection.send(head + body)
+                self._deadlines.watch(response, end)
                 try:
-                    found = await answer
+                    found = await response
                 finally:
-                    self._deadlines.forget(answer)
-                is_kept = connection.is_open
+                    self._deadlines.forget(response)
+                keep_alive = connection.is_open
                 return found
             finally:
                 self._busy.discard(connection)
-                if is_kept:
+                if keep_alive:
                     connection.free_since = self._clock.now()
                     self._free.append(connection)
                 else:
                     connection.close()
         finally:
-            self._slots.give()
+            self._slots.release()
 
     def close(self) -> None:
-        """Break off every connection, and make no other."""
+        """Close all connections and open no other."""
         self._is_closed = True
         for connection in (*self._free, *self._busy):
             connection.close()
         self._free.clear()
 
     def _idle(self) -> _Connection | None:
-        """A free connection, the one that was used last; older ones are let grow idle and go."""
+        """Return the free connection that was used last; older ones become idle and are closed."""
         oldest = self._clock.now() - self._idle_seconds
         while self._free:
             connection = self._free.pop()
@@ -253,7 +263,7 @@ class KeepAlivePool:
                 async with asyncio.timeout(self._connect_seconds):
                     await connection.open(self._endpoint)
             except TimeoutError as error:
-                # The outer time may be over too; then it is that one which comes out.
+                # If the outer timeout has expired too, the outer one is raised.
                 raise NotConnectedError(f"no connection within {self._connect_seconds:g} s") from error
             except OSError as error:
                 raise NotConnectedError(str(error) or type(error).__name__) from error

@@ -1,7 +1,6 @@
-"""The lanes of many short requests: over connections that are kept, in as few steps as HTTP/1.1 takes.
+"""Requests over the keep-alive pool: writes the HTTP head and maps errors to the core's tree.
 
-Owns how a request is written, and what goes wrong below HTTP in the words of the error tree. It must not know retries
-and credentials, which are :mod:`bayplan.kube.connection`'s.
+Retries and credentials are in :mod:`bayplan.kube.connection`.
 """
 
 from __future__ import annotations
@@ -13,10 +12,10 @@ from functools import lru_cache
 from urllib.parse import urlencode, urlsplit
 
 from bayplan import __version__
-from bayplan.kube.api_errors import AnswerLostError
+from bayplan.kube.api_errors import ResponseLostError
 from bayplan.kube.api_request import ApiRequest, ClusterAccess
 from bayplan.kube.byte_stream import Endpoint
-from bayplan.kube.keep_alive import Answer, AnswerBrokenError, KeepAlivePool, NotConnectedError
+from bayplan.kube.keep_alive import BrokenResponseError, KeepAlivePool, NotConnectedError, Response
 from scheduler_core.errors import ClusterWriteError, ServerUnavailableError, WriteTimeoutError
 from scheduler_core.ports import Clock
 
@@ -24,14 +23,14 @@ _TARGET = re.compile(r"/[!-~]*")
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
-class KeptRequests:
-    """One lane.
+class KeepAliveRequests:
+    """Requests of one lane.
 
     Args:
-        access: Where the API server is.
-        clock: Time.
-        limit: Connections at once.
-        connect_seconds: Longest wait for TCP and TLS.
+        access: Address of the API server.
+        clock: Clock.
+        limit: Maximum number of connections.
+        connect_seconds: Timeout of TCP and TLS.
     """
 
     def __init__(self, access: ClusterAccess, clock: Clock, limit: int, connect_seconds: float) -> None:
@@ -53,32 +52,32 @@ class KeptRequests:
 
     async def send(
         self, request: ApiRequest, authorization: str | None, deadline: float, fence: Callable[[], None] | None
-    ) -> Answer:
-        """Send one request.
+    ) -> Response:
+        """Send a request.
 
         Args:
-            request: What is asked.
-            authorization: The header's value; None for none.
-            deadline: The clock's time by which there must be an answer.
-            fence: Raises when the request must not be sent; asked when its bytes are about to leave.
+            request: The request.
+            authorization: Value of the Authorization header; None for none.
+            deadline: The clock's time by which the response must arrive.
+            fence: Raises if the request must not be sent; called right before its bytes are written.
 
         Raises:
             ServerUnavailableError: Nothing was sent.
-            WriteTimeoutError: No answer; whether it was carried out is unknown.
-            ClusterWriteError: What the fence raises.
+            WriteTimeoutError: No response; it is unknown whether the request was executed.
+            ClusterWriteError: Raised by the fence.
         """
         seconds = max(deadline - self._clock.now(), 0.001)
         try:
             return await self._pool.send(self._head(request, authorization), request.body or b"", seconds, fence)
         except NotConnectedError as error:
-            raise ServerUnavailableError(f"{_told(request)}: the API server cannot be reached: {error}") from error
-        except AnswerBrokenError as error:
-            raise AnswerLostError(f"{_told(request)}: {error}") from error
+            raise ServerUnavailableError(f"{_line(request)}: the API server cannot be reached: {error}") from error
+        except BrokenResponseError as error:
+            raise ResponseLostError(f"{_line(request)}: {error}") from error
         except TimeoutError as error:
-            raise WriteTimeoutError(f"{_told(request)}: no answer in time: {str(error) or 'TimeoutError'}") from error
+            raise WriteTimeoutError(f"{_line(request)}: no response in time: {str(error) or 'TimeoutError'}") from error
 
     def close(self) -> None:
-        """Break off every connection."""
+        """Close all connections."""
         self._pool.close()
 
     def _head(self, request: ApiRequest, authorization: str | None) -> bytes:
@@ -86,11 +85,11 @@ class KeptRequests:
         if request.params:
             target = f"{target}?{_query(request.params)}"
         if _TARGET.fullmatch(target) is None:
-            raise ClusterWriteError(f"{request.method} {target!r}: no path of a request; quote its parts")
+            raise ClusterWriteError(f"{request.method} {target!r}: not a valid request path; quote its parts")
         key = (request.accept, authorization)
         headers = self._written.get(key)
         if headers is None:
-            # Of a token that was renewed the old headers are of no use any more.
+            # Drop the headers of the previous token.
             self._written = {known: text for known, text in self._written.items() if known[1] == authorization}
             headers = f"{self._fixed}Accept: {request.accept}\r\n"
             if authorization is not None:
@@ -98,15 +97,15 @@ class KeptRequests:
             self._written[key] = headers
         if request.body is None:
             return f"{request.method} {target}{headers}\r\n".encode("latin-1")
-        of_body = f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
-        return f"{request.method} {target}{headers}{of_body}".encode("latin-1")
+        body_headers = f"Content-Type: {request.content_type}\r\nContent-Length: {len(request.body)}\r\n\r\n"
+        return f"{request.method} {target}{headers}{body_headers}".encode("latin-1")
 
 
 @lru_cache(maxsize=64)
 def _query(params: tuple[tuple[str, str], ...]) -> str:
-    """Parameters as they are written; the same few come again and again."""
+    """Encode query parameters; cached, because the same few are used again and again."""
     return urlencode(params)
 
 
-def _told(request: ApiRequest) -> str:
+def _line(request: ApiRequest) -> str:
     return f"{request.method} {request.path}"

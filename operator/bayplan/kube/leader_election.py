@@ -1,18 +1,16 @@
-"""Leader election on a ``coordination.k8s.io/v1`` Lease: of several processes one schedules.
-
-Owns the Lease and the time until which this process may act on it. Must not know what a leader does.
+"""Leader election on a ``coordination.k8s.io/v1`` Lease: of several replicas one schedules.
 
     standby --free or expired, written by us--> leading --released--> standby for good
-                                                  '--not renewed in time, taken by another--> lost
+                                                  '--not renewed in time, acquired by another--> lost
 
-Why an end that others can ask for (:attr:`LeaderElection.is_leading_until`) and not a flag: a process that was stopped
-and goes on knows nothing of the time between, and its next instruction may be a bind. It is counted from when the
-renewal was *sent*, while others count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
+Leadership is a time (:attr:`LeaderElection.is_leading_until`) and not a flag: a process that was paused and resumes
+does not know how long, and its next instruction may be a bind. The time counts from when the renewal was *sent*, while
+other replicas count from when they *see* it, and ends ``lease - renew`` seconds before theirs.
 
-Follows client-go v0.36.3, tools/leaderelection, in what is written and when a lease is free. Differs on purpose: a
-standby looks when the lease falls free and not some seconds later; the renew deadline runs from the last success and
-not from the next try; and parts of a second of the lease are rounded up, since a Lease that says less than this process
-counts on would be taken too early.
+Follows client-go v0.36.3, tools/leaderelection, in what is written and when a Lease is free. Differs on purpose: a
+standby retries when the Lease expires and not some seconds later; the renew deadline counts from the last success and
+not from the next attempt; and the lease duration is rounded up to whole seconds, because a Lease with a shorter
+duration than this process relies on would be acquired too early.
 """
 
 from __future__ import annotations
@@ -50,26 +48,26 @@ log = logging.getLogger(__name__)
 _LEASES = "/apis/coordination.k8s.io/v1/namespaces/{}/leases"
 _NEVER = float("-inf")
 JITTER = 1.2
-"""A standby's wait is ``retry`` to ``(1 + JITTER) * retry`` seconds, so that standbys do not ask in step."""
+"""A standby waits ``retry`` to ``(1 + JITTER) * retry`` seconds, so that standbys do not retry in step."""
 
 
 class NotLeadingError(ServerUnavailableError):
-    """Nothing may be written by this process: it does not lead, or not any more."""
+    """Raised for a write of a process that does not lead, or no longer leads."""
 
 
 class LeadershipLostError(SchedulerCoreError):
-    """The lease was not renewed in time, or another process holds it: this process must end."""
+    """Raised when the Lease was not renewed in time, or another process holds it: this process must end."""
 
 
 class ElectionOptions(Struct, frozen=True):
-    """Which Lease, and its times.
+    """The Lease and its durations.
 
     Attributes:
         namespace: The Lease's namespace.
         name: The Lease's name.
-        lease_seconds: So long after a renewal it is seen, others take the lease.
-        renew_seconds: So long after its last renewal was sent, a leader stops.
-        retry_seconds: Between two tries.
+        lease_seconds: Duration a standby waits after it saw the last renewal before it acquires the Lease.
+        renew_seconds: Duration after it sent the last renewal at which the leader stops.
+        retry_seconds: Interval between attempts.
     """
 
     namespace: str
@@ -79,7 +77,7 @@ class ElectionOptions(Struct, frozen=True):
     retry_seconds: float = 2.0
 
     def problems(self, prefix: str) -> list[Problem]:
-        """What is wrong with the times, as client-go judges them.
+        """Return what is wrong with the durations, by client-go's rules.
 
         Args:
             prefix: Field path of the settings, such as ``leaderElection``.
@@ -95,14 +93,14 @@ class ElectionOptions(Struct, frozen=True):
             found.append(Problem(f"{prefix}.retryPeriod", f"must be greater than 0s, not {self.retry_seconds:g}s"))
         if self.renew_seconds <= JITTER * self.retry_seconds:
             message = (
-                f"must be greater than {JITTER:g} times retryPeriod ({self.retry_seconds:g}s), or no second try fits"
+                f"must be greater than {JITTER:g} times retryPeriod ({self.retry_seconds:g}s) to allow a second attempt"
             )
             found.append(Problem(f"{prefix}.renewDeadline", message))
         return found
 
 
 class _Record(Struct, frozen=True):
-    """A Lease as it was seen."""
+    """A Lease and when it was seen."""
 
     document: dict[str, Any]
     seen_at: float
@@ -121,7 +119,7 @@ class _Record(Struct, frozen=True):
 
     @property
     def free_at(self) -> float:
-        """When it may be taken; its own duration counts, since its holder may be set up in another way."""
+        """When it expires; by its own duration, because its holder may have other settings."""
         return self.seen_at + float(self._spec.get("leaseDurationSeconds") or 0)
 
     @property
@@ -136,21 +134,21 @@ class _Record(Struct, frozen=True):
 
 
 class LeaderElection:
-    """One candidate.
+    """A candidate for the Lease.
 
     Args:
-        connection: To the API server.
-        options: Which Lease, and its times.
-        clock: Monotonic time counts; the wall clock is only written down.
-        identity: This process, unlike any other; made of host name and a random part when left out.
-        endpoint: Returns where this process serves, written into the Lease with each renewal; None announces nothing.
+        connection: Connection to the API server.
+        options: The Lease and its durations.
+        clock: Its monotonic time decides; its wall time is only written.
+        identity: Unique identity of this process; made of host name, process ID and a UUID if left out.
+        endpoint: Returns the endpoint of this process, written with each renewal; None announces nothing.
 
     Attributes:
-        identity: As it stands in the Lease.
+        identity: Identity in the Lease.
         leading: Set when this process leads for the first time.
 
     Raises:
-        ConfigError: The times do not go together.
+        ConfigError: The durations contradict each other.
     """
 
     def __init__(
@@ -173,12 +171,12 @@ class LeaderElection:
         self._record: _Record | None = None
         self._until = _NEVER
         self._released = False
-        self._told = ""
+        self._last_error = ""
         self._path = _LEASES.format(quote(options.namespace, safe=""))
 
     @property
     def is_leading_until(self) -> float:
-        """Monotonic seconds until which this process may write; minus infinity when it does not lead."""
+        """Monotonic seconds until which this process may write; minus infinity if it does not lead."""
         return self._until
 
     @property
@@ -188,40 +186,40 @@ class LeaderElection:
 
     @property
     def transitions(self) -> int:
-        """How often the Lease has changed hands, as it said itself when it was last seen."""
+        """Number of changes of the holder, as in the Lease when it was last seen."""
         return self._record.transitions if self._record is not None else 0
 
     @property
     def holder(self) -> str:
-        """Who held the Lease when it was last seen; empty when nobody did."""
+        """Holder of the Lease when it was last seen; empty if it had none."""
         return self._record.holder if self._record is not None else ""
 
     @property
     def leader_endpoint(self) -> LeaderEndpoint | None:
-        """Where the holder of the Lease serves, as the Lease said when it was last seen; None if it does not say."""
+        """Endpoint of the holder, as in the Lease when it was last seen; None if it announces none."""
         record = self._record
         return announced_endpoint(record.annotations.get(ANNOTATION), record.holder) if record is not None else None
 
     def check(self) -> None:
-        """Refuse what must only be sent by the leader.
+        """Reject a write that only the leader may send.
 
         Raises:
-            NotLeadingError: The time is over, or has not begun.
+            NotLeadingError: This process does not lead, or its time is over.
         """
         if self._clock.now() >= self._until:
             raise NotLeadingError(
-                f"Nothing was sent, since this process does not hold Lease {self._name}; its leader does the work."
+                f"Nothing was sent: this process does not hold Lease {self._name}; the leader does the work."
             )
 
     async def run(self) -> None:
-        """Become the leader, however long it takes, and stay it.
+        """Acquire the Lease, however long it takes, and renew it.
 
         Raises:
-            LeadershipLostError: It was the leader and is not any more.
+            LeadershipLostError: This process led and does not any more.
         """
         log.info("Standing by for Lease %s as %s", self._name, self.identity)
         while not await self._try(self._acquire(), self._options.renew_seconds / 2):
-            await self._clock.sleep(self._until_next_look())
+            await self._clock.sleep(self._retry_delay())
         log.info("Leading: Lease %s was acquired", self._name)
         self.leading.set()
         while (left := self._until - self._clock.now()) > 0:
@@ -230,20 +228,20 @@ class LeaderElection:
             if left > 0:
                 await self._try(self._renew(), min(self._options.renew_seconds / 2, left))
         if not self._released:
-            raise self._lost(f"it was not renewed within {self._options.renew_seconds:g} s ({self._told})")
+            raise self._lost(f"it was not renewed within {self._options.renew_seconds:g} s ({self._last_error})")
 
     async def release(self, seconds: float) -> None:
-        """Stop leading and say so in the Lease, so that the next leader need not wait; call it after the last write.
+        """Stop leading and clear the Lease's holder, so that the next leader need not wait; call after the last write.
 
         Args:
-            seconds: Longest that it may take; the lease ends by itself otherwise.
+            seconds: Maximum time; otherwise the Lease expires by itself.
         """
         led, self._until, self._released = self._until > self._clock.now(), _NEVER, True
-        if led and await self._try(self._give_back(), seconds):
+        if led and await self._try(self._clear_holder(), seconds):
             log.info("Lease %s was released", self._name)
 
-    def _until_next_look(self) -> float:
-        """Seconds that a standby waits: a jittered pause, but never past the moment when the Lease falls free."""
+    def _retry_delay(self) -> float:
+        """Return the seconds that a standby waits: a jittered interval, but at most until the Lease expires."""
         pause = self._options.retry_seconds * random.uniform(1.0, 1.0 + JITTER)
         record = self._record
         if record is None or not record.holder:
@@ -251,10 +249,10 @@ class LeaderElection:
         left = record.free_at - self._clock.now()
         return left if 0.0 < left < pause else pause
 
-    # -- one try ------------------------------------------------------------------------------------------------
+    # -- one attempt --------------------------------------------------------------------------------------------
 
     async def _try(self, attempt: Coroutine[Any, Any, bool], seconds: float) -> bool:
-        """Make one attempt within a time; whether it succeeded. What failed is told once."""
+        """Run an attempt with a timeout and return whether it succeeded. A repeated failure is logged once."""
         task = asyncio.ensure_future(attempt)
 
         def give_up() -> None:
@@ -267,16 +265,16 @@ class LeaderElection:
             timer.cancel()
             task.cancel()
         error: BaseException | None = (
-            WriteTimeoutError(f"no answer within {seconds:.1f} s") if task.cancelled() else task.exception()
+            WriteTimeoutError(f"no response within {seconds:.1f} s") if task.cancelled() else task.exception()
         )
         if error is None:
-            self._told = ""
+            self._last_error = ""
             return task.result()
         if not isinstance(error, ClusterWriteError):
             raise error
-        if str(error) != self._told:
-            log.warning("Lease %s cannot be written, trying again: %s", self._name, error)
-        self._told = str(error)
+        if str(error) != self._last_error:
+            log.warning("Lease %s cannot be written, retrying: %s", self._name, error)
+        self._last_error = str(error)
         return False
 
     async def _acquire(self) -> bool:
@@ -298,18 +296,18 @@ class LeaderElection:
         try:
             await self._write(record, self._renewed(record))
         except (ConflictError, NotFoundError):
-            # An earlier renewal whose answer was lost, an annotation by somebody, or another leader: look which.
+            # An earlier renewal whose response was lost, a user's annotation, or another leader: read which.
             fresh = await self._read()
             if fresh is None:
                 await self._create()
             elif fresh.holder != self.identity:
-                raise self._lost(f'"{fresh.holder}" holds it now') from None
+                raise self._lost(f'"{fresh.holder}" holds it') from None
             else:
                 await self._write(fresh, self._renewed(fresh))
         return self._leads_since(began)
 
-    async def _give_back(self) -> bool:
-        # Read first: a renewal may have been cancelled on its way, and carried out.
+    async def _clear_holder(self) -> bool:
+        # Read first: a renewal that was cancelled in flight may have been executed.
         record = await self._read()
         if record is None or record.holder != self.identity:
             return False
@@ -322,7 +320,7 @@ class LeaderElection:
 
     def _lost(self, why: str) -> LeadershipLostError:
         self._until = _NEVER
-        return LeadershipLostError(f"Lease {self._name} was lost: {why}. This process ends; another one leads.")
+        return LeadershipLostError(f"Lease {self._name} was lost: {why}. This process exits; another one leads.")
 
     # -- the Lease ----------------------------------------------------------------------------------------------
 
@@ -346,7 +344,7 @@ class LeaderElection:
         return {**spec, "acquireTime": acquired or spec["acquireTime"]}
 
     async def _read(self) -> _Record | None:
-        """The Lease; a version that was seen before keeps the time when it was seen first."""
+        """Read the Lease; a version that is known keeps the time when it was first seen."""
         try:
             document = await self._send("GET", f"{self._path}/{quote(self._options.name, safe='')}")
         except NotFoundError:
@@ -363,24 +361,24 @@ class LeaderElection:
         await self._send("POST", self._path, {**document, "spec": self._spec(self.identity, 0)})
 
     async def _write(self, record: _Record, spec: dict[str, Any]) -> bool:
-        kept = record.document.get("spec")
+        previous = record.document.get("spec")
         annotations = self._announced(spec["holderIdentity"], record.annotations)
         document = {
             **record.document,
             "metadata": {**record.document.get("metadata", {}), "annotations": annotations},
-            "spec": {**(kept if isinstance(kept, dict) else {}), **spec},
+            "spec": {**(previous if isinstance(previous, dict) else {}), **spec},
         }
         await self._send("PUT", f"{self._path}/{quote(self._options.name, safe='')}", document)
         return True
 
     def _announced(self, holder: str, annotations: dict[str, Any]) -> dict[str, Any]:
-        """Annotations of a Lease that a holder is written into, "" if it is released."""
+        """Return the annotations for a Lease with this holder, "" if it is released."""
         others = {name: value for name, value in annotations.items() if name != ANNOTATION}
         endpoint = self._endpoint() if holder else None
         return others if endpoint is None else {**others, ANNOTATION: announcement(holder, endpoint)}
 
     async def _send(self, method: str, path: str, document: dict[str, Any] | None = None) -> dict[str, Any]:
-        """Ask the API server; what a write answers is the Lease as it is now."""
+        """Send a request; the response to a write is the current Lease."""
         body = None
         if document is not None:
             body = json.dumps({**document, "apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}).encode()
@@ -389,9 +387,9 @@ class LeaderElection:
         try:
             found = json.loads(answer)
         except ValueError as error:
-            raise ClusterWriteError(f"{method} {path}: the answer cannot be read: {error}") from error
+            raise ClusterWriteError(f"{method} {path}: the response cannot be read: {error}") from error
         if not isinstance(found, dict):
-            raise ClusterWriteError(f"{method} {path}: the answer is no Lease")
+            raise ClusterWriteError(f"{method} {path}: the response is not a Lease")
         if method != "GET":
             self._record = _Record(found, self._clock.now())
         return found

@@ -1,7 +1,7 @@
-"""Address at which the leader serves, as an annotation of its Lease announces it.
+"""Address of the leader's server, announced in an annotation of its Lease.
 
 The annotation names the holder that wrote it: a leader of an earlier version keeps the annotation of its predecessor.
-Whoever may write the Lease chooses the address, so nothing is connected to before :func:`url_problem` accepted it.
+Any user who may write the Lease can choose the address, so :func:`endpoint_problem` checks it before any connection.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _FINGERPRINT = re.compile(r"[0-9a-f]{64}")
 
 
 class LeaderEndpoint(msgspec.Struct, frozen=True, rename="camel"):
-    """Where the leader serves.
+    """Endpoint of the leader.
 
     Attributes:
         url: Scheme, IP address and port.
@@ -30,13 +30,13 @@ class LeaderEndpoint(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class LeaderState(msgspec.Struct, frozen=True, rename="camel"):
-    """Who leads, as one replica sees it.
+    """The leader, as one replica sees it.
 
     Attributes:
-        is_standby: Whether the replica that answers waits for the Lease.
+        is_standby: Whether the replica that responds waits for the Lease.
         lease: Namespace and name of the Lease; "" without leader election.
-        holder: Identity in the Lease; "" if nobody holds it.
-        endpoint: Where the holder serves; None if it announces nothing that can be used.
+        holder: Identity in the Lease; "" if it has no holder.
+        endpoint: Endpoint of the holder; None if it announces none that can be used.
     """
 
     is_standby: bool
@@ -55,17 +55,17 @@ def announcement(identity: str, endpoint: LeaderEndpoint) -> str:
     """Return the value of the annotation.
 
     Args:
-        identity: Of the process that writes it, as in the Lease.
-        endpoint: Where that process serves.
+        identity: Identity of the process that writes it, as in the Lease.
+        endpoint: Endpoint of that process.
     """
     return msgspec.json.encode(_Announcement(identity, endpoint.url, endpoint.certificate_sha256)).decode()
 
 
 def announced_endpoint(text: object, holder: str) -> LeaderEndpoint | None:
-    """Read the annotation.
+    """Parse the annotation.
 
     Args:
-        text: Its value, as far as the Lease has one.
+        text: Its value, None if the Lease has none.
         holder: Identity of the holder of the Lease.
 
     Returns:
@@ -89,7 +89,7 @@ def endpoint_url(scheme: str, address: str, port: int) -> str:
 def endpoint_problem(endpoint: LeaderEndpoint) -> str:
     """Return why an endpoint must not be connected to; "" if it may be.
 
-    Plain HTTP is accepted on loopback only, where no token is sent; HTTPS only with a certificate to compare.
+    Plain HTTP is accepted only on loopback, where no token is sent; HTTPS only with the hash of a certificate.
     """
     try:
         parts = urlsplit(endpoint.url)
@@ -109,9 +109,9 @@ def endpoint_problem(endpoint: LeaderEndpoint) -> str:
 
 
 def address_problem(text: str) -> str:
-    """Return why text is no IP address of a replica; "" if it is one.
+    """Return why a text is not the IP address of a replica; "" if it is one.
 
-    Link-local addresses are refused, since cloud providers serve credentials there.
+    Link-local addresses are rejected, because cloud providers serve credentials there.
     """
     address = _address(text)
     if address is None:
@@ -122,13 +122,13 @@ def address_problem(text: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Whether the host of a URL is a loopback address."""
+    """Return whether the host of a URL is a loopback address."""
     address = _address(urlsplit(url).hostname or "")
     return address is not None and address.is_loopback
 
 
 def _address(text: str) -> IPv4Address | IPv6Address | None:
-    """The address, IPv4 also if it is written as IPv6; None for a name and for an address with a zone."""
+    """Parse an IP address, also IPv4 written as IPv6; None for a name and for an address with a zone."""
     try:
         address = ip_address(text)
     except ValueError:

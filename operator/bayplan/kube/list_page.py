@@ -1,8 +1,7 @@
-"""A page of a list, as the API server answers it.
+"""A page of a list response.
 
-Owns the form of the page. It must not know what is listed, nor who asks for how many. Why the metadata must be there:
-an answer that is no list would otherwise be read as one without objects, and all that are known would be taken for
-gone.
+Metadata is required: a response that is not a list would otherwise decode as a list without objects, and all known
+objects would be treated as deleted.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ Item = TypeVar("Item")
 
 
 class ListMeta(Struct, frozen=True, gc=False, rename="camel"):
-    """What is said of a page.
+    """Metadata of a page.
 
     Attributes:
-        resource_version: Of the whole list.
-        continue_: What to ask for the next page with; empty on the last one.
+        resource_version: Resource version of the whole list.
+        continue_: Token for the next page; empty on the last one.
     """
 
     resource_version: str = ""
@@ -32,7 +31,7 @@ class ListPage(Struct, Generic[Item], frozen=True, gc=False):
 
     Attributes:
         metadata: See :class:`ListMeta`.
-        items: The objects; None where a server writes no list for none.
+        items: The objects; None if the server writes null for an empty list.
     """
 
     metadata: ListMeta

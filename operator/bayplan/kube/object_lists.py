@@ -1,8 +1,4 @@
-"""All objects of a kind, listed once.
-
-Owns the pages of a list. Must not know what the objects mean. Who wants to stay informed uses an informer instead; this
-is for commands that look once and end.
-"""
+"""One-time lists of all objects of a resource, for commands that read once and end."""
 
 from __future__ import annotations
 
@@ -28,15 +24,15 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
     """List a collection.
 
     Args:
-        connection: To the API server.
-        path: Of the collection, such as ``/api/v1/pods``.
-        kind: What its objects are decoded as.
+        connection: Connection to the API server.
+        path: Path of the collection, such as ``/api/v1/pods``.
+        kind: Type that its objects are decoded to.
 
     Returns:
-        The objects in the server's order, and how many could not be decoded.
+        The objects in the server's order, and the number of objects that could not be decoded.
 
     Raises:
-        ClusterWriteError: The server refused, cannot be reached or answered no list; see :meth:`ApiConnection.request`.
+        ClusterWriteError: The request failed, or the response is not a list; see :meth:`ApiConnection.request`.
     """
     decoder = DeepDecoder(kind)
     objects: list[T] = []
@@ -50,7 +46,7 @@ async def list_objects(connection: ApiConnection, path: str, kind: type[T]) -> t
         try:
             page = _PAGES.decode(answer)
         except msgspec.DecodeError as error:
-            raise ClusterWriteError(f"GET {path}: the answer is no list: {error}; is this an API server?") from error
+            raise ClusterWriteError(f"GET {path}: no list in the response: {error}; is this an API server?") from error
         for item in page.items or ():
             try:
                 objects.append(decoder.decode(item))

@@ -1,14 +1,13 @@
 """Writes to pods other than binds: status patches and deletions.
 
-Owns their bodies and how one is merged over another. Must not know the queue that carries them out.
+A patch may omit ``lastTransitionTime``: the field records when the status changed, as kube-scheduler maintains it
+(``podutil.UpdatePodCondition``). A strategic merge leaves omitted fields unchanged, so the time is sent only if the
+condition is new or its status differs from what the informer, or this writer, last saw. Nothing has to be read for it,
+and a restart does not change the time.
 
-Why a patch may leave ``lastTransitionTime`` out: the field says when the status changed, as kube-scheduler keeps it
-(``podutil.UpdatePodCondition``). A strategic merge keeps what a patch does not name, so the time is sent only when the
-condition is new or its status differs from what the informer, or else this writer, last knew; nothing has to be read
-for it, and a restart does not move it.
-
-Why a conflict is read after: it means another pod of the name, or, rarely, that writers met on ours. The first ends the
-write, the second is worth another try; client-go's patches and kube-scheduler's deletions are given up on both.
+After a conflict the pod is read: the conflict means another pod of the same name or, rarely, concurrent writes to this
+one. The first ends the write, the second is retried; client-go's patches and kube-scheduler's deletions give up on
+both.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ _REMEMBERED = 20_000
 _POD_SCHEDULED = "PodScheduled"
 
 PodLookup = Callable[[str, str], Pod | None]
-"""Namespace and name to the pod as the informer knows it; None when it does not."""
+"""Maps namespace and name to the pod in the informer; None if it has none."""
 
 
 def timestamp(moment: datetime) -> str:
-    """``metav1.Time``: whole seconds, UTC."""
+    """Format a moment as ``metav1.Time``: whole seconds, UTC."""
     return moment.strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
@@ -44,10 +43,10 @@ class PodWrites:
     """Sends status patches and deletions.
 
     Args:
-        connection: To the API server.
-        clock: For ``lastTransitionTime``.
+        connection: Connection to the API server.
+        clock: Clock for ``lastTransitionTime``.
         lookup: The informer's pods.
-        timeout: Seconds for one answer.
+        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, connection: ApiConnection, clock: Clock, lookup: PodLookup | None, timeout: float) -> None:
@@ -59,14 +58,14 @@ class PodWrites:
         self._unanswered: OrderedDict[str, None] = OrderedDict()
 
     async def patch_status(self, patch: PodStatusPatch) -> None:
-        """Patch the status subresource; the UID in the body makes the server refuse another pod of that name.
+        """Patch the status subresource; with the UID in the body the server rejects another pod of that name.
 
-        A bind whose answer was lost may have happened while the pod was given up: where the answer to a patch that says
-        "not scheduled" names a node, that is taken back. After the patch it is the server that sets it right.
+        A bind whose response was lost may have succeeded although its attempt failed: if the response to a patch with
+        PodScheduled=False names a node, the condition is set back to True. After this patch the server is responsible.
 
         Raises:
-            ConflictError: The UID is another one.
-            ServerUnavailableError: Others wrote to the pod at the same time, among the reasons that pass.
+            ConflictError: The pod has another UID.
+            ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         condition = patch.condition
@@ -88,7 +87,7 @@ class PodWrites:
         try:
             answer = await self._connection.request(request)
         except InvalidRequestError as error:
-            # kube-apiserver 1.36 calls another UID an attempt to change an immutable field, not a conflict.
+            # kube-apiserver 1.36 reports another UID as a change of an immutable field, not as a conflict.
             if "metadata.uid" in error.reason:
                 raise ConflictError(f"Pod {patch.namespace}/{patch.name} with UID {patch.uid} is gone.") from error
             raise
@@ -102,13 +101,13 @@ class PodWrites:
         return answer
 
     async def delete(self, deletion: PodDeletion) -> None:
-        """Set the condition where one is given, then delete exactly this UID.
+        """Set the condition if there is one, then delete exactly this UID.
 
-        A pod that is gone after a deletion of ours was not answered was deleted by us.
+        If the pod is gone after a deletion of this writer without a response, that deletion was successful.
 
         Raises:
             NotFoundError: The pod, or this UID of it, was gone before.
-            ServerUnavailableError: Others wrote to the pod at the same time, among the reasons that pass.
+            ServerUnavailableError: A transient failure, such as concurrent writes to the pod.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = pod_path(deletion.namespace, deletion.name)
@@ -125,7 +124,7 @@ class PodWrites:
             await self._raise_if_ours(error, path, deletion.uid)
             if deletion.uid not in self._unanswered:
                 where = f"{deletion.namespace}/{deletion.name}"
-                message = f"Pod {where} with UID {deletion.uid} is gone; nothing is left to delete."
+                message = f"Pod {where} with UID {deletion.uid} is gone; there is nothing to delete."
                 raise NotFoundError(message) from error
         self._unanswered.pop(deletion.uid, None)
 
@@ -140,17 +139,17 @@ class PodWrites:
             raise
 
     async def _raise_if_ours(self, conflict: ConflictError, path: str, uid: str) -> None:
-        """Let a conflict on the very pod that is meant be tried again.
+        """Raise a retriable error if a conflict was on this very pod.
 
         Raises:
-            ServerUnavailableError: It was on that pod.
+            ServerUnavailableError: The conflict was on this pod.
             ClusterWriteError: The pod cannot be read.
         """
         if await self._uid_now(path) == uid:
-            raise ServerFailedError(f"Others write to the pod at the same time, try again: {conflict}") from conflict
+            raise ServerFailedError(f"Concurrent writes to the pod, retry: {conflict}") from conflict
 
     async def _uid_now(self, path: str) -> str | None:
-        """The UID of the pod at ``path``; None when there is none."""
+        """Return the UID of the pod at ``path``; None if there is no pod."""
         try:
             request = ApiRequest("GET", path, timeout=self._timeout, accept=METADATA_ONLY)
             return _UIDS.decode(await self._connection.request(request)).metadata.uid
@@ -158,7 +157,7 @@ class PodWrites:
             return None
 
     def patch_body(self, patch: PodStatusPatch) -> bytes:
-        """The strategic merge patch as JSON."""
+        """Encode the strategic merge patch as JSON."""
         status: dict[str, Any] = {}
         if patch.condition is not None:
             status["conditions"] = [self._condition(patch, patch.condition)]
@@ -212,11 +211,11 @@ _BOUND = DeepDecoder(_MaybeBound)
 
 
 def merged(earlier: PodStatusPatch, later: PodStatusPatch) -> PodStatusPatch | None:
-    """One patch with the effect of both.
+    """Merge two patches into one with the effect of both.
 
     Returns:
-        The later condition and nomination, each taken from the earlier patch where the later one gives none; None
-        when both set conditions of different types, which one patch cannot carry.
+        The condition and nomination of the later patch, each from the earlier patch if the later one has none; None
+        if both set conditions of different types, which one patch cannot hold.
     """
     if earlier.condition is not None and later.condition is not None and earlier.condition.type != later.condition.type:
         return None

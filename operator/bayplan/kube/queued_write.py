@@ -1,7 +1,4 @@
-"""A write that waits in the dispatcher's queue.
-
-Owns what the dispatcher must know of a write: its object, its precedence, how it is merged. Must not know the queue.
-"""
+"""Interface of a write in the dispatcher's queue."""
 
 from __future__ import annotations
 
@@ -15,7 +12,7 @@ ObjectKey = tuple[str, str, str, str]
 
 
 class Rank(IntEnum):
-    """Which writes go first."""
+    """Priority of a write; lower goes first."""
 
     DELETION = 0
     PATCH = 1
@@ -23,14 +20,14 @@ class Rank(IntEnum):
 
 
 class Write(ABC):
-    """One write; subclasses say what it does.
+    """A write.
 
     Attributes:
-        key: The object that it changes: one write at a time, in the order of arrival.
-        rank: Its precedence.
-        max_tries: After so many failures it is given up; None never.
-        tries: Failures so far.
-        queued_at: ``clock.now()`` when it, or the first that was merged into it, was queued.
+        key: The object that it changes; an object's writes are sent one at a time, in the order of arrival.
+        rank: Its priority.
+        max_tries: Maximum number of failures; None for no limit.
+        tries: Number of failures so far.
+        queued_at: ``clock.now()`` when it, or the first write merged into it, was queued.
     """
 
     __slots__ = ("key", "max_tries", "queued_at", "rank", "tries")
@@ -44,20 +41,20 @@ class Write(ABC):
 
     @abstractmethod
     async def carry_out(self) -> None:
-        """Send it.
+        """Send the write.
 
         Raises:
-            SchedulerCoreError: It failed; the class says whether it is worth another try.
+            SchedulerCoreError: It failed; the class says whether to retry.
         """
 
     def absorb(self, later: Write) -> bool:
-        """Take over the effect of a later write of the same object; False when that cannot be."""
+        """Merge a later write of the same object into this one; return False if that is not possible."""
         del later
         return False
 
-    def ended(self, error: Exception | None) -> None:  # noqa: B027 - most writes have nobody to tell
-        """Called once: carried out (None), given up or dropped (the reason)."""
+    def ended(self, error: Exception | None) -> None:  # noqa: B027 - most writes have no completion handler
+        """Handle the end; called once, with None after success or the reason if given up or dropped."""
 
 
 class WriteDroppedError(SchedulerCoreError):
-    """A queued write was dropped: replaced by a bind, pushed out by newer ones, or the process is stopping."""
+    """Raised for a queued write that was dropped: obsolete after a bind, too many events, or the process stops."""

@@ -1,8 +1,7 @@
-"""A token bucket.
+"""Token bucket.
 
-Owns tokens and their price in seconds. Must not know what is being limited. Reservations may take the bucket below
-zero: whoever comes later waits longer, which keeps the order of arrival without a queue (the way of Go's
-``golang.org/x/time/rate``, which limits client-go).
+A reservation may take the bucket below zero: later callers wait longer, which preserves the order of arrival without a
+queue, as Go's ``golang.org/x/time/rate`` does, which limits client-go.
 """
 
 from __future__ import annotations
@@ -11,12 +10,12 @@ from scheduler_core.ports import Clock
 
 
 class TokenBucket:
-    """``rate`` tokens a second, at most ``burst`` saved up.
+    """Bucket that gains ``rate`` tokens per second and holds at most ``burst``.
 
     Args:
         rate: Tokens per second, above 0.
         burst: Tokens in a full bucket, at least 1.
-        clock: Time.
+        clock: Clock.
     """
 
     __slots__ = ("_burst", "_clock", "_rate", "_then", "_tokens")
@@ -37,7 +36,7 @@ class TokenBucket:
         """Take a token if there is one.
 
         Returns:
-            0.0 when it was taken; otherwise the seconds until there will be one, and nothing is taken.
+            0.0 if a token was taken; otherwise the seconds until there will be one.
         """
         self._refill()
         if self._tokens >= 1.0:
@@ -46,7 +45,7 @@ class TokenBucket:
         return (1.0 - self._tokens) / self._rate
 
     async def take(self) -> None:
-        """Take a token, waiting for it in the order of arrival."""
+        """Take a token; wait for it in the order of arrival."""
         self._refill()
         self._tokens -= 1.0
         if self._tokens < 0.0:

@@ -1,8 +1,7 @@
-"""Answers of the API server for a reader that is not ours: kopf's.
+"""HTTP response for kopf with a bound on the nesting depth of its JSON.
 
-Owns how depth is cut out of what such a reader gets. Must not know what it reads. Why by the response and not behind
-the reader: kopf 1.45.2 reads each line of a watch with the standard library's decoder, whose RecursionError ends the
-watch, and copies each object recursively, which ends at a few hundred levels.
+kopf 1.45.2 parses each line of a watch with the standard library's decoder, whose RecursionError ends the watch, and
+copies each object recursively, which fails at a few hundred levels. So depth is cut before kopf reads the response.
 """
 
 from __future__ import annotations
@@ -18,21 +17,21 @@ from bayplan.kube.watch_stream import LineSplitter
 
 
 class ShallowResponse(aiohttp.ClientResponse):
-    """An answer whose JSON, as a whole or line by line, is never too deep for those who read it."""
+    """Response whose JSON, as a whole or line by line, has a bounded depth."""
 
     async def start(self, connection: Any) -> ShallowResponse:
-        """Begin, and give out the body by lines."""
+        """Start, and deliver the body by lines."""
         await super().start(connection)
         self.content: Any = _ShallowLines(self.content)
         return self
 
     async def json(self, **_: Any) -> Any:
-        """The body."""
+        """Return the body."""
         return json.loads(shallow(await self.read()))
 
 
 class _ShallowLines:
-    """A body whose chunks, as :meth:`iter_chunked` gives them, are whole lines; anything else is the body's own."""
+    """Body whose :meth:`iter_chunked` yields whole lines; other attributes are those of the wrapped body."""
 
     def __init__(self, content: aiohttp.StreamReader) -> None:
         self._content = content
@@ -41,7 +40,7 @@ class _ShallowLines:
         return getattr(self._content, name)
 
     async def iter_chunked(self, size: int) -> AsyncIterator[bytes]:
-        """Lines as they are complete."""
+        """Yield each complete line."""
         splitter = LineSplitter()
         async for chunk in self._content.iter_chunked(size):
             for line in splitter.feed(chunk):

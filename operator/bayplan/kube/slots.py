@@ -1,7 +1,7 @@
-"""How many things of a kind may be under way at once, and the line of those that wait.
+"""Limit of concurrent operations with a queue in the order of arrival.
 
-Owns the count and the order of coming. It must not know what is done in a slot. Why not asyncio's semaphore: with a
-slot free nothing is awaited here, and with none free the wait can be ended from outside, as by a deadline.
+Unlike asyncio's semaphore, acquiring a free slot awaits nothing, and a wait can be ended from outside, as by a
+deadline.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from collections import deque
 
 
 class Slots:
-    """A number of slots; who comes when all are taken gets that of somebody who has done, in the order of coming.
+    """A number of slots; a waiting caller gets the next slot that is released.
 
     Args:
-        limit: How many there are, at least 1.
+        limit: Number of slots, at least 1.
     """
 
     __slots__ = ("_free", "_line")
@@ -23,8 +23,8 @@ class Slots:
         self._free = limit
         self._line: deque[asyncio.Future[None]] = deque()
 
-    def take(self) -> asyncio.Future[None] | None:
-        """Take a slot; None when there was one, else what :meth:`turn` waits for."""
+    def acquire(self) -> asyncio.Future[None] | None:
+        """Acquire a slot; return None if one was free, else the future to pass to :meth:`wait`."""
         if self._free:
             self._free -= 1
             return None
@@ -32,17 +32,17 @@ class Slots:
         self._line.append(turn)
         return turn
 
-    async def turn(self, turn: asyncio.Future[None]) -> None:
-        """Wait for a slot; what ends the future otherwise comes out here, and no slot is taken then."""
+    async def wait(self, turn: asyncio.Future[None]) -> None:
+        """Wait for a slot; an exception set on the future is raised here, and no slot is acquired then."""
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled() and turn.exception() is None:
-                self.give()
+                self.release()
             raise
 
-    def give(self) -> None:
-        """Give a slot back."""
+    def release(self) -> None:
+        """Release a slot."""
         while self._line:
             turn = self._line.popleft()
             if not turn.done():

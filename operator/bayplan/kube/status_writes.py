@@ -1,7 +1,4 @@
-"""Status of custom resources: one merge patch on the status subresource.
-
-Owns the path and the request. Must not know the resources' fields: the body is the caller's.
-"""
+"""Merge patches of the status subresource of custom resources."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from bayplan.kube.connection import MERGE_PATCH, METADATA_ONLY, ApiConnection, A
 
 
 class CustomResource(Struct, frozen=True):
-    """Which object: ``namespace`` None for a cluster-scoped one, ``plural`` as in its URL."""
+    """Identity of an object: ``namespace`` is None if cluster-scoped, ``plural`` as in its URL."""
 
     group: str
     version: str
@@ -34,13 +31,13 @@ class CustomResource(Struct, frozen=True):
 async def patch_status(
     connection: ApiConnection, resource: CustomResource, status: Mapping[str, Any], seconds: float = 10.0
 ) -> None:
-    """Merge ``status`` over the object's status; None removes a field, lists are replaced whole.
+    """Merge ``status`` into the object's status; None removes a field, lists are replaced as a whole.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
         resource: The object.
-        status: What stands below ``status``.
-        seconds: Longest wait for the answer.
+        status: The fields below ``status``.
+        seconds: Timeout of the request.
 
     Raises:
         NotFoundError: The object is gone.

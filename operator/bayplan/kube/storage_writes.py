@@ -1,7 +1,7 @@
-"""Writes to volumes and claims: what the core decides about their binding.
+"""Writes to volumes and claims for the binding that the core decides.
 
-Owns the bodies. Must not wait for what comes of them. Why patches that carry the resource version: the object is known
-only in part here, so it cannot be put back whole, and two binders must not both succeed.
+They are patches with a resource version: the object is decoded only in part and cannot be written as a whole, and of
+two concurrent binders only one may succeed.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ _CLAIMS = DeepDecoder(PersistentVolumeClaim)
 
 
 class StorageWrites:
-    """Sends the patches; fulfils :class:`scheduler_core.ports.StorageWriter`.
+    """Implementation of :class:`scheduler_core.ports.StorageWriter`.
 
     Args:
-        connection: To the API server.
-        timeout: Seconds for one answer.
+        connection: Connection to the API server.
+        timeout: Timeout of a request in seconds.
     """
 
     def __init__(self, connection: ApiConnection, timeout: float) -> None:
@@ -35,10 +35,10 @@ class StorageWrites:
         self._timeout = timeout
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
-        """Patch a volume's claimRef and mark.
+        """Patch a volume's claimRef and its bound-by-controller annotation.
 
         Raises:
-            ConflictError: The volume is of another version by now.
+            ConflictError: The volume has changed in the meantime.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         path = f"/api/v1/persistentvolumes/{volume.metadata.name}"
@@ -48,7 +48,7 @@ class StorageWrites:
         """Patch a claim's selected node.
 
         Raises:
-            ConflictError: The claim is of another version by now.
+            ConflictError: The claim has changed in the meantime.
             ClusterWriteError: See :meth:`ApiConnection.request`.
         """
         metadata = claim.metadata
@@ -61,7 +61,7 @@ class StorageWrites:
 
 
 def volume_patch(volume: PersistentVolume) -> bytes:
-    """The merge patch of a volume that is bound to the claim of its ``claim_ref``."""
+    """Encode the merge patch of a volume that is bound to the claim of its ``claim_ref``."""
     mark = volume.metadata.annotations.get(BOUND_BY_CONTROLLER)
     pointer = volume.spec.claim_ref
     body = {
@@ -82,7 +82,7 @@ def volume_patch(volume: PersistentVolume) -> bytes:
 
 
 def claim_patch(claim: PersistentVolumeClaim) -> bytes:
-    """The merge patch of a claim for which a node was selected."""
+    """Encode the merge patch of a claim for which a node was selected."""
     node = claim.metadata.annotations.get(SELECTED_NODE)
     return _ENCODER.encode({"metadata": _precondition(claim) | {"annotations": {SELECTED_NODE: node}}})
 

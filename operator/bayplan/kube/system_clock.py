@@ -1,7 +1,6 @@
-"""The real clock, on the running loop.
+"""The real clock on the running loop; implements :class:`scheduler_core.ports.Clock`.
 
-Fulfils :class:`scheduler_core.ports.Clock`; everything else gets time from it, so that tests and simulations can run on
-their own.
+All other code gets its time from a clock, so that tests and simulations can inject their own.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from scheduler_core.ports import Timer
 
 
 class SystemClock:
-    """Monotonic time, the wall clock in UTC, and the loop's timers."""
+    """Monotonic time, wall time in UTC, and the loop's timers."""
 
     __slots__ = ()
 
     now = staticmethod(time.monotonic)
-    """Monotonic seconds, not stopped and not set by anybody; the function itself, since each cycle reads it often."""
+    """Return monotonic seconds; the function itself for speed, since each cycle calls it often."""
 
     def wall(self) -> datetime:
-        """The date and time in UTC."""
+        """Return the date and time in UTC."""
         return datetime.now(UTC)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` on the running loop in ``seconds``; must be called on that loop."""
+        """Call ``callback`` on the running loop in ``seconds``; must be called on that loop."""
         return asyncio.get_running_loop().call_later(seconds, callback)
 
     async def sleep(self, seconds: float) -> None:

@@ -1,8 +1,6 @@
-"""A watch's bytes as decoded events.
+"""Decoding of a watch's bytes to events.
 
-Owns the splitting of chunks into lines and the decoding of a line. Must not know what becomes of the events.
-
-Why not the stream's ``readline``: it refuses lines above 128 KiB, and an object may be megabytes.
+The stream's ``readline`` is not used: it rejects lines above 128 KiB, and an object may have megabytes.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ _LONGEST_LINE_BYTES = 256 << 20
 
 
 class Metadata(Protocol):
-    """The part of ``metadata`` that informers read."""
+    """The fields of ``metadata`` that informers read."""
 
     @property
     def name(self) -> str:
@@ -34,7 +32,7 @@ class Metadata(Protocol):
 
     @property
     def namespace(self) -> str:
-        """Its namespace, empty for cluster-scoped kinds."""
+        """Its namespace, empty if cluster-scoped."""
 
     @property
     def uid(self) -> str:
@@ -42,11 +40,11 @@ class Metadata(Protocol):
 
     @property
     def resource_version(self) -> str:
-        """Its version, opaque."""
+        """Its version, an opaque string."""
 
 
 class KubeObject(Protocol):
-    """A decoded object of any kind."""
+    """A decoded object of any resource."""
 
     @property
     def metadata(self) -> Metadata:
@@ -57,7 +55,7 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class ObjectIdentity(Struct, frozen=True, gc=False, rename="camel"):
-    """Metadata of an object whose rest could not be decoded."""
+    """Metadata of an object that could not be decoded as a whole."""
 
     name: str = ""
     namespace: str = ""
@@ -67,14 +65,14 @@ class ObjectIdentity(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class WatchEvent(Struct, Generic[T], frozen=True, gc=False):
-    """ADDED, MODIFIED or DELETED and the object."""
+    """Event of type ADDED, MODIFIED or DELETED with its object."""
 
     type: str
     object: T
 
 
 class Bookmark(Struct, frozen=True, gc=False):
-    """The stream has delivered everything up to ``resource_version``.
+    """Bookmark: the stream has delivered everything up to ``resource_version``.
 
     ``ends_list`` says that the initial events of a streamed list are complete.
     """
@@ -84,7 +82,7 @@ class Bookmark(Struct, frozen=True, gc=False):
 
 
 class Undecodable(Struct, frozen=True, gc=False):
-    """An object that is not of the expected form."""
+    """An object that does not match the expected type."""
 
     type: str
     metadata: ObjectIdentity
@@ -92,11 +90,11 @@ class Undecodable(Struct, frozen=True, gc=False):
 
 
 class StreamEndedError(ServerFailedError):
-    """The server ended the watch by an ERROR event: list again, since resuming may only repeat it."""
+    """Raised when the server ends a watch with an ERROR event: list again, because resuming may repeat the error."""
 
 
 class MalformedStreamError(SchedulerCoreError):
-    """What arrives is not JSON, or has no end: the watch has to be opened again."""
+    """Raised for data that is not JSON or has no end: open the watch again."""
 
 
 class _BookmarkMeta(Struct, frozen=True, gc=False, rename="camel"):
@@ -118,7 +116,7 @@ class _RawEvent(Struct, frozen=True, gc=False):
 
 
 class LineSplitter:
-    """Lines out of chunks that may end anywhere."""
+    """Splits chunks into lines."""
 
     __slots__ = ("_bytes", "_parts")
 
@@ -127,7 +125,7 @@ class LineSplitter:
         self._bytes = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that ``chunk`` completes, without their line feeds; empty ones are left out.
+        """Return the lines that ``chunk`` completes, without line feeds and empty lines.
 
         Raises:
             MalformedStreamError: A line is longer than 256 MiB.
@@ -143,12 +141,12 @@ class LineSplitter:
             self._parts.append(tail)
             self._bytes += len(tail)
             if self._bytes > _LONGEST_LINE_BYTES:
-                raise MalformedStreamError("A line of the watch has no end; it is opened again.")
+                raise MalformedStreamError("A line of the watch is longer than 256 MiB; the watch is opened again.")
         return [line for line in lines if line]
 
 
 class ObjectDecoder(Generic[T]):
-    """Decodes lines of a watch, and single objects of a list, into structs of one type."""
+    """Decodes lines of a watch, and single objects of a list, to structs of one type."""
 
     __slots__ = ("_bookmarks", "_events", "_identities", "_objects", "_raw_events", "_statuses")
 
@@ -164,18 +162,18 @@ class ObjectDecoder(Generic[T]):
         """Decode one line of a watch.
 
         Raises:
-            ResourceExpiredError: The server ends the watch because its version is too old.
-            StreamEndedError: The server ends the watch for another reason.
+            ResourceExpiredError: The server ended the watch because its version is too old.
+            StreamEndedError: The server ended the watch for another reason.
             MalformedStreamError: The line is not JSON, or not a watch event.
         """
-        # `{"type":"ADDED",...`: the tenth byte tells objects (A, M, D) from bookmarks (B) and errors (E).
+        # `{"type":"ADDED",...`: the tenth byte distinguishes objects (A, M, D) from bookmarks (B) and errors (E).
         if line[9:10] in b"AMD" and line.startswith(b'{"type":"'):
             try:
                 return self._events.decode(line)
             except msgspec.ValidationError as error:
                 return self._undecodable(line, str(error))
             except msgspec.DecodeError as error:
-                raise MalformedStreamError(f"The watch sent what is not JSON ({error}); it is opened again.") from error
+                raise MalformedStreamError(f"The watch sent no JSON ({error}); it is opened again.") from error
         return self._uncommon_line(line)
 
     def _uncommon_line(self, line: bytes) -> WatchEvent[T] | Bookmark | Undecodable:
@@ -187,7 +185,7 @@ class ObjectDecoder(Generic[T]):
             if event.type == "ERROR":
                 raise _stream_error(self._statuses.decode(event.object))
         except msgspec.DecodeError as error:
-            raise MalformedStreamError(f"The watch sent what is no event ({error}); it is opened again.") from error
+            raise MalformedStreamError(f"The watch sent no event ({error}); it is opened again.") from error
         try:
             return self._events.decode(line)
         except msgspec.ValidationError as error:
@@ -198,15 +196,15 @@ class ObjectDecoder(Generic[T]):
             event = self._raw_events.decode(line)
             identity = self._identities.decode(event.object).metadata
         except msgspec.DecodeError as error:
-            raise MalformedStreamError(f"The watch sent what is no object ({error}); it is opened again.") from error
+            raise MalformedStreamError(f"The watch sent no object ({error}); it is opened again.") from error
         return Undecodable(event.type, identity, reason)
 
     def raw(self, line: bytes) -> Raw:
-        """The JSON of the object of a line that :meth:`line` has decoded; a view, which keeps the line alive."""
+        """Return the JSON of the object in a line that :meth:`line` has decoded; a view, which keeps the line alive."""
         return self._raw_events.decode(line).object
 
     def listed(self, raw: Raw) -> WatchEvent[T] | Undecodable:
-        """Decode one item of a list, as the ADDED event that it amounts to."""
+        """Decode one item of a list to an ADDED event."""
         try:
             return WatchEvent(ADDED, self._objects.decode(raw))
         except msgspec.ValidationError as error:

@@ -1,10 +1,9 @@
-"""Why a kind cannot be watched, in words that say what to do, and told once however many watches it strikes.
+"""Log lines about failed watches, with a remedy, and one line for an outage that affects many watches.
 
-Owns the advice and the account of an outage. It must not know who watches. Why it is not left to the API server's own
-message: that names the user and the resource but not both verbs that a watch takes, nor where the right belongs. Why
-one account for all watches: a server that goes away ends every one of them, for one reason.
+The API server's own message names the user and the resource, but not both verbs that a watch needs, nor where to grant
+them. The outage is shared by all watches: a server that becomes unreachable ends all of them for one reason.
 
-    all open --one breaks: a line with its reason--> outage --others break: counted--> outage
+    all open --one fails: a line with its reason--> outage --others fail: counted--> outage
        ^                                               |
        +---- the last of them is open again: a line ---+
 """
@@ -21,80 +20,80 @@ _logger = logging.getLogger(__name__)
 
 
 class WatchOutages:
-    """What is told of watches that break.
+    """Log of the watches that fail.
 
     Args:
-        clock: Time.
+        clock: Clock.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._broken: set[str] = set()
-        self._struck: set[str] = set()
+        self._affected: set[str] = set()
         self._reasons: dict[str, str] = {}
         self._tries = 0
         self._began = 0.0
 
     def broke(self, path: str, error: SchedulerCoreError) -> None:
-        """Take note that a watch ended, or could not be opened.
+        """Record that a watch ended, or could not be opened.
 
-        A version that has expired is no trouble: the watch starts over with a list, which the metric of relists counts.
+        An expired version is no failure: the watch starts over with a list, which the metric of relists counts.
 
         Args:
-            path: Its collection.
-            error: How it ended.
+            path: Path of its collection.
+            error: The error that ended it.
         """
         if isinstance(error, ResourceExpiredError):
             _logger.debug("Watch of %s starts over: %s", path, error)
             return
-        text = watch_trouble(path, error)
-        if needs_a_person(error):
+        text = watch_failure(path, error)
+        if needs_user_action(error):
             if self._reasons.get(path) != text:
-                _logger.error("Watch of %s is opened again: %s", path, text)
+                _logger.error("Watch of %s failed, retrying: %s", path, text)
             self._reasons[path] = text
             return
-        if not self._struck:
+        if not self._affected:
             self._began, self._tries = self._clock.now(), 0
-            _logger.warning("Watch of %s is opened again: %s", path, text)
+            _logger.warning("Watch of %s failed, retrying: %s", path, text)
         self._tries += 1
-        self._struck.add(path)
+        self._affected.add(path)
         self._broken.add(path)
 
     def opened(self, path: str) -> None:
-        """Take note that a watch is open.
+        """Record that a watch is open.
 
         Args:
-            path: Its collection.
+            path: Path of its collection.
         """
         self._reasons.pop(path, None)
         self._broken.discard(path)
-        if self._struck and not self._broken:
+        if self._affected and not self._broken:
             seconds = self._clock.now() - self._began
             _logger.info(
-                "Watches that had broken: %d. All are open again after %.1f s, %d tries",
-                len(self._struck),
+                "Watches that had failed: %d. All are open again after %.1f s, %d attempts",
+                len(self._affected),
                 seconds,
                 self._tries,
             )
-            self._struck.clear()
+            self._affected.clear()
 
 
-def watch_trouble(path: str, error: SchedulerCoreError) -> str:
-    """Say what came between a watch and its events.
+def watch_failure(path: str, error: SchedulerCoreError) -> str:
+    """Describe why a watch failed.
 
     Args:
-        path: The collection, such as ``/apis/storage.k8s.io/v1/csinodes``.
-        error: How the request ended.
+        path: Path of the collection, such as ``/apis/storage.k8s.io/v1/csinodes``.
+        error: The error of the request.
 
     Returns:
-        The error's own text, with a remedy where only a person can bring it about.
+        The error's own text, with a remedy if a user has to act.
     """
     advice = _advice(path, error)
     return f"{error}; {advice}" if advice else str(error)
 
 
-def needs_a_person(error: SchedulerCoreError) -> bool:
-    """Whether trying again does not help until somebody changes the cluster."""
+def needs_user_action(error: SchedulerCoreError) -> bool:
+    """Return whether retries fail until a user changes the cluster."""
     return bool(_advice("", error))
 
 
@@ -102,7 +101,7 @@ def _advice(path: str, error: SchedulerCoreError) -> str:
     if isinstance(error, InvalidRequestError):
         return ""
     if isinstance(error, UnauthorizedError):
-        return "the API server does not know this process: renew its token or kubeconfig"
+        return "the API server rejects the credentials of this process: renew its token or kubeconfig"
     *_, group, version, resource = ("", *path.split("/")) if path else ("", "", "")
     if isinstance(error, ForbiddenError):
         return (

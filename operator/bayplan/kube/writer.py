@@ -1,9 +1,8 @@
-"""The writing half of the core's outside world, fulfilled on an API server.
+"""Implementation of the core's :class:`scheduler_core.ports.ClusterWriter` on an API server.
 
-Owns the agreement between binds and everything else: a bind goes out at once, other writes through the dispatcher, and
-no PodScheduled=False follows the bind of its pod. Must not know why anything is written.
+A bind is sent at once, other writes go through the dispatcher, and no PodScheduled=False follows the bind of its pod.
 
-    running --stop()--> draining (no new binds; those on the wire end, the queue is flushed) --grace over--> stopped
+    running --stop()--> draining (no new binds; binds in flight end, the queue is flushed) --grace over--> stopped
 """
 
 from __future__ import annotations
@@ -34,10 +33,10 @@ class WriterOptions(Struct, frozen=True):
     """Bounds of the writer.
 
     Attributes:
-        bind_limit: Binds on the wire at once; the connection's bind pool should hold as many.
-        request_seconds: Longest wait for one answer.
+        bind_limit: Maximum number of binds in flight; the connection's bind pool should be as large.
+        request_seconds: Timeout of a request.
         dispatcher: Bounds of the queue of other writes.
-        pod_lookup: Pods as the informer knows them, for ``lastTransitionTime``.
+        pod_lookup: The informer's pods, for ``lastTransitionTime``.
     """
 
     bind_limit: int = 32
@@ -47,18 +46,18 @@ class WriterOptions(Struct, frozen=True):
 
 
 class KubeWriter:
-    """Fulfils :class:`scheduler_core.ports.ClusterWriter`.
+    """Writer of binds, status patches, deletions and events.
 
     Args:
-        connection: To the API server; it stays open when the writer stops.
+        connection: Connection to the API server; it stays open when the writer stops.
         options: Bounds.
-        clock: Time.
+        clock: Clock.
 
     Attributes:
-        binder: Its counters, and ``waiting`` and ``in_flight``.
-        dispatcher: Its counters.
-        events: Its counters.
-        calls: Binds and status patches that were carried out.
+        binder: Binds, with their counters.
+        dispatcher: Queue of other writes, with its counters.
+        events: Event recorder, with its counters.
+        calls: Durations of binds and status patches.
     """
 
     def __init__(self, connection: ApiConnection, options: WriterOptions, clock: Clock) -> None:
@@ -72,15 +71,15 @@ class KubeWriter:
         self._pod_writes = PodWrites(connection, clock, options.pod_lookup, options.request_seconds)
         self.calls = ApiCalls(clock)
         self.binder = Binder(connection, options.bind_limit, options.request_seconds, self.calls)
-        self.dispatcher = ApiDispatcher(options.dispatcher, clock, self._binds_press)
+        self.dispatcher = ApiDispatcher(options.dispatcher, clock, self._bind_pressure)
         self.events = EventRecorder(connection, self.dispatcher, clock, options.request_seconds)
 
     async def start(self) -> None:
-        """Take binds from now on; needs the running loop."""
+        """Accept binds from now on; needs the running loop."""
         self._running = True
 
     async def stop(self, grace_seconds: float) -> None:
-        """Let binds on the wire end and flush the queue, for ``grace_seconds`` at most; then nothing more is sent."""
+        """Let binds in flight end and flush the queue, for at most ``grace_seconds``; then send nothing more."""
         self._running = False
         loop = asyncio.get_running_loop()
         deadline = loop.time() + grace_seconds
@@ -88,22 +87,22 @@ class KubeWriter:
             async with asyncio.timeout_at(deadline):
                 await self._idle.wait()
         except TimeoutError:
-            _logger.warning("Stopping with %d binds unanswered; the next leader reads how they ended", self._binds)
-        await asyncio.sleep(0)  # whoever waited for the last bind records its event now
+            _logger.warning("Stopping with %d binds without a response; the next leader reads them", self._binds)
+        await asyncio.sleep(0)  # let the task that waited for the last bind record its event
         self.events.close()
         await self.dispatcher.drain(deadline - loop.time())
         await self.dispatcher.close()
 
     @property
-    def pressing_binds(self) -> int:
-        """Binds that wait or are on the wire."""
+    def pending_binds(self) -> int:
+        """Number of binds that wait or are in flight."""
         return self.binder.waiting + self.binder.in_flight
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a pod, after what is queued for its status was dropped; see :class:`ClusterWriter`."""
+        """Bind a pod, after dropping the queued patches of its status; see :class:`ClusterWriter`."""
         if not self._running:
             raise ServerUnavailableError(
-                f"Pod {binding.namespace}/{binding.name} was not bound: this process stops, its successor binds it."
+                f"Pod {binding.namespace}/{binding.name} was not bound: this process stops; its successor binds it."
             )
         key = _pod_key(binding)
         self._binds += 1
@@ -120,22 +119,22 @@ class KubeWriter:
             self.dispatcher.release(key, bound=bound)
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as the API server has it now; see :class:`ClusterWriter`."""
+        """Read a pod from the API server; see :class:`ClusterWriter`."""
         return await read_pod(self._connection, namespace, name, seconds=self._seconds)
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
-        """Queue a patch; a later one of the same pod is merged over it."""
+        """Queue a patch; a later one of the same pod is merged into it."""
         self.dispatcher.submit(_StatusWrite(self._pod_writes, self.calls, patch))
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
-        """Queue a deletion; ``done`` is told how it ended."""
+        """Queue a deletion; ``done`` is called with its outcome."""
         self.dispatcher.submit(_DeletionWrite(self._pod_writes, deletion, done))
 
     def record(self, event: Event) -> None:
         """Queue an event."""
         self.events.record(event)
 
-    def _binds_press(self) -> bool:
+    def _bind_pressure(self) -> bool:
         return self.binder.waiting > 0 or self.binder.in_flight >= self._pressure
 
 
@@ -165,7 +164,7 @@ class _StatusWrite(Write):
 
 
 class _DeletionWrite(Write):
-    """A pod's deletion; that the pod was gone before is told, but is no failure of the write."""
+    """A pod's deletion; a pod that was gone before is reported, but is no failure of the write."""
 
     __slots__ = ("_deletion", "_done", "_gone", "_pod_writes")
 

@@ -1,4 +1,4 @@
-"""The dispatcher's queue: order, merging, retries, bounds, and what it owes to binds."""
+"""Tests of the dispatcher's queue: order, merging, retries, bounds, and yielding to binds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Log:
-    """What was carried out, in order, and how each write ended."""
+    """The executed writes in order, and how each write ended."""
 
     def __init__(self) -> None:
         self.done: list[str] = []
@@ -61,7 +61,7 @@ def key(name: str) -> ObjectKey:
 
 
 class Pressure:
-    """Whether binds press."""
+    """Whether many binds are pending."""
 
     def __init__(self) -> None:
         self.on = False
@@ -109,7 +109,7 @@ Make = Callable[..., ApiDispatcher]
 
 
 async def test_one_write_of_an_object_at_a_time(make: Make, log: Log) -> None:
-    """Writes of one object keep their order; those queued behind one on the wire are merged into one."""
+    """Writes of one object keep their order; those queued behind one in flight are merged into one."""
     dispatcher = make()
     log.gates["1"] = asyncio.Event()
     for text in "123":
@@ -124,7 +124,7 @@ async def test_one_write_of_an_object_at_a_time(make: Make, log: Log) -> None:
 
 
 async def test_workers_are_bounded(make: Make, log: Log) -> None:
-    """No more writes than workers are on the wire."""
+    """No more writes than workers are in flight."""
     dispatcher = make(workers=2)
     for text in "abcd":
         log.gates[text] = asyncio.Event()
@@ -150,8 +150,8 @@ async def test_deletions_before_patches_before_events(make: Make, log: Log) -> N
     assert log.done == ["first", "deletion", "patch", "event"]
 
 
-async def test_retry_merges_what_came_meanwhile(make: Make, log: Log, time: VirtualClock) -> None:
-    """A write that failed on the server waits, takes over later ones, and is sent again as one."""
+async def test_retry_merges_later_writes(make: Make, log: Log, time: VirtualClock) -> None:
+    """A write that failed on the server waits, merges later ones, and is sent again as one."""
     dispatcher = make(retry_initial_seconds=1.0)
     log.failures["1"] = [ServerUnavailableError("away")]
     dispatcher.submit(Noted(log, "1", "pod"))
@@ -165,8 +165,8 @@ async def test_retry_merges_what_came_meanwhile(make: Make, log: Log, time: Virt
     assert (dispatcher.retried, dispatcher.given_up) == (1, 0)
 
 
-async def test_tries_are_limited(make: Make, log: Log, time: VirtualClock) -> None:
-    """A write with limited tries is given up after them, and told so."""
+async def test_attempts_are_limited(make: Make, log: Log, time: VirtualClock) -> None:
+    """A write with limited attempts is given up after them, and gets the error."""
     dispatcher = make()
     log.failures["e"] = [ServerUnavailableError("away") for _ in range(5)]
     dispatcher.submit(Noted(log, "e", rank=Rank.EVENT, tries=3))
@@ -177,8 +177,8 @@ async def test_tries_are_limited(make: Make, log: Log, time: VirtualClock) -> No
     assert (len(log.failures["e"]), dispatcher.given_up, dispatcher.retried) == (2, 1, 2)
 
 
-async def test_refusals_are_not_repeated(make: Make, log: Log, caplog: pytest.LogCaptureFixture) -> None:
-    """What is forbidden is given up at once, with a line in the log; the next write of the object goes out."""
+async def test_refusals_are_not_retried(make: Make, log: Log, caplog: pytest.LogCaptureFixture) -> None:
+    """A forbidden write is given up at once, with a line in the log; the next write of the object is sent."""
     dispatcher = make()
     log.failures["1"] = [ForbiddenError("RBAC says no")]
     log.gates["1"] = asyncio.Event()
@@ -193,7 +193,7 @@ async def test_refusals_are_not_repeated(make: Make, log: Log, caplog: pytest.Lo
 
 
 async def test_oldest_events_are_dropped(make: Make, log: Log, pressure: Pressure) -> None:
-    """Beyond the bound the oldest events go; patches are never dropped for room."""
+    """Beyond the bound the oldest events are dropped; patches are never dropped for space."""
     dispatcher = make(max_events=3)
     pressure.on = True
     dispatcher.submit(Noted(log, "patch"))
@@ -223,7 +223,7 @@ async def test_events_are_rate_limited(make: Make, log: Log, time: VirtualClock)
 
 
 async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
-    """While binds press, patches and events wait, deletions do not; after the longest delay they go all the same."""
+    """While many binds are pending, patches and events wait, deletions do not; after the longest delay they go."""
     dispatcher = make(defer_seconds=2.0, overdue_event_workers=1)
     pressure.on = True
     for n in range(3):
@@ -249,7 +249,7 @@ async def test_writes_yield_to_binds_for_a_while(make: Make, log: Log, time: Vir
 async def test_times_that_do_not_add_up(
     make: Make, log: Log, time: VirtualClock, pressure: Pressure, tenths: int
 ) -> None:
-    """A wait whose end rounds to just before the time that it stands for ends all the same, and not by spinning."""
+    """A wait that rounds to just before its due time ends all the same, without a busy loop."""
     dispatcher = make(defer_seconds=0.3)
     pressure.on = True
     time.advance(tenths / 10)
@@ -261,7 +261,7 @@ async def test_times_that_do_not_add_up(
 
 
 async def test_late_events_take_any_worker(make: Make, log: Log, time: VirtualClock, pressure: Pressure) -> None:
-    """Binds that press for ever must not let the events of a slow server pile up."""
+    """A permanent backlog of binds must not let the events of a slow server pile up."""
     dispatcher = make(defer_seconds=2.0, late_seconds=10.0, overdue_event_workers=1, workers=8)
     pressure.on = True
     for n in range(5):
@@ -276,7 +276,7 @@ async def test_late_events_take_any_worker(make: Make, log: Log, time: VirtualCl
 
 
 async def test_binds_over_releases_the_rest(make: Make, log: Log, pressure: Pressure) -> None:
-    """The end of the last pressing bind sends what waited for it."""
+    """The end of the last pending bind sends what waited for it."""
     dispatcher = make()
     pressure.on = True
     await dispatcher.hold(key("bound"))
@@ -311,7 +311,7 @@ async def test_patches_around_a_bind(make: Make, log: Log, pressure: Pressure, b
 
 
 async def test_bind_waits_for_a_patch_on_the_wire(make: Make, log: Log) -> None:
-    """A bind waits for the pod's patch that is being sent; one that fails then is not sent again."""
+    """A bind waits for the pod's patch in flight; one that then fails is not sent again."""
     dispatcher = make()
     log.gates["patch"] = asyncio.Event()
     log.failures["patch"] = [ServerUnavailableError("away")]
@@ -328,7 +328,7 @@ async def test_bind_waits_for_a_patch_on_the_wire(make: Make, log: Log) -> None:
 
 
 async def test_deletion_does_not_wait_for_a_bind(make: Make, log: Log) -> None:
-    """A deletion replaces the pod's queued patches and goes out although its bind is on the way."""
+    """A deletion replaces the pod's queued patches and is sent although its bind is in flight."""
     dispatcher = make()
     await dispatcher.hold(key("pod"))
     dispatcher.submit(Noted(log, "patch", "pod"))
@@ -348,8 +348,8 @@ async def test_drain_sends_everything(make: Make, log: Log, pressure: Pressure) 
     assert log.done == ["a", "b", "c"]
 
 
-async def test_close_tells_what_was_not_written(make: Make, log: Log) -> None:
-    """What is on the wire, just started or queued at the end learns that it was not written."""
+async def test_close_reports_unwritten_writes(make: Make, log: Log) -> None:
+    """Writes in flight, just started or queued at the end get the error that they were not written."""
     dispatcher = make(workers=2)
     log.gates["wire"] = asyncio.Event()
     dispatcher.submit(Noted(log, "wire", rank=Rank.DELETION))

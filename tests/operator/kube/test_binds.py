@@ -1,4 +1,4 @@
-"""Binds: what is sent, how many at once, and how a doubtful outcome is settled."""
+"""Tests of binds: requests, concurrency, and how an ambiguous outcome is settled."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def test_binding_is_posted(api: FakeApi, binder: Binder) -> None:
 
 
 def test_names_are_escaped() -> None:
-    """Whatever a name holds, the body stays JSON."""
+    """Whatever characters a name contains, the body is valid JSON."""
     assert b'"name":"a\\"b"' in binding_body(Binding("n", 'a"b', "u", "node"))
 
 
@@ -66,8 +66,8 @@ def test_names_are_escaped() -> None:
         pytest.param(refusal(500, "etcd"), pod_on("node-1"), id="server-error-of-a-bind-that-happened"),
     ],
 )
-async def test_doubtful_bind_that_happened(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
-    """A bind without a clear answer is a success when the pod is read to be on our node."""
+async def test_ambiguous_bind_that_happened(api: FakeApi, binder: Binder, answer: Answer, pod: Answer) -> None:
+    """A bind without a clear response is a success if the pod is on the node."""
     api.on("POST", BIND, answer)
     api.on("GET", POD, pod)
     await binder.bind(BINDING)
@@ -91,7 +91,7 @@ async def test_doubtful_bind_that_happened(api: FakeApi, binder: Binder, answer:
 async def test_bind_that_failed(
     api: FakeApi, binder: Binder, answer: Answer, pod: Answer, expected: tuple[type[ClusterWriteError], str]
 ) -> None:
-    """Every failed bind is the error that says what is known of the pod."""
+    """The error of every failed bind says what is known of the pod."""
     error, text = expected
     api.on("POST", BIND, answer)
     api.on("GET", POD, pod)
@@ -101,8 +101,8 @@ async def test_bind_that_failed(
     assert (binder.bound, binder.failed, binder.in_flight) == (0, 1, 0)
 
 
-async def test_broken_connection_is_tried_once_more(api: FakeApi, binder: Binder) -> None:
-    """A connection that the server closed under the request costs a second try, once the pod is read to be unbound."""
+async def test_broken_connection_is_retried_once(api: FakeApi, binder: Binder) -> None:
+    """If the server closed the connection during the request and the pod is unbound, the bind is sent once more."""
     api.on("POST", BIND, LOST, DONE)
     api.on("GET", POD, pod_on(""))
     await binder.bind(BINDING)
@@ -110,7 +110,7 @@ async def test_broken_connection_is_tried_once_more(api: FakeApi, binder: Binder
 
 
 async def test_broken_connections_end(api: FakeApi, binder: Binder) -> None:
-    """When the second try breaks too, the bind has failed."""
+    """If the second attempt breaks too, the bind has failed."""
     api.on("POST", BIND, LOST)
     api.on("GET", POD, pod_on(""))
     with pytest.raises(ServerUnavailableError, match="was not bound"):
@@ -119,7 +119,7 @@ async def test_broken_connections_end(api: FakeApi, binder: Binder) -> None:
 
 
 async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -> None:
-    """A bind without an answer in time is settled by reading the pod."""
+    """A bind without a response in time is settled by reading the pod."""
     api.on("POST", BIND, Answer(gate=asyncio.Event()))
     api.on("GET", POD, pod_on("node-1"))
     await Binder(connection, timeout=0.1).bind(BINDING)
@@ -127,7 +127,7 @@ async def test_timed_out_bind_is_read(api: FakeApi, connection: ApiConnection) -
 
 
 async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
-    """No more binds than the limit are on the wire; the others are counted as waiting."""
+    """No more binds than the limit are in flight; the others are counted as waiting."""
     gate = asyncio.Event()
     for name in "abcde":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
@@ -148,14 +148,14 @@ async def test_concurrency_is_bounded(api: FakeApi, binder: Binder) -> None:
     ],
 )
 async def test_read_pod(api: FakeApi, connection: ApiConnection, answer: Any, node: str | None) -> None:
-    """Reading a pod gives it, or None when it is gone."""
+    """Reading a pod returns it, or None if it is gone."""
     api.on("GET", POD, answer)
     pod = await read_pod(connection, "n", "a")
     assert (pod and pod.spec.node_name) == node
 
 
 async def test_read_pod_that_is_none(api: FakeApi, connection: ApiConnection) -> None:
-    """An answer that is no pod is an error, not a gone pod."""
+    """A response that is not a pod is an error, not a deleted pod."""
     api.on("GET", POD, Answer(body=b"<html>"))
-    with pytest.raises(ClusterWriteError, match="no pod that can be read"):
+    with pytest.raises(ClusterWriteError, match="not a readable pod"):
         await read_pod(connection, "n", "a")

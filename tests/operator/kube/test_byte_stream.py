@@ -1,4 +1,4 @@
-"""One connection's bytes, plain and with TLS: what is large, what is late, what ends, and whom it trusts."""
+"""Tests of one connection, plain and with TLS: large data, late data, ends, and trust."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from bayplan.kube.byte_stream import ByteStream, Endpoint, opened
+from bayplan.kube.byte_stream import ByteStream, Endpoint, open_socket
 
 from tests.support.certificates import Authority
 
@@ -21,7 +21,7 @@ Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
 
 class Trust:
-    """Both sides of TLS: what a server shows, and a client's belief in it."""
+    """Both sides of TLS: a server's certificate, and a client that trusts its CA."""
 
     def __init__(self, directory: Path, name: str = "api.example") -> None:
         self._directory = directory
@@ -44,13 +44,13 @@ def tls(request: pytest.FixtureRequest, trust: Trust) -> Trust | None:
 
 @asynccontextmanager
 async def endpoint_of(serve: Serve, tls: Trust | None) -> AsyncIterator[Endpoint]:
-    """A server on loopback, and where it is."""
+    """Yield the endpoint of a server on loopback."""
 
     async def serve_and_close(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await serve(reader, writer)
         except OSError:
-            pass  # the client has had enough
+            pass  # the client closed the connection
         finally:
             writer.close()
 
@@ -64,7 +64,7 @@ async def endpoint_of(serve: Serve, tls: Trust | None) -> AsyncIterator[Endpoint
 
 
 class Side:
-    """Keeps what a stream tells.
+    """Records the callbacks of a stream.
 
     Attributes:
         came: All bytes so far.
@@ -82,7 +82,7 @@ class Side:
         self._more.set()
 
     async def until(self, length: int) -> bytes:
-        """What came, once it is so much."""
+        """Return the data once it has this length."""
         async with asyncio.timeout(20):
             while len(self.came) < length:
                 self._more.clear()
@@ -90,8 +90,8 @@ class Side:
         return bytes(self.came)
 
 
-async def test_what_is_large_arrives_whole(tls: Trust | None) -> None:
-    """More than the socket takes at once waits for its turn, and comes back over as many reads as it takes."""
+async def test_large_data_arrives_whole(tls: Trust | None) -> None:
+    """More data than the socket accepts at once is sent in parts, and comes back in several reads."""
 
     async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(await reader.readexactly(len(LARGE)))
@@ -99,7 +99,7 @@ async def test_what_is_large_arrives_whole(tls: Trust | None) -> None:
         await reader.read()
 
     async with endpoint_of(echo, tls) as endpoint:
-        side = Side(await opened(endpoint))
+        side = Side(await open_socket(endpoint))
         side.stream.write(LARGE[:-3])
         side.stream.write(LARGE[-3:])
         assert await side.until(len(LARGE)) == LARGE
@@ -107,40 +107,40 @@ async def test_what_is_large_arrives_whole(tls: Trust | None) -> None:
 
 
 async def test_the_server_ends(tls: Trust | None) -> None:
-    """What came before the end is told before it, and the end once."""
+    """Data before the end is delivered before it, and the end once."""
 
     async def greet(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"hello")
         await writer.drain()
 
     async with endpoint_of(greet, tls) as endpoint:
-        side = Side(await opened(endpoint))
+        side = Side(await open_socket(endpoint))
         assert await asyncio.wait_for(side.ended, 20) is None
         assert (bytes(side.came), side.stream.is_open) == (b"hello", False)
         side.stream.close()
 
 
 async def test_the_connection_is_reset() -> None:
-    """A connection that breaks is told with its reason."""
+    """The end of a broken connection is reported with its reason."""
     listening = socket.create_server(("127.0.0.1", 0))
     with listening:
-        side = Side(await opened(Endpoint("127.0.0.1", listening.getsockname()[1])))
+        side = Side(await open_socket(Endpoint("127.0.0.1", listening.getsockname()[1])))
         accepted, _ = listening.accept()
-        # To linger for no time is to reset.
+        # A linger time of zero resets the connection.
         accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
         accepted.close()
         assert isinstance(await asyncio.wait_for(side.ended, 20), ConnectionResetError)
 
 
-async def test_a_close_tells_nothing(tls: Trust | None) -> None:
-    """Who closes knows that already; the server sees the end."""
+async def test_a_close_calls_nothing(tls: Trust | None) -> None:
+    """The caller of close() gets no callback; the server sees the end."""
     seen: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 
     async def listen(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         seen.set_result(await reader.read())
 
     async with endpoint_of(listen, tls) as endpoint:
-        side = Side(await opened(endpoint))
+        side = Side(await open_socket(endpoint))
         side.stream.write(b"bye")
         side.stream.close()
         side.stream.close()
@@ -153,28 +153,28 @@ async def _silence(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> Non
 
 
 async def test_a_certificate_of_another_name(trust: Trust) -> None:
-    """The server is not who it should be: nothing is sent to it."""
+    """Nothing is sent to a server whose certificate has another name."""
     async with endpoint_of(_silence, trust) as endpoint:
         with pytest.raises(ssl.SSLCertVerificationError, match=r"another\.example"):
-            await opened(Endpoint(endpoint.host, endpoint.port, endpoint.tls, "another.example"))
+            await open_socket(Endpoint(endpoint.host, endpoint.port, endpoint.tls, "another.example"))
 
 
 async def test_a_certificate_for_the_address(trust: Trust) -> None:
-    """Without a name of its own the certificate must be for the host that is asked for."""
+    """Without a server name the certificate must be valid for the requested host."""
     async with endpoint_of(_silence, trust) as endpoint:
-        (await opened(Endpoint(endpoint.host, endpoint.port, endpoint.tls))).close()
+        (await open_socket(Endpoint(endpoint.host, endpoint.port, endpoint.tls))).close()
 
 
-async def test_an_authority_that_nobody_trusts(trust: Trust) -> None:
-    """A certificate that anybody could have made is none."""
+async def test_an_untrusted_authority(trust: Trust) -> None:
+    """A certificate of an unknown CA is rejected."""
     stranger = ssl.create_default_context(cadata=Authority("another").certificate)
     async with endpoint_of(_silence, trust) as endpoint:
         with pytest.raises(ssl.SSLCertVerificationError):
-            await opened(Endpoint(endpoint.host, endpoint.port, stranger, "api.example"))
+            await open_socket(Endpoint(endpoint.host, endpoint.port, stranger, "api.example"))
 
 
 async def test_no_tls_there(trust: Trust) -> None:
-    """A server that speaks something else is no server."""
+    """A server without TLS is rejected."""
 
     async def speak_plainly(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -182,22 +182,22 @@ async def test_no_tls_there(trust: Trust) -> None:
 
     async with endpoint_of(speak_plainly, None) as endpoint:
         with pytest.raises(OSError, match=r"SSL|reset"):
-            await opened(Endpoint(endpoint.host, endpoint.port, trust.client, "api.example"))
+            await open_socket(Endpoint(endpoint.host, endpoint.port, trust.client, "api.example"))
 
 
 async def test_each_address_of_a_name_is_tried() -> None:
-    """A name may stand for addresses of which one alone answers."""
+    """Of the addresses of a name only one may accept connections."""
     async with endpoint_of(_silence, None) as endpoint:
-        (await opened(Endpoint("localhost", endpoint.port))).close()
+        (await open_socket(Endpoint("localhost", endpoint.port))).close()
 
 
 class ScriptedSocket(socket.socket):
-    """A socket that now and then says what TLS says while keys change.
+    """A socket that raises TLS renegotiation errors as scripted.
 
     Attributes:
         of_send: Raised by the next sends, one each.
         of_recv: Raised by the next reads.
-        sends: How often it was asked to send.
+        sends: Number of calls of send.
     """
 
     def __init__(self, fd: int) -> None:
@@ -210,7 +210,7 @@ class ScriptedSocket(socket.socket):
         self.sends += 1
         if self.of_send:
             raise self.of_send.pop(0)
-        return super().send(*args)  # type: ignore[arg-type]  # passed on as they came
+        return super().send(*args)  # type: ignore[arg-type]  # passed on unchanged
 
     def recv(self, *args: int) -> bytes:
         if self.of_recv:
@@ -220,7 +220,7 @@ class ScriptedSocket(socket.socket):
 
 @pytest.fixture
 async def ends() -> AsyncIterator[tuple[ScriptedSocket, socket.socket]]:
-    """A scripted socket and the other end."""
+    """Yield a scripted socket and its peer."""
     near, far = socket.socketpair()
     near.setblocking(False)
     scripted = ScriptedSocket(near.detach())
@@ -229,13 +229,13 @@ async def ends() -> AsyncIterator[tuple[ScriptedSocket, socket.socket]]:
 
 
 async def _turns() -> None:
-    """Let the loop look at its sockets some times."""
+    """Run some turns of the loop."""
     for _ in range(10):
         await asyncio.sleep(0)
 
 
 async def test_a_send_that_has_to_read_first(ends: tuple[ScriptedSocket, socket.socket]) -> None:
-    """It is not tried for ever meanwhile, and goes on when something has come."""
+    """It is not retried in a busy loop, and continues when data has arrived."""
     near, far = ends
     near.of_send.append(ssl.SSLWantReadError())
     side = Side(near)
@@ -249,7 +249,7 @@ async def test_a_send_that_has_to_read_first(ends: tuple[ScriptedSocket, socket.
 
 
 async def test_a_read_that_has_to_send_first(ends: tuple[ScriptedSocket, socket.socket]) -> None:
-    """It is tried again when the socket takes something."""
+    """It is retried when the socket is writable."""
     near, far = ends
     near.of_recv.append(ssl.SSLWantWriteError())
     side = Side(near)
@@ -259,7 +259,7 @@ async def test_a_read_that_has_to_send_first(ends: tuple[ScriptedSocket, socket.
 
 
 async def test_a_send_that_finds_no_room(ends: tuple[ScriptedSocket, socket.socket]) -> None:
-    """The rest leaves when there is room, in order."""
+    """The rest is sent in order when the socket is writable."""
     near, far = ends
     near.of_send += [ssl.SSLWantWriteError(), BlockingIOError()]
     side = Side(near)
@@ -271,7 +271,7 @@ async def test_a_send_that_finds_no_room(ends: tuple[ScriptedSocket, socket.sock
 
 
 async def test_a_send_that_breaks(ends: tuple[ScriptedSocket, socket.socket]) -> None:
-    """The end is told with its reason, at once."""
+    """The end is reported at once, with its reason."""
     near, _ = ends
     near.of_send.append(BrokenPipeError("gone"))
     side = Side(near)

@@ -1,4 +1,4 @@
-"""Credentials: kubeconfig forms, tokens that change, messages."""
+"""Tests of credentials: kubeconfig forms, rotated tokens, messages."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ async def test_token(tmp_path: Path) -> None:
 
 
 async def test_context(tmp_path: Path) -> None:
-    """Another context than the current one can be chosen."""
+    """A context other than the current one can be chosen."""
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {"token": "abc"}), "other")
     assert access.base_url == "http://127.0.0.1:2"
 
 
 async def test_token_file_is_read_again(tmp_path: Path) -> None:
-    """A token file that is rotated is taken up, without its line feed."""
+    """A rotated token file is read again, without its line feed."""
     token = tmp_path / "token"
     token.write_text("one\n")
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {"tokenFile": str(token)}))
@@ -57,7 +57,7 @@ async def test_token_file_is_read_again(tmp_path: Path) -> None:
 
 
 async def test_credential_plugin(tmp_path: Path) -> None:
-    """An exec plugin gives the token, and is asked again when it has to be renewed."""
+    """An exec plugin returns the token, and is called again for a renewal."""
     answer = tmp_path / "answer"
     plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "cat", "args": [str(answer)]}
     credential = '{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"%s"}}'
@@ -69,7 +69,7 @@ async def test_credential_plugin(tmp_path: Path) -> None:
 
 
 async def test_proxy_and_server_name(tmp_path: Path) -> None:
-    """The cluster's proxy and certificate name are handed on."""
+    """The cluster's proxy and certificate name are passed on."""
     extra = {"proxy-url": "http://proxy:3128", "tls-server-name": "kube"}
     access = await from_kubeconfig(kubeconfig(tmp_path / "config", {}, **extra))
     assert (access.proxy, access.server_name) == ("http://proxy:3128", "kube")
@@ -86,7 +86,7 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
     ],
 )
 async def test_bad_kubeconfig(tmp_path: Path, content: str | None, context: str | None, text: str) -> None:
-    """A kubeconfig that is missing or broken is a configuration error that names the file."""
+    """A missing or broken kubeconfig is a configuration error that names the file."""
     path = tmp_path / "config"
     if content is not None:
         path.write_text(content)
@@ -96,7 +96,7 @@ async def test_bad_kubeconfig(tmp_path: Path, content: str | None, context: str 
 
 
 async def test_not_in_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Outside a pod the message says what to give instead."""
+    """Outside of a pod the message names the flag to set."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    with pytest.raises(ConfigError, match="give --kubeconfig instead"):
+    with pytest.raises(ConfigError, match="set --kubeconfig"):
         await from_service_account()

@@ -1,4 +1,4 @@
-"""Requests: what each answer becomes, credentials, limits."""
+"""Tests of requests: responses, credentials, limits."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import socket
 
 import pytest
 from bayplan.kube.api_errors import (
-    AnswerLostError,
     InvalidRequestError,
     ResourceExpiredError,
+    ResponseLostError,
     ServerFailedError,
     UnauthorizedError,
     api_error,
@@ -48,7 +48,7 @@ PATH = "/api/v1/things/a"
 async def test_status_becomes_error(
     api: FakeApi, connection: ApiConnection, status: int, kind: type[ClusterWriteError]
 ) -> None:
-    """A refusal is the error of its status and carries the server's message."""
+    """A refusal raises the error of its status with the server's message."""
     api.on("GET", PATH, refusal(status, "because of it"))
     with pytest.raises(kind, match=rf"GET {PATH}: HTTP {status}: because of it") as caught:
         await connection.request(ApiRequest("GET", PATH))
@@ -56,7 +56,7 @@ async def test_status_becomes_error(
 
 
 async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) -> None:
-    """A request carries its body, token and user agent, and gives the answer's bytes."""
+    """A request sends its body, token and user agent, and returns the body of the response."""
     api.on("POST", PATH, Answer(201, b"made"))
     assert await connection.request(ApiRequest("POST", PATH, b"{}", params=(("x", "1"),))) == b"made"
     [seen] = api.seen
@@ -67,7 +67,7 @@ async def test_answer_body_and_headers(api: FakeApi, connection: ApiConnection) 
 
 
 async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
-    """HTTP 429 is repeated after the time that the server asks for."""
+    """HTTP 429 is retried after the time that the server requests."""
     busy = Answer(429, {"message": "busy"}, {"Retry-After": "3"})
     api.on("GET", PATH, busy, busy, Answer(200, b"ok"))
     assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
@@ -76,7 +76,7 @@ async def test_retry_after_is_honoured(api: FakeApi, connection: ApiConnection, 
 
 
 async def test_retry_after_ends_with_the_timeout(api: FakeApi, connection: ApiConnection) -> None:
-    """HTTP 429 is an error once waiting would take longer than the request may."""
+    """HTTP 429 is an error if the wait would exceed the timeout."""
     api.on("GET", PATH, Answer(429, {"message": "busy"}, {"Retry-After": "4"}))
     with pytest.raises(ServerUnavailableError, match="busy"):
         await connection.request(ApiRequest("GET", PATH, timeout=10.0))
@@ -102,19 +102,19 @@ async def test_no_server(clock: HastyClock, api: FakeApi) -> None:
 async def test_lost_answer(api: FakeApi, connection: ApiConnection) -> None:
     """A connection that breaks after sending leaves the outcome unknown."""
     api.on("POST", PATH, Answer(disconnect=True))
-    with pytest.raises(AnswerLostError, match="broke before the answer"):
+    with pytest.raises(ResponseLostError, match="broke before the response"):
         await connection.request(ApiRequest("POST", PATH, b"{}"))
 
 
 async def test_timeout(api: FakeApi, connection: ApiConnection) -> None:
-    """No answer in time leaves the outcome unknown."""
+    """No response in time leaves the outcome unknown."""
     api.on("POST", PATH, Answer(gate=asyncio.Event()))
-    with pytest.raises(WriteTimeoutError, match="no answer in time"):
+    with pytest.raises(WriteTimeoutError, match="no response in time"):
         await connection.request(ApiRequest("POST", PATH, b"{}", timeout=0.05))
 
 
 async def test_renewed_token_after_401(api: FakeApi, clock: HastyClock) -> None:
-    """HTTP 401 makes the credentials be read again, and the request is repeated when they changed."""
+    """After HTTP 401 the credentials are read again, and the request is repeated if they changed."""
     tokens = iter(["Bearer old", "Bearer new"])
 
     class Rotating(FakeApi):
@@ -132,7 +132,7 @@ async def test_renewed_token_after_401(api: FakeApi, clock: HastyClock) -> None:
 
 
 async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock) -> None:
-    """A rotated token file is taken up without an error in between."""
+    """A rotated token file is used without an error in between."""
     tokens = iter(["Bearer first", "Bearer second"])
 
     class Rotating(FakeApi):
@@ -162,7 +162,7 @@ async def test_token_is_read_again_every_minute(api: FakeApi, clock: HastyClock)
     ],
 )
 async def test_rate_limit(api: FakeApi, clock: HastyClock, lane: Lane, delays: int) -> None:
-    """Requests beyond the burst wait for the rate, except the lease's."""
+    """Requests beyond the burst wait for the rate, except those for the Lease."""
     api.on("GET", PATH, Answer())
     async with ApiConnection(api, ConnectionOptions(qps=0.001, burst=2), clock) as connection:
         for _ in range(5):
@@ -172,7 +172,7 @@ async def test_rate_limit(api: FakeApi, clock: HastyClock, lane: Lane, delays: i
 
 
 async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -> None:
-    """Writes that fill their pool leave binds and leases their own."""
+    """Binds and Leases have connections although writes use all of theirs."""
     gate = asyncio.Event()
     api.on("POST", PATH, Answer(gate=gate))
     api.on("PUT", PATH, Answer(200, b"bound"))
@@ -196,21 +196,21 @@ async def test_lanes_do_not_share_connections(api: FakeApi, clock: HastyClock) -
     ],
 )
 async def test_a_path_that_is_not_quoted_is_not_sent(api: FakeApi, connection: ApiConnection, path: str) -> None:
-    """Nothing can be slipped into a request by a name."""
+    """A name cannot inject anything into a request."""
     with pytest.raises(ClusterWriteError, match="quote its parts"):
         await connection.request(ApiRequest("POST", path, b"{}", lane=Lane.BINDS))
     assert api.seen == []
 
 
 async def test_closed_connection_says_so(connection: ApiConnection) -> None:
-    """After closing, requests fail at once and readably."""
+    """After closing, requests fail at once with a clear message."""
     await connection.close()
     with pytest.raises(ServerUnavailableError, match="is closed"):
         await connection.request(ApiRequest("GET", PATH))
 
 
 async def test_environment_proxy_is_not_used(api: FakeApi, clock: HastyClock, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A proxy of the environment does not come between: only the kubeconfig's counts."""
+    """Only the kubeconfig's proxy is used, not the environment's."""
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:1")
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
     api.on("GET", PATH, Answer(200, b"ok"))
@@ -218,7 +218,7 @@ async def test_environment_proxy_is_not_used(api: FakeApi, clock: HastyClock, mo
         assert await connection.request(ApiRequest("GET", PATH)) == b"ok"
 
 
-def test_messages_survive_bodies_that_are_no_status() -> None:
-    """A proxy's HTML page becomes part of the message instead of an error of its own."""
+def test_bodies_that_are_no_status() -> None:
+    """A proxy's HTML page becomes part of the message and not a decoding error."""
     error = api_error("GET /x", 502, b"<html>bad gateway</html>")
     assert str(error) == "GET /x: HTTP 502: <html>bad gateway</html>"

@@ -1,4 +1,4 @@
-"""Many deadlines under one timer."""
+"""Tests of many deadlines with one timer."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bayplan.kube.deadlines import Deadlines
 
 
 async def test_the_nearest_comes_first() -> None:
-    """One that is nearer than those before it does not wait for them, and they are not forgotten over it."""
+    """A deadline that is nearer than earlier ones is in time, and the earlier ones are kept."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
     late, early, never = loop.create_future(), loop.create_future(), loop.create_future()
     now = loop.time()
@@ -25,8 +25,8 @@ async def test_the_nearest_comes_first() -> None:
     assert not never.done()
 
 
-async def test_what_is_over_or_forgotten_is_left_alone() -> None:
-    """A result stands, and whom nobody watches is not ended."""
+async def test_done_and_removed_futures_are_left_alone() -> None:
+    """A result stays, and a future without a deadline is not ended."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
     answered, forgotten, watched = loop.create_future(), loop.create_future(), loop.create_future()
     now = loop.time()
@@ -42,7 +42,7 @@ async def test_what_is_over_or_forgotten_is_left_alone() -> None:
 
 
 async def test_after_a_rest() -> None:
-    """When all is over the next one is watched as the first was."""
+    """After all deadlines are over, the next one works like the first."""
     deadlines, loop = Deadlines(), asyncio.get_running_loop()
     for _ in range(2):
         future = loop.create_future()

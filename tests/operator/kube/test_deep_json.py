@@ -1,4 +1,4 @@
-"""JSON that is nested deeper than Python's decoders go: cut, and read all the same."""
+"""Tests of JSON that is nested deeper than Python's decoders allow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bayplan.kube.watch_stream import ObjectDecoder, WatchEvent
 from scheduler_core.model.pod import Pod
 
 DEEPEST = 10_000
-"""Levels that the API server's own decoder takes."""
+"""Levels that the API server's own decoder accepts."""
 
 
 def nested(levels: int, innermost: str = "1") -> str:
@@ -48,8 +48,8 @@ def pod_json(managed_fields: str) -> str:
         pytest.param("[" + ",".join("{}" for _ in range(500)) + "]", id="wide"),
     ],
 )
-def test_what_is_not_too_deep_stays(text: str) -> None:
-    """JSON within the depth is given back as it is."""
+def test_shallow_json_is_unchanged(text: str) -> None:
+    """JSON within the depth is returned as it is."""
     assert shallow(text.encode()) == text.encode()
 
 
@@ -69,8 +69,8 @@ def test_what_is_not_too_deep_stays(text: str) -> None:
         ),
     ],
 )
-def test_what_is_too_deep_is_null(text: str, expected: str) -> None:
-    """Only what lies deeper is replaced."""
+def test_deep_values_are_null(text: str, expected: str) -> None:
+    """Only values nested too deep are replaced."""
     assert shallow(text.encode()) == expected.encode()
 
 
@@ -83,19 +83,19 @@ def test_what_is_too_deep_is_null(text: str, expected: str) -> None:
         pytest.param('"' + "\\" * 100_001, id="backslashes without an end"),
     ],
 )
-def test_what_is_no_json_stays_none(text: str) -> None:
-    """A decoder still tells that it cannot read what was broken before."""
+def test_invalid_json_stays_invalid(text: str) -> None:
+    """A decoder still reports broken JSON."""
     with pytest.raises(msgspec.DecodeError):
         msgspec.json.decode(shallow(text.encode()))
 
 
-def test_a_decoder_reads_what_is_too_deep() -> None:
-    """The rest of a pod is read whatever its author put into managedFields."""
+def test_a_decoder_reads_deep_json() -> None:
+    """The rest of a pod is read whatever its author wrote into managedFields."""
     assert DeepDecoder(Pod).decode(pod_json(nested(DEEPEST - 5)).encode()).spec.scheduler_name == "batch"
 
 
-def test_a_watch_shows_a_pod_that_is_too_deep() -> None:
-    """Such a pod is an event like another one, and its JSON can be kept for extenders."""
+def test_a_watch_delivers_a_deep_pod() -> None:
+    """Such a pod is an event like any other, and its JSON can be stored for extenders."""
     line = f'{{"type":"ADDED","object":{pod_json(nested(DEEPEST - 5))}}}'.encode()
     decoder = ObjectDecoder(Pod)
     event = decoder.line(line)
@@ -104,8 +104,8 @@ def test_a_watch_shows_a_pod_that_is_too_deep() -> None:
     assert depth_of(bytes(decoder.raw(line))) < MAX_DEPTH
 
 
-async def test_an_answer_for_another_reader_is_cut() -> None:
-    """Kopf gets whole lines, and documents, that it can read."""
+async def test_a_response_for_kopf_is_cut() -> None:
+    """The reader gets whole lines and documents that it can read."""
     lines = [f'{{"number":{number},"deep":{nested(5000)}}}' for number in range(3)]
 
     async def streamed(_: web.Request) -> web.Response:

@@ -1,4 +1,4 @@
-"""The dispatcher's workers: who takes the next write, and that none is left lying when it may go."""
+"""Tests of the dispatcher's workers: which one executes the next write, and that no sendable write is left waiting."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.support.virtual_clock import VirtualClock
 
 
 class Traced(Write):
-    """A write that notes which task carries it out.
+    """A write that records the task that executes it.
 
     Attributes:
-        tasks: Of all writes.
-        errors: Raised by the next tries, one each.
-        waits: Whether it waits before it ends, as for an answer.
+        tasks: The tasks of all writes.
+        errors: Raised by the next attempts, one each.
+        waits: Whether it waits before it ends, as for a response.
     """
 
     def __init__(
@@ -51,8 +51,8 @@ async def settle() -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-async def test_a_worker_goes_on_with_the_next(workers: int) -> None:
-    """A burst takes as many tasks as there are workers, not as many as writes."""
+async def test_a_worker_continues_with_the_next(workers: int) -> None:
+    """A burst uses as many tasks as there are workers, not as many as writes."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=workers), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
     for n in range(12):
@@ -63,7 +63,7 @@ async def test_a_worker_goes_on_with_the_next(workers: int) -> None:
 
 
 async def test_refusals_in_a_row_let_others_run() -> None:
-    """What is refused without any wait, as when the right to write is gone, does not keep the loop to itself."""
+    """Writes refused without any wait, as when a right is missing, do not block the loop."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=1), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
     for n in range(12):
@@ -76,12 +76,12 @@ async def test_refusals_in_a_row_let_others_run() -> None:
 
 
 async def test_what_follows_a_write_takes_the_other_workers() -> None:
-    """Writes that come while all workers are busy are spread over all of them again."""
+    """Writes that arrive while all workers are busy are spread over all of them again."""
     dispatcher = ApiDispatcher(DispatcherOptions(workers=2), VirtualClock(), lambda: False)
     tasks: list[asyncio.Task[None] | None] = []
 
     class Breeding(Traced):
-        """A write after which more are to be done."""
+        """A write whose end queues more writes."""
 
         def ended(self, error: Exception | None) -> None:
             for name in "bcd":
@@ -97,8 +97,8 @@ STEPS = ("event", "deletion", "patch", "failing", "hold", "tick", "long", *("pre
 
 
 @given(st.lists(st.sampled_from(STEPS), max_size=40), st.sampled_from([1, 2, 8]), st.sampled_from([3, 1000]))
-def test_nothing_that_may_go_is_left_lying(steps: Sequence[str], workers: int, burst: int) -> None:
-    """Whatever happens in whatever order: to look once more at the queue never finds a write that could be sent."""
+def test_no_sendable_write_is_left_waiting(steps: Sequence[str], workers: int, burst: int) -> None:
+    """After any sequence of events, another look at the queue finds no write that could be sent."""
     asyncio.run(_play(steps, workers, burst))
 
 
@@ -124,7 +124,7 @@ async def _play(steps: Sequence[str], workers: int, burst: int) -> None:
             await asyncio.wait_for(dispatcher.hold(key("pod")), 5)
             holds += 1
         elif step == "release":
-            # Binds press no more when one of them ends.
+            # The bind backlog is over when one of them ends.
             presses = False
             await dispatcher.hold(key("pod"))
             dispatcher.release(key("pod"), bound=n % 2 == 0)

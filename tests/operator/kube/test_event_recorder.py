@@ -1,4 +1,4 @@
-"""Events: what is sent, cut notes, series."""
+"""Tests of events: requests, truncated notes, series."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FAILED = Event(POD, "Warning", "FailedScheduling", "Scheduling", "0/1 nodes are 
 
 
 class NoticingClock(VirtualClock):
-    """Tells when a timer is set, such as that of a retry."""
+    """A clock that reports when a timer is set, such as that of a retry."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -58,7 +58,7 @@ def patched(name: str) -> str:
 
 
 async def first(api: FakeApi, recorder: EventRecorder) -> str:
-    """Record FAILED and give the name under which it was created."""
+    """Record FAILED and return the name under which it was created."""
     api.on("POST", EVENTS, Answer(201))
     recorder.record(FAILED)
     await api.until(lambda: len(api.requests("POST")) == 1)
@@ -68,7 +68,7 @@ async def first(api: FakeApi, recorder: EventRecorder) -> str:
 
 
 async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
-    """An event is created with all that events.k8s.io asks for."""
+    """An event is created with all fields that events.k8s.io requires."""
     api.on("POST", EVENTS, Answer(201))
     recorder.record(replace(FAILED, related=ObjectReference("Node", "node-1")))
     await api.until(lambda: len(api.seen) == 1)
@@ -92,24 +92,24 @@ async def test_event_as_sent(api: FakeApi, recorder: EventRecorder) -> None:
 
 
 @pytest.mark.parametrize(
-    ("teller", "written"),
+    ("controller", "written"),
     [
         pytest.param("batch", "batch", id="a scheduler name"),
         pytest.param("ml.example.com", "ml.example.com", id="with dots"),
         pytest.param("a" * 64, "bayplan", id="longer than the API takes"),
     ],
 )
-async def test_who_tells(api: FakeApi, recorder: EventRecorder, teller: str, written: str) -> None:
-    """An event names the profile that tells it, unless the API would refuse the event for that."""
+async def test_reporting_controller(api: FakeApi, recorder: EventRecorder, controller: str, written: str) -> None:
+    """An event names the profile that reports it, unless the API would reject that name."""
     api.on("POST", EVENTS, Answer(201))
-    recorder.record(replace(FAILED, reporting_controller=teller))
+    recorder.record(replace(FAILED, reporting_controller=controller))
     await api.until(lambda: len(api.seen) == 1)
     sent = api.seen[0].json
     assert (sent["reportingController"], sent["reportingInstance"].startswith(f"{written}-")) == (written, True)
 
 
 async def test_cluster_scoped_object(api: FakeApi, recorder: EventRecorder) -> None:
-    """An event about an object without a namespace goes to ``default``; names too odd for an event are replaced."""
+    """An event about a cluster-scoped object goes to ``default``; names invalid for an event are replaced."""
     path = "/apis/events.k8s.io/v1/namespaces/default/events"
     api.on("POST", path, Answer(201))
     recorder.record(replace(FAILED, regarding=ObjectReference("Thing", "Über", api_version="x/v1")))
@@ -145,7 +145,7 @@ async def test_repetition_becomes_a_series(api: FakeApi, recorder: EventRecorder
     assert (recorder.recorded, recorder.repeated) == (12, 11)
 
 
-async def test_what_happens_once_is_not_remembered(api: FakeApi, recorder: EventRecorder) -> None:
+async def test_single_events_are_not_stored(api: FakeApi, recorder: EventRecorder) -> None:
     """A pod is bound once: thousands of such events in memory would wait for a repetition that never comes."""
     api.on("POST", EVENTS, Answer(201))
     bound = Event(POD, "Normal", "Scheduled", "Binding", "Successfully assigned n/a to node-1")
@@ -156,7 +156,7 @@ async def test_what_happens_once_is_not_remembered(api: FakeApi, recorder: Event
 
 
 async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecorder, time: VirtualClock) -> None:
-    """What comes again after six quiet minutes is a new event."""
+    """A repetition after six quiet minutes is a new event."""
     await first(api, recorder)
     time.advance(361.0)
     recorder.record(FAILED)
@@ -164,8 +164,8 @@ async def test_series_ends_after_six_minutes(api: FakeApi, recorder: EventRecord
     assert api.requests("PATCH") == []
 
 
-async def test_expired_event_is_created_anew(api: FakeApi, recorder: EventRecorder) -> None:
-    """An event that the server has forgotten is created again, with its count."""
+async def test_expired_event_is_created_again(api: FakeApi, recorder: EventRecorder) -> None:
+    """An event that expired on the server is created again, with its count."""
     name = await first(api, recorder)
     api.on("PATCH", patched(name), refusal(404, "expired"))
     recorder.record(FAILED)
@@ -189,10 +189,10 @@ async def test_repetition_before_the_event_is_sent(api: FakeApi, connection: Api
     assert seen.json["series"]["count"] == 3
 
 
-async def test_lost_answer_of_a_creation(
+async def test_lost_response_of_a_creation(
     api: FakeApi, recorder: EventRecorder, dispatcher: ApiDispatcher, time: NoticingClock
 ) -> None:
-    """A creation whose answer was lost is repeated; that it exists by then is its success."""
+    """A creation whose response was lost is repeated; that the event exists by then is its success."""
     api.on("POST", EVENTS, Answer(disconnect=True), refusal(409, "exists"))
     recorder.record(FAILED)
     await api.until(lambda: len(api.seen) == 1)
@@ -228,10 +228,10 @@ def test_notes_are_cut(note: str, cut: str) -> None:
 async def test_when_it_was(
     api: FakeApi, connection: ApiConnection, dispatcher: ApiDispatcher, moment: datetime, written: str
 ) -> None:
-    """The time is written with six digits after the point, whatever they are, as a MicroTime must be."""
+    """The time always has six digits after the point, as a MicroTime requires."""
 
     class Stopped(VirtualClock):
-        """A clock of one moment."""
+        """A clock that stands still."""
 
         def wall(self) -> datetime:
             return moment

@@ -1,4 +1,4 @@
-"""Informers against a scripted server: lists, watches, and everything that goes wrong with them."""
+"""Tests of informers against a scripted server: lists, watches, and their failures."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ PODS = "/api/v1/pods"
 
 
 class RecordingSink:
-    """Notes what it is told, and can be waited on."""
+    """Records its calls, and can be waited on."""
 
     def __init__(self) -> None:
-        self.told: list[str] = []
+        self.calls: list[str] = []
         self.failing = ""
         self._changed = asyncio.Event()
 
@@ -41,7 +41,7 @@ class RecordingSink:
         self._note("synced")
 
     def _note(self, what: str) -> None:
-        self.told.append(what)
+        self.calls.append(what)
         self._changed.set()
         if what == self.failing:
             raise RuntimeError("the sink has a bug")
@@ -52,8 +52,8 @@ class RecordingSink:
                 self._changed.clear()
                 await self._changed.wait()
 
-    async def until_told(self, what: str) -> None:
-        await self.until(lambda: what in self.told)
+    async def until_called(self, what: str) -> None:
+        await self.until(lambda: what in self.calls)
 
 
 def pod(name: str, version: int, **more: Any) -> dict[str, Any]:
@@ -86,7 +86,7 @@ HANG = Hang()
 async def informing(
     connection: ApiConnection, clock: HastyClock, sink: RecordingSink, options: InformerOptions | None = None
 ) -> AsyncIterator[Informer[Pod]]:
-    """An informer that runs until the block ends."""
+    """Yield an informer that runs until the block ends."""
     informer = Informer(connection, Resource(PODS), Pod, sink, clock).configure(options or InformerOptions(seed=1))
     task = asyncio.create_task(informer.run())
     try:
@@ -105,7 +105,7 @@ def sink() -> RecordingSink:
 async def test_streamed_list_then_watch(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
 ) -> None:
-    """The initial events are the list; the same stream goes on as the watch."""
+    """The initial events are the list; the same stream continues as the watch."""
     gate = asyncio.Event()
     api.on(
         "GET",
@@ -122,12 +122,12 @@ async def test_streamed_list_then_watch(
         ),
     )
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("synced")
-        assert sink.told == ["+a@1", "+b@2", "synced"]
+        await sink.until_called("synced")
+        assert sink.calls == ["+a@1", "+b@2", "synced"]
         assert informer.resource_version == "5"
         gate.set()
-        await sink.until_told("+c@8")
-        assert sink.told[3:] == ["a@1>6", "-b@2", "+c@8"]
+        await sink.until_called("+c@8")
+        assert sink.calls[3:] == ["a@1>6", "-b@2", "+c@8"]
         assert sorted(informer.known) == ["n/a", "n/c"]
         assert (informer.resource_version, informer.synced, informer.restarts) == ("8", True, 0)
     [seen] = api.seen
@@ -141,21 +141,21 @@ async def test_streamed_list_then_watch(
 async def test_chunks_cut_objects_anywhere(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, cut: int
 ) -> None:
-    """Where the server cuts its chunks does not matter."""
+    """It does not matter where the server cuts its chunks."""
     text = added("a", 1) + added("b", 2) + bookmark(3, end=True) + event("MODIFIED", pod("a", 4))
     chunks: list[Step] = [text[at : at + cut] for at in range(0, len(text), cut)]
     api.on("GET", PODS, Stream(*chunks, HANG))
     async with informing(connection, clock, sink):
-        await sink.until_told("a@1>4")
-    assert sink.told == ["+a@1", "+b@2", "synced", "a@1>4"]
+        await sink.until_called("a@1>4")
+    assert sink.calls == ["+a@1", "+b@2", "synced", "a@1>4"]
 
 
 async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
-    """An object of 20 MiB passes, far above the stream reader's line limit."""
+    """An object of 20 MiB is read, far above the stream reader's line limit."""
     huge = added("huge", 1, spec={"nodeSelector": {"k": "x" * (20 << 20)}})
     api.on("GET", PODS, Stream(huge, bookmark(2, end=True), HANG))
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("synced")
+        await sink.until_called("synced")
         assert len(informer.known["n/huge"].spec.node_selector["k"]) == 20 << 20
 
 
@@ -168,10 +168,10 @@ async def test_huge_object(api: FakeApi, connection: ApiConnection, clock: Hasty
         pytest.param((b'{"type":"ADDED","object":{"x\n',), id="malformed-json"),
     ],
 )
-async def test_resumes_where_it_stood(
+async def test_resumes_at_the_last_version(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, end: tuple[Step, ...]
 ) -> None:
-    """However a stream ends, the next one starts at the last version, bookmarks included, and nothing is told twice."""
+    """However a stream ends, the next one starts at the last version, bookmarks included, and repeats no event."""
     api.on(
         "GET",
         PODS,
@@ -179,9 +179,9 @@ async def test_resumes_where_it_stood(
         Stream(added("b", 9), HANG),
     )
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("+b@9")
+        await sink.until_called("+b@9")
         assert (informer.restarts, informer.relists) == (1, 0)
-    assert sink.told == ["+a@1", "synced", "+b@9"]
+    assert sink.calls == ["+a@1", "synced", "+b@9"]
     assert api.seen[1].query["resourceVersion"] == "8"
     assert "sendInitialEvents" not in api.seen[1].query
 
@@ -193,7 +193,7 @@ async def test_resumes_where_it_stood(
 async def test_expired_version_relists_the_difference(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink, refused: Any
 ) -> None:
-    """After a 410 the new list is compared with what is known: adds, updates and deletes, nothing for the unchanged."""
+    """After a 410 the new list is compared with the known objects: adds, updates and deletes for the differences."""
     api.on(
         "GET",
         PODS,
@@ -209,16 +209,16 @@ async def test_expired_version_relists_the_difference(
         ),
     )
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("-gone@3")
+        await sink.until_called("-gone@3")
         assert informer.relists == 1
-    assert sink.told[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
-    assert sink.told[5:] == ["changed@2>20", "-reborn@4", "+reborn@21", "+new@22", "-gone@3"]
+    assert sink.calls[:5] == ["+same@1", "+changed@2", "+gone@3", "+reborn@4", "synced"]
+    assert sink.calls[5:] == ["changed@2>20", "-reborn@4", "+reborn@21", "+new@22", "-gone@3"]
 
 
 async def test_interrupted_list_starts_over(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
 ) -> None:
-    """A streamed list that breaks off is asked for again; synced comes once, after the whole one."""
+    """A streamed list that breaks is requested again; synced is called once, after the complete one."""
     api.on(
         "GET",
         PODS,
@@ -226,8 +226,8 @@ async def test_interrupted_list_starts_over(
         Stream(added("a", 1), added("b", 3), bookmark(4, end=True), HANG),
     )
     async with informing(connection, clock, sink):
-        await sink.until_told("synced")
-    assert sink.told == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+        await sink.until_called("synced")
+    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
 
 
 async def test_pages_where_the_streamed_list_is_refused(
@@ -243,8 +243,8 @@ async def test_pages_where_the_streamed_list_is_refused(
         Stream(added("c", 8), HANG),
     )
     async with informing(connection, clock, sink, InformerOptions(page_limit=1)):
-        await sink.until_told("+c@8")
-    assert sink.told == ["+a@1", "+b@2", "synced", "+c@8"]
+        await sink.until_called("+c@8")
+    assert sink.calls == ["+a@1", "+b@2", "synced", "+c@8"]
     assert [seen.query.get("continue") for seen in api.seen[1:3]] == [None, "next"]
     assert api.seen[1].query["limit"] == "1"
     assert api.seen[3].query["resourceVersion"] == "7"
@@ -264,8 +264,8 @@ async def test_expired_page_starts_the_list_over(
         Stream(HANG),
     )
     async with informing(connection, clock, sink):
-        await sink.until_told("synced")
-    assert sink.told == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
+        await sink.until_called("synced")
+    assert sink.calls == ["+a@1", "+gone@2", "+b@3", "-gone@2", "synced"]
     assert "continue" not in api.seen[3].query
 
 
@@ -276,7 +276,7 @@ async def test_unreadable_object_is_skipped(
     sink: RecordingSink,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """An object of another form is logged by name and counted; the stream lives on, and its deletion still counts."""
+    """An object of another type is logged by name and counted; the stream continues, and its deletion still counts."""
     api.on(
         "GET",
         PODS,
@@ -291,9 +291,9 @@ async def test_unreadable_object_is_skipped(
         ),
     )
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("+b@6")
+        await sink.until_called("+b@6")
         assert (informer.decode_errors, informer.restarts) == (3, 0)
-    assert sink.told == ["+a@2", "synced", "-a@2", "+b@6"]
+    assert sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
     assert "n/bad is not readable" in caplog.text
 
 
@@ -304,27 +304,27 @@ async def test_sink_error_does_not_end_the_stream(
     sink: RecordingSink,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A bug behind the sink costs one event: logged with its traceback, counted, and on it goes."""
+    """A bug behind the sink costs one event: logged with its traceback and counted."""
     sink.failing = "+a@1"
     api.on("GET", PODS, Stream(added("a", 1), added("b", 2), bookmark(3, end=True), HANG))
     async with informing(connection, clock, sink) as informer:
-        await sink.until_told("synced")
+        await sink.until_called("synced")
         assert (informer.sink_errors, informer.restarts) == (1, 0)
     assert "the sink has a bug" in caplog.text
 
 
-async def test_frozen_server_is_noticed(
+async def test_frozen_server_is_detected(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
 ) -> None:
-    """Silence longer than the idle limit opens the watch again at the last version."""
+    """After silence longer than the idle limit the watch is opened again at the last version."""
     api.on("GET", PODS, Stream(added("a", 1), bookmark(2, end=True), HANG), Stream(added("b", 3), HANG))
     async with informing(connection, clock, sink, InformerOptions(idle_seconds=0.1)):
-        await sink.until_told("+b@3")
+        await sink.until_called("+b@3")
     assert api.seen[1].query["resourceVersion"] == "2"
 
 
 async def test_never_spins(api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink) -> None:
-    """A server that answers errors is asked after growing, jittered delays up to the maximum."""
+    """A server that returns errors is called after growing, jittered delays up to the maximum."""
     api.on("GET", PODS, refusal(500, "no"))
     async with informing(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 12)
@@ -336,7 +336,7 @@ async def test_never_spins(api: FakeApi, connection: ApiConnection, clock: Hasty
 async def test_streams_that_end_at_once_do_not_spin(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
 ) -> None:
-    """A server that accepts every watch and ends it at once is not asked without delay."""
+    """A server that accepts every watch and ends it at once is not called without delay."""
     api.on("GET", PODS, Stream(bookmark(1, end=True)), Stream())
     async with informing(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 10)
@@ -346,18 +346,18 @@ async def test_streams_that_end_at_once_do_not_spin(
 async def test_backoff_starts_over_after_a_success(
     api: FakeApi, connection: ApiConnection, clock: HastyClock, sink: RecordingSink
 ) -> None:
-    """Delays that grew during an outage are short again after a stream that brought something."""
+    """Delays that grew during an outage are short again after a stream that delivered an event."""
     failures = [refusal(503, "away")] * 5
     api.on("GET", PODS, *failures, Stream(added("a", 1), bookmark(2, end=True)), refusal(503, "away"), Stream(HANG))
     async with informing(connection, clock, sink, InformerOptions(seed=1)):
         await api.until(lambda: len(api.seen) == 8)
     assert clock.slept[4] > 1.0
     assert clock.slept[5] <= 0.2
-    assert sink.told == ["+a@1", "synced"]
+    assert sink.calls == ["+a@1", "synced"]
 
 
 async def test_long_chunks_let_others_run(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
-    """While a burst of events is worked off, other tasks get their turn every few milliseconds."""
+    """While a burst of events is processed, other tasks run every few milliseconds."""
 
     class SlowSink(RecordingSink):
         def on_add(self, obj: Pod) -> None:
@@ -372,21 +372,21 @@ async def test_long_chunks_let_others_run(api: FakeApi, connection: ApiConnectio
     async def other() -> None:
         nonlocal most_between_turns
         before = 0
-        while "synced" not in sink.told:
+        while "synced" not in sink.calls:
             await asyncio.sleep(0)
-            most_between_turns = max(most_between_turns, len(sink.told) - before)
-            before = len(sink.told)
+            most_between_turns = max(most_between_turns, len(sink.calls) - before)
+            before = len(sink.calls)
 
     burst = b"".join(added(f"p{n}", n + 1) for n in range(200))
     api.on("GET", PODS, Stream(burst + bookmark(9000, end=True), HANG))
     async with informing(connection, clock, sink):
         await other()
-    assert len(sink.told) == 201
+    assert len(sink.calls) == 201
     assert most_between_turns <= 8
 
 
 async def test_selectors_are_sent(api: FakeApi, connection: ApiConnection, clock: HastyClock) -> None:
-    """Field and label selectors go with every request."""
+    """Field and label selectors are sent with every request."""
     api.on("GET", PODS, Stream(HANG))
     resource = Resource(PODS, "status.phase!=Failed", "app=x")
     task = asyncio.create_task(Informer(connection, resource, Pod, RecordingSink(), clock).run())

@@ -1,4 +1,4 @@
-"""Short requests over connections that are kept, against a server that says exactly what a test has it say."""
+"""Tests of short requests over keep-alive connections, against a server with scripted responses."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import pytest
 from bayplan.kube.byte_stream import Endpoint
-from bayplan.kube.keep_alive import AnswerBrokenError, KeepAlivePool, NotConnectedError
+from bayplan.kube.keep_alive import BrokenResponseError, KeepAlivePool, NotConnectedError
 
 from tests.support.virtual_clock import VirtualClock
 
@@ -20,12 +20,12 @@ OK = b"HTTP/1.1 201 Created\r\nContent-Length: 2\r\nRetry-After: 7\r\n\r\nok"
 
 @dataclass
 class Server:
-    """Answers each request with the next of some texts; None breaks the connection off, "" is silence.
+    """Sends the next of some texts for each request; None breaks the connection, "" is silence.
 
     Attributes:
-        connections: How many were opened.
-        requests: What came, whole.
-        asked: Set with the first.
+        connections: Number of accepted connections.
+        requests: The requests as received.
+        asked: Set with the first request.
     """
 
     answers: list[bytes | None]
@@ -35,7 +35,7 @@ class Server:
     asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection."""
+        """Serve one connection."""
         self.connections += 1
         try:
             while True:
@@ -45,7 +45,7 @@ class Server:
                 answer = self.answers.pop(0) if self.answers else OK
                 if answer is None:
                     break
-                # In two pieces, as a network may deliver it.
+                # In two parts, as a network may deliver it.
                 for piece in (answer[:20], answer[20:]):
                     writer.write(piece)
                     await writer.drain()
@@ -60,7 +60,7 @@ class Server:
 async def pool_to(
     *answers: bytes | None, limit: int = 4, clock: VirtualClock | None = None
 ) -> AsyncIterator[tuple[KeepAlivePool, Server]]:
-    """A pool, and the server that it leads to."""
+    """Yield a pool and its server."""
     server = Server(list(answers))
     listening = await asyncio.start_server(server.serve, "127.0.0.1", 0)
     server.port = listening.sockets[0].getsockname()[1]
@@ -74,13 +74,13 @@ async def pool_to(
 
 
 async def post(pool: KeepAlivePool, seconds: float = 5.0, fence: Callable[[], None] | None = None) -> tuple[int, bytes]:
-    """Status and body of one request."""
+    """Return status and body of one request."""
     answer = await pool.send(HEAD, b"{}", seconds, fence)
     return answer.status, answer.body
 
 
 async def test_a_connection_is_used_again() -> None:
-    """One after the other over one connection, and what was sent arrives whole."""
+    """Requests one after the other use one connection, and arrive whole."""
     async with pool_to() as (pool, server):
         for _ in range(3):
             assert await post(pool) == (201, b"ok")
@@ -103,7 +103,7 @@ async def test_a_connection_is_used_again() -> None:
     ],
 )
 async def test_answers(answer: bytes, found: tuple[int, bytes]) -> None:
-    """Every form of an answer is read, and leaves the connection for the next one."""
+    """Every form of a response is read, and the connection can be used again."""
     async with pool_to(answer) as (pool, server):
         assert await post(pool) == found
         assert await post(pool) == (201, b"ok")
@@ -111,13 +111,13 @@ async def test_answers(answer: bytes, found: tuple[int, bytes]) -> None:
 
 
 async def test_headers_come_by_lower_case_names() -> None:
-    """Who asks for one need not know how the server writes it."""
+    """The server's spelling of a header does not matter."""
     async with pool_to() as (pool, _):
         assert (await pool.send(HEAD, b"{}", 5.0, None)).headers["retry-after"] == "7"
 
 
-async def test_a_server_that_closes_is_believed() -> None:
-    """After Connection: close the next request gets a connection of its own."""
+async def test_connection_close_is_honoured() -> None:
+    """After Connection: close the next request gets a new connection."""
     closing = b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 1\r\n\r\nx"
     async with pool_to(closing) as (pool, server):
         assert await post(pool) == (200, b"x")
@@ -134,16 +134,16 @@ async def test_a_server_that_closes_is_believed() -> None:
     ],
 )
 async def test_broken_answers(answer: bytes | None) -> None:
-    """Whether the request was carried out is not known then; the next one gets a connection of its own."""
+    """It is then unknown whether the request was executed; the next one gets a new connection."""
     async with pool_to(answer) as (pool, server):
-        with pytest.raises(AnswerBrokenError):
+        with pytest.raises(BrokenResponseError):
             await post(pool)
         assert await post(pool) == (201, b"ok")
         assert server.connections == 2
 
 
-async def test_no_answer_in_time() -> None:
-    """The connection goes: a late answer must not be taken for the next request's."""
+async def test_no_response_in_time() -> None:
+    """The connection is closed: a late response must not be read as that of the next request."""
     async with pool_to(b"") as (pool, server):
         with pytest.raises(TimeoutError):
             await post(pool, seconds=0.05)
@@ -151,8 +151,8 @@ async def test_no_answer_in_time() -> None:
         assert server.connections == 2
 
 
-async def test_nobody_listens() -> None:
-    """Nothing was sent, and that is what is told."""
+async def test_no_server() -> None:
+    """The error says that nothing was sent."""
     async with pool_to() as (_, server):
         port = server.port
     with pytest.raises(NotConnectedError):
@@ -160,7 +160,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_the_limit_holds() -> None:
-    """More requests than connections wait for one to be free."""
+    """More requests than connections wait for a free one."""
     async with pool_to(limit=2) as (pool, server):
         answers = await asyncio.gather(*(post(pool) for _ in range(20)))
         assert answers == [(201, b"ok")] * 20
@@ -168,7 +168,7 @@ async def test_the_limit_holds() -> None:
 
 
 async def test_waiting_for_a_connection_counts() -> None:
-    """Who finds all connections busy is out of time like anybody else, and its request is never sent."""
+    """A request that waits for a connection times out too, and is then never sent."""
     async with pool_to(b"", limit=1) as (pool, server):
         stuck = asyncio.create_task(post(pool, seconds=5.0))
         await server.asked.wait()
@@ -179,8 +179,8 @@ async def test_waiting_for_a_connection_counts() -> None:
         assert len(server.requests) == 1
 
 
-async def test_what_was_idle_for_long_is_not_used() -> None:
-    """The server may close it at any moment, and then nobody knows what became of a request."""
+async def test_a_connection_idle_for_long_is_not_used() -> None:
+    """The server may close it at any moment, which would leave the outcome of a request unknown."""
     clock = VirtualClock()
     async with pool_to(clock=clock) as (pool, server):
         await post(pool)
@@ -189,11 +189,11 @@ async def test_what_was_idle_for_long_is_not_used() -> None:
         assert server.connections == 2
 
 
-async def test_the_fence_is_asked_last() -> None:
-    """What it raises comes out, and no byte has left."""
+async def test_the_fence_is_called_last() -> None:
+    """Its error is raised, and no byte has been sent."""
 
     class RefusedError(Exception):
-        """Not now."""
+        """The refusal of the fence."""
 
     def refuse() -> None:
         raise RefusedError
@@ -205,13 +205,13 @@ async def test_the_fence_is_asked_last() -> None:
         assert await post(pool) == (201, b"ok")
 
 
-async def test_closing_ends_what_is_under_way() -> None:
-    """A request whose connection is broken off hears of it at once."""
+async def test_closing_ends_requests_in_flight() -> None:
+    """A request whose connection is closed fails at once."""
     async with pool_to(b"") as (pool, server):
         waiting = asyncio.create_task(post(pool))
         await server.asked.wait()
         pool.close()
-        with pytest.raises(AnswerBrokenError):
+        with pytest.raises(BrokenResponseError):
             await waiting
 
 
@@ -223,16 +223,16 @@ async def test_closing_ends_what_is_under_way() -> None:
         pytest.param(b"what is this?", id="no HTTP"),
     ],
 )
-async def test_more_than_was_asked_for(more: bytes) -> None:
-    """The answer counts; what came behind it must not be taken for the next request's."""
+async def test_a_second_response(more: bytes) -> None:
+    """The first response counts; what follows it must not be read as the response of the next request."""
     async with pool_to(OK + more) as (pool, server):
         assert await post(pool) == (201, b"ok")
         assert await post(pool) == (201, b"ok")
         assert server.connections == 2
 
 
-async def test_headers_are_of_their_own_answer() -> None:
-    """Nothing is left of the answer before on the same connection, nor of one that only says to go on."""
+async def test_headers_belong_to_their_response() -> None:
+    """No header of the previous response or of an interim response is left."""
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
     plain = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
     async with pool_to(OK, hints + plain) as (pool, server):
@@ -243,8 +243,8 @@ async def test_headers_are_of_their_own_answer() -> None:
         assert server.connections == 1
 
 
-async def test_what_nobody_asked_for() -> None:
-    """A server that says something between requests, as before it closes, is not asked over that connection again."""
+async def test_a_response_without_a_request() -> None:
+    """A server that sends something between requests, as before it closes, gets no request on that connection."""
     said, left = asyncio.Event(), asyncio.Queue[None]()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -270,8 +270,8 @@ async def test_what_nobody_asked_for() -> None:
     listening.close()
 
 
-async def test_a_server_that_never_says_hello() -> None:
-    """TCP is there and TLS is not: nothing was sent, and that is told when the time for connecting is over."""
+async def test_a_server_without_a_handshake() -> None:
+    """TCP connects and TLS does not: the error after the timeout says that nothing was sent."""
     async with pool_to() as (_, server):
         tls = ssl.create_default_context()
         pool = KeepAlivePool(Endpoint("127.0.0.1", server.port, tls), VirtualClock(), 1, connect_seconds=0.05)
@@ -282,22 +282,22 @@ async def test_a_server_that_never_says_hello() -> None:
 
 
 async def test_closing_while_others_wait() -> None:
-    """Who waits for a connection then gets none, and nothing of it is sent."""
+    """A request that waits for a connection gets none, and nothing of it is sent."""
     async with pool_to(b"", limit=1) as (pool, server):
         stuck = asyncio.create_task(post(pool))
         await server.asked.wait()
         waiting = asyncio.create_task(post(pool))
         await asyncio.sleep(0)
         pool.close()
-        with pytest.raises(AnswerBrokenError):
+        with pytest.raises(BrokenResponseError):
             await stuck
         with pytest.raises(NotConnectedError):
             await waiting
         assert len(server.requests) == 1
 
 
-async def test_a_cancelled_request_takes_its_connection_along() -> None:
-    """Its answer may still come, and is nobody's; the slot is free again."""
+async def test_a_cancelled_request_closes_its_connection() -> None:
+    """Its response may still come and belongs to no request; the slot is free again."""
     async with pool_to(b"", limit=1) as (pool, server):
         task = asyncio.create_task(post(pool))
         await server.asked.wait()

@@ -1,4 +1,4 @@
-"""Leader election on a scripted API server, by a clock that stands still."""
+"""Tests of leader election on a scripted API server, with a virtual clock."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ OPTIONS = ElectionOptions("ns", "bayplan")
 
 
 def lease(holder: str, version: str = "1", transitions: int = 3) -> Answer:
-    """The Lease as a server tells it."""
-    metadata = {"name": "bayplan", "namespace": "ns", "resourceVersion": version, "labels": {"kept": "yes"}}
+    """Return the Lease as a server returns it."""
+    metadata = {"name": "bayplan", "namespace": "ns", "resourceVersion": version, "labels": {"team": "a"}}
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "acquireTime": "A", "leaseTransitions": transitions}
     return Answer(body={"metadata": metadata, "spec": spec})
 
 
 class NapClock(VirtualClock):
-    """A clock that knows its only sleeper.
+    """A clock that records its only sleeper.
 
     Attributes:
-        naps: How often it went to sleep.
-        wakes_at: When it wakes.
+        naps: Number of sleeps.
+        wakes_at: Time of the wake-up.
     """
 
     def __init__(self) -> None:
@@ -47,7 +47,7 @@ class NapClock(VirtualClock):
         self.changed = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Note it, and sleep."""
+        """Record the call, and sleep."""
         self.naps += 1
         self.wakes_at = self.now() + seconds
         self.changed.set()
@@ -55,7 +55,7 @@ class NapClock(VirtualClock):
 
 
 class Candidate:
-    """A candidate "me", its server and its time."""
+    """A candidate "me", its server and its clock."""
 
     def __init__(self, api: FakeApi, options: ElectionOptions = OPTIONS) -> None:
         self.endpoint: LeaderEndpoint | None = LeaderEndpoint("http://127.0.0.1:1")
@@ -66,26 +66,26 @@ class Candidate:
         self.run.add_done_callback(lambda _: self.clock.changed.set())
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Wait until a condition holds, looking whenever the candidate goes to sleep or ends."""
+        """Wait until a condition holds, checking whenever the candidate sleeps or ends."""
         async with asyncio.timeout(20):
             while not condition():
                 self.clock.changed.clear()
                 await self.clock.changed.wait()
 
     async def next_nap(self, naps: int) -> None:
-        """Until it sleeps again, or has ended."""
+        """Wait until it sleeps again, or has ended."""
         await self.until(lambda: self.run.done() or self.clock.naps > naps)
 
     async def stands_by(self) -> None:
-        """Until its first try is over."""
+        """Wait until its first attempt is over."""
         await self.until(lambda: self.clock.naps > 0)
 
     async def leads(self) -> None:
-        """Until it leads and waits for its next renewal."""
+        """Wait until it leads and waits for its next renewal."""
         await self.until(lambda: self.election.leading.is_set() and self.clock.wakes_at > self.clock.now())
 
     async def advance(self, seconds: float) -> None:
-        """Let time pass from wake to wake, each seen to its end."""
+        """Let time pass from wake-up to wake-up, each until its work is done."""
         until = self.clock.now() + seconds
         while not self.run.done() and self.clock.wakes_at <= until:
             naps = self.clock.naps
@@ -111,13 +111,13 @@ async def me(api: FakeApi) -> AsyncIterator[Candidate]:
 
 
 def spec(api: FakeApi, method: str) -> dict[str, Any]:
-    """The spec that was written last."""
+    """Return the spec that was written last."""
     found: dict[str, Any] = api.requests(method)[-1].json["spec"]
     return found
 
 
 async def test_a_missing_lease_is_created(api: FakeApi, me: Candidate) -> None:
-    """The first candidate makes the Lease, with no transition."""
+    """The first candidate creates the Lease, with no transition."""
     api.on("POST", LEASES, lease("me", transitions=0))
     api.on("PUT", LEASE, lease("me"))
     await me.leads()
@@ -129,19 +129,19 @@ async def test_a_missing_lease_is_created(api: FakeApi, me: Candidate) -> None:
 @pytest.mark.parametrize(
     ("holder", "transitions"), [pytest.param("", 4, id="released"), pytest.param("me", 3, id="ours already")]
 )
-async def test_a_free_lease_is_taken(api: FakeApi, me: Candidate, holder: str, transitions: int) -> None:
-    """The version that was read goes along, what others wrote stays, and a change of holder is counted."""
+async def test_a_free_lease_is_acquired(api: FakeApi, me: Candidate, holder: str, transitions: int) -> None:
+    """The write has the version that was read, keeps other fields, and counts a change of the holder."""
     api.on("GET", LEASE, lease(holder))
     api.on("PUT", LEASE, lease("me", "2"))
     await me.leads()
     put = api.requests("PUT")[0].json
     assert put["metadata"]["resourceVersion"] == "1"
-    assert put["metadata"]["labels"] == {"kept": "yes"}
+    assert put["metadata"]["labels"] == {"team": "a"}
     assert put["spec"]["leaseTransitions"] == transitions
 
 
 async def test_a_held_lease_is_waited_for(api: FakeApi, me: Candidate) -> None:
-    """It is taken when its version has not changed for its whole duration, as this process's own clock tells."""
+    """It is acquired when its version has not changed for its whole duration, by this process's own clock."""
     api.on("GET", LEASE, lease("other"))
     api.on("PUT", LEASE, lease("me", "2", 4))
     await me.stands_by()
@@ -153,8 +153,8 @@ async def test_a_held_lease_is_waited_for(api: FakeApi, me: Candidate) -> None:
     assert spec(api, "PUT")["leaseTransitions"] == 4
 
 
-async def test_a_lease_is_taken_when_it_falls_free(api: FakeApi, me: Candidate) -> None:
-    """The standby looks at that very moment, wherever its jittered pauses would have ended."""
+async def test_a_lease_is_acquired_when_it_expires(api: FakeApi, me: Candidate) -> None:
+    """The standby retries at that moment, whatever its jittered interval."""
     api.on("GET", LEASE, lease("other"))
     api.on("PUT", LEASE, lease("me", "2", 4))
     await me.stands_by()
@@ -162,8 +162,8 @@ async def test_a_lease_is_taken_when_it_falls_free(api: FakeApi, me: Candidate) 
     assert len(api.requests("PUT")) == 1
 
 
-async def test_a_renewed_lease_is_not_taken(api: FakeApi, me: Candidate) -> None:
-    """Each new version starts its duration anew."""
+async def test_a_renewed_lease_is_not_acquired(api: FakeApi, me: Candidate) -> None:
+    """Each new version starts its duration again."""
     api.on("GET", LEASE, *(lease("other", str(version)) for version in range(100)))
     await me.stands_by()
     await me.advance(60)
@@ -173,20 +173,20 @@ async def test_a_renewed_lease_is_not_taken(api: FakeApi, me: Candidate) -> None
 
 
 def announced(api: FakeApi, method: str = "PUT") -> dict[str, str]:
-    """The annotations that were written last."""
+    """Return the annotations that were written last."""
     found: dict[str, str] = api.requests(method)[-1].json["metadata"]["annotations"]
     return found
 
 
-async def test_a_leader_announces_where_it_serves(api: FakeApi, me: Candidate) -> None:
-    """With each renewal, since certificates change; annotations of others stay, and a release removes its own."""
+async def test_a_leader_announces_its_endpoint(api: FakeApi, me: Candidate) -> None:
+    """With each renewal, since certificates change; other annotations stay, and a release removes its own."""
     old = lease("")
-    old.body["metadata"]["annotations"] = {"others": "kept", ANNOTATION: announcement("other", LeaderEndpoint("x"))}
+    old.body["metadata"]["annotations"] = {"others": "stay", ANNOTATION: announcement("other", LeaderEndpoint("x"))}
     api.on("GET", LEASE, old)
     api.on("PUT", LEASE, *(lease("me", str(version)) for version in range(2, 100)))
     await me.leads()
     assert announced(api) == {
-        "others": "kept",
+        "others": "stay",
         ANNOTATION: '{"identity":"me","url":"http://127.0.0.1:1","certificateSha256":""}',
     }
     me.endpoint = LeaderEndpoint("https://192.0.2.1:1", "a" * 64)
@@ -201,8 +201,8 @@ async def test_a_leader_announces_where_it_serves(api: FakeApi, me: Candidate) -
     assert announced(api) == {}
 
 
-async def test_a_created_lease_announces_where_its_leader_serves(api: FakeApi, me: Candidate) -> None:
-    """From its first version on."""
+async def test_a_created_lease_announces_the_endpoint(api: FakeApi, me: Candidate) -> None:
+    """It does so from its first version on."""
     api.on("POST", LEASES, lease("me", transitions=0))
     api.on("PUT", LEASE, lease("me"))
     await me.leads()
@@ -212,8 +212,8 @@ async def test_a_created_lease_announces_where_its_leader_serves(api: FakeApi, m
 @pytest.mark.parametrize(
     ("writer", "known"), [pytest.param("other", True, id="its own"), pytest.param("before", False, id="an earlier one")]
 )
-async def test_a_standby_reads_where_the_leader_serves(api: FakeApi, me: Candidate, writer: str, known: bool) -> None:
-    """What an earlier holder announced is not the address of this one."""
+async def test_a_standby_reads_the_leaders_endpoint(api: FakeApi, me: Candidate, writer: str, known: bool) -> None:
+    """An announcement of an earlier holder is not the address of this one."""
     endpoint = LeaderEndpoint("https://192.0.2.1:10259", "0" * 64)
     held = lease("other")
     held.body["metadata"]["annotations"] = {ANNOTATION: announcement(writer, endpoint)}
@@ -229,7 +229,7 @@ async def leading(api: FakeApi, me: Candidate) -> None:
 
 
 async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
-    """Each renewal moves the end on, and keeps when the Lease was acquired."""
+    """Each renewal extends the time, and keeps the acquire time of the Lease."""
     await leading(api, me)
     await me.advance(60)
     assert not me.run.done()
@@ -242,7 +242,7 @@ async def test_a_leader_renews(api: FakeApi, me: Candidate) -> None:
     "answer", [pytest.param(refusal(500, "etcd is away"), id="error"), pytest.param(refusal(429, "slow"), id="busy")]
 )
 async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, answer: Answer) -> None:
-    """It goes on for the renew deadline, and ends before anyone else may take the Lease."""
+    """It leads until the renew deadline, and ends before another process may acquire the Lease."""
     await leading(api, me)
     began = me.clock.now()
     api.on("PUT", LEASE, answer)
@@ -255,7 +255,7 @@ async def test_a_leader_that_cannot_renew_stops(api: FakeApi, me: Candidate, ans
 
 
 async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidate) -> None:
-    """A request without an answer is given up in time for another one, and at the deadline."""
+    """A request without a response is cancelled in time for another one, and at the deadline."""
     await leading(api, me)
     before = len(api.requests("PUT"))
     api.on("PUT", LEASE, Answer(gate=asyncio.Event()))
@@ -272,8 +272,8 @@ async def test_a_frozen_server_does_not_hold_a_leader(api: FakeApi, me: Candidat
         me.run.result()
 
 
-async def test_a_renewal_whose_answer_was_lost_is_repeated(api: FakeApi, me: Candidate) -> None:
-    """A conflict with ourselves is no loss: the Lease is read and written again."""
+async def test_a_renewal_whose_response_was_lost_is_repeated(api: FakeApi, me: Candidate) -> None:
+    """A conflict with its own write is no loss: the Lease is read and written again."""
     await leading(api, me)
     api.on("PUT", LEASE, refusal(409, "changed"), lease("me", "8"))
     api.on("GET", LEASE, lease("me", "7"))
@@ -283,7 +283,7 @@ async def test_a_renewal_whose_answer_was_lost_is_repeated(api: FakeApi, me: Can
 
 
 async def test_another_holder_ends_a_leader_at_once(api: FakeApi, me: Candidate) -> None:
-    """Whoever wrote over the Lease leads now."""
+    """The process that wrote over the Lease leads now."""
     await leading(api, me)
     api.on("PUT", LEASE, refusal(409, "changed"))
     api.on("GET", LEASE, lease("other", "7"))
@@ -307,28 +307,28 @@ async def test_a_release_clears_the_holder(api: FakeApi, me: Candidate) -> None:
 
 
 async def test_a_standby_releases_nothing(api: FakeApi, me: Candidate) -> None:
-    """The Lease of another is not touched."""
+    """The Lease of another process is not touched."""
     api.on("GET", LEASE, lease("other"))
     await me.stands_by()
     await me.election.release(1)
     assert not api.requests("PUT")
 
 
-async def test_a_process_that_was_stopped_is_no_leader_when_it_goes_on(api: FakeApi, me: Candidate) -> None:
-    """The clock has run on meanwhile: nothing is sent before the loss is noticed, and the Lease is not asked for."""
+async def test_a_paused_process_does_not_lead_when_it_resumes(api: FakeApi, me: Candidate) -> None:
+    """Its clock has moved on: nothing is sent before the loss is detected, and the Lease is not read."""
     await leading(api, me)
-    asked = len(api.seen)
+    requests = len(api.seen)
     me.clock.advance(60)
     with pytest.raises(NotLeadingError):
         me.election.check()
     await me.until(me.run.done)
     with pytest.raises(LeadershipLostError):
         me.run.result()
-    assert len(api.seen) == asked
+    assert len(api.seen) == requests
 
 
-async def test_a_lease_is_written_in_whole_seconds_and_never_less(api: FakeApi) -> None:
-    """Others take it by what is written: 3.9 s must not become 3 s when this process counts on 3.5 s."""
+async def test_a_lease_duration_is_rounded_up(api: FakeApi) -> None:
+    """Others acquire it by the written duration: 3.9 s must not become 3 s when this process relies on 3.5 s."""
     api.on("GET", LEASE, lease(""))
     api.on("PUT", LEASE, lease("me", "2"))
     candidate = Candidate(api, ElectionOptions("ns", "bayplan", 3.9, 3.5, 1.0))
@@ -339,8 +339,8 @@ async def test_a_lease_is_written_in_whole_seconds_and_never_less(api: FakeApi) 
     await candidate.connection.close()
 
 
-async def test_what_changes_the_cluster_is_fenced(api: FakeApi, me: Candidate) -> None:
-    """Without the Lease a bind is not sent; reads and the Lease itself are."""
+async def test_writes_are_fenced(api: FakeApi, me: Candidate) -> None:
+    """Without the Lease a bind is not sent; reads and writes of the Lease itself are."""
     api.on("GET", LEASE, lease("other"))
     me.connection.write_fence = me.election.check
     await me.stands_by()
@@ -354,13 +354,13 @@ async def test_what_changes_the_cluster_is_fenced(api: FakeApi, me: Candidate) -
     ("options", "path"),
     [
         pytest.param(ElectionOptions("n", "l", 10, 10, 2), "leaseDuration", id="lease not above renew"),
-        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="no second try"),
+        pytest.param(ElectionOptions("n", "l", 15, 2.4, 2), "renewDeadline", id="a second attempt"),
         pytest.param(ElectionOptions("n", "l", 0.5, 0.2, 0.1), "leaseDuration", id="below a second"),
         pytest.param(ElectionOptions("n", "l", 15, 10, 0), "retryPeriod", id="no pause"),
     ],
 )
-async def test_times_must_go_together(api: FakeApi, options: ElectionOptions, path: str) -> None:
-    """A Lease that could not work is refused with the field that is wrong."""
+async def test_durations_must_be_consistent(api: FakeApi, options: ElectionOptions, path: str) -> None:
+    """A Lease that could not work is rejected with the field that is wrong."""
     clock = VirtualClock()
     with pytest.raises(ConfigError, match=f"leaderElection.{path}"):
         LeaderElection(ApiConnection(api, ConnectionOptions(), clock), options, clock)

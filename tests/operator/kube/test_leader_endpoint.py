@@ -1,4 +1,4 @@
-"""Where a leader may say that it serves."""
+"""Tests of the address that a leader announces."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SHA = "0123456789abcdef" * 4
         pytest.param(LeaderEndpoint("http://[::1]:10259"), id="plain HTTP on loopback by IPv6"),
     ],
 )
-def test_what_is_announced_is_read(endpoint: LeaderEndpoint) -> None:
-    """The holder's endpoint comes out of the annotation again."""
+def test_an_announcement_is_read(endpoint: LeaderEndpoint) -> None:
+    """The annotation decodes to the holder's endpoint."""
     assert announced_endpoint(announcement("me", endpoint), "me") == endpoint
 
 
@@ -49,13 +49,13 @@ def test_what_is_announced_is_read(endpoint: LeaderEndpoint) -> None:
     ],
 )
 def test_a_forged_url_is_not_connected_to(url: str) -> None:
-    """Whoever may write the Lease chooses no more than the address of one host and a port."""
+    """A user who may write the Lease can choose only the address of one host and a port."""
     assert announced_endpoint(announcement("me", LeaderEndpoint(url, SHA)), "me") is None
 
 
 @pytest.mark.parametrize("fingerprint", ["", "00", SHA.upper(), f"{SHA}0", f"{SHA[:-1]}g"])
 def test_https_needs_a_certificate_to_compare(fingerprint: str) -> None:
-    """Nobody has signed the certificate that an operator makes for itself."""
+    """The certificate that an operator makes for itself is not signed by a CA."""
     endpoint = LeaderEndpoint("https://10.0.0.7:10259", fingerprint)
     assert announced_endpoint(announcement("me", endpoint), "me") is None
 
@@ -79,6 +79,6 @@ def test_what_is_no_announcement_of_the_holder(text: object, holder: str) -> Non
 
 
 def test_the_url_of_an_address() -> None:
-    """IPv6 stands in brackets."""
+    """IPv6 is in brackets."""
     assert endpoint_url("https", "fd00::7", 1) == "https://[fd00::7]:1"
     assert endpoint_url("http", "10.0.0.7", 1) == "http://10.0.0.7:1"

@@ -1,4 +1,4 @@
-"""Lists in pages, against a scripted API server."""
+"""Tests of lists in pages, against a scripted API server."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ PODS = "/api/v1/pods"
 
 
 def page(*names: Any, token: str = "") -> Answer:
-    """A page of a list."""
+    """Return a page of a list."""
     items = [{"metadata": {"name": name, "namespace": "shop"}} for name in names]
     return Answer(body={"metadata": {"continue": token}, "items": items})
 
 
 async def test_all_pages_are_read(api: FakeApi, connection: ApiConnection) -> None:
-    """In the server's order, each page with the token of the one before."""
+    """In the server's order, each page with the token of the previous one."""
     api.on("GET", PODS, page("a", "b", token="more"), page("c"))
     pods, unreadable = await list_objects(connection, PODS, Pod)
     assert ([pod.metadata.name for pod in pods], unreadable) == (["a", "b", "c"], 0)
@@ -30,7 +30,7 @@ async def test_all_pages_are_read(api: FakeApi, connection: ApiConnection) -> No
 
 
 async def test_what_cannot_be_read_is_counted(api: FakeApi, connection: ApiConnection) -> None:
-    """One bad object does not hide the others."""
+    """One unreadable object does not hide the others."""
     api.on("GET", PODS, page("a", 5))
     pods, unreadable = await list_objects(connection, PODS, Pod)
     assert ([pod.metadata.name for pod in pods], unreadable) == (["a"], 1)
@@ -46,7 +46,7 @@ async def test_what_cannot_be_read_is_counted(api: FakeApi, connection: ApiConne
 async def test_refusals_are_raised(
     api: FakeApi, connection: ApiConnection, answer: Answer, error: type[Exception]
 ) -> None:
-    """Whoever asked decides what to do without."""
+    """The caller decides how to continue."""
     api.on("GET", PODS, answer)
     with pytest.raises(error):
         await list_objects(connection, PODS, Pod)

@@ -1,4 +1,4 @@
-"""Backoff, the token bucket and the real clock."""
+"""Tests of backoff, the token bucket and the real clock."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.support.virtual_clock import VirtualClock
 
 
 def test_backoff_doubles_up_to_its_maximum() -> None:
-    """Every delay lies between half and all of a step that doubles; a reset starts over."""
+    """Every delay is between half and all of a step that doubles; a reset starts over."""
     backoff = Backoff(1.0, 10.0, seed=3)
     for step in (1.0, 2.0, 4.0, 8.0, 10.0, 10.0):
         assert step / 2 <= backoff.next_delay() <= step
@@ -28,12 +28,12 @@ def test_backoff_doubles_up_to_its_maximum() -> None:
     [pytest.param(1, 0.2, id="first"), pytest.param(3, 0.8, id="third"), pytest.param(5000, 30.0, id="many")],
 )
 def test_delay_of_try(tries: int, step: float) -> None:
-    """The delay follows from the number of tries alone."""
+    """The delay depends only on the number of attempts."""
     assert step / 2 <= delay_of_try(tries, 0.2, 30.0) <= step
 
 
 async def test_bucket_keeps_rate_and_order() -> None:
-    """After the burst each taker waits for its own token, in the order of arrival."""
+    """After the burst each caller waits for its own token, in the order of arrival."""
     clock = VirtualClock()
     bucket = TokenBucket(2.0, 2, clock)
     taken: list[int] = []
@@ -53,8 +53,8 @@ async def test_bucket_keeps_rate_and_order() -> None:
     assert taken == [0, 1, 2, 3]
 
 
-def test_try_take_tells_the_wait() -> None:
-    """Without a token nothing is taken, and the wait is told."""
+def test_try_take_returns_the_wait() -> None:
+    """Without a token nothing is taken, and the wait is returned."""
     clock = VirtualClock()
     bucket = TokenBucket(4.0, 1, clock)
     assert bucket.try_take() == 0.0
@@ -65,7 +65,7 @@ def test_try_take_tells_the_wait() -> None:
 
 
 async def test_system_clock() -> None:
-    """The real clock goes forward, speaks UTC and calls back on the loop."""
+    """The real clock moves forward, returns UTC and calls back on the loop."""
     clock: Clock = SystemClock()
     before, called = clock.now(), asyncio.Event()
     clock.call_later(0.001, called.set)

@@ -1,4 +1,4 @@
-"""Status patches and deletions of pods: bodies, transition times, UIDs."""
+"""Tests of status patches and deletions of pods: bodies, transition times, UIDs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def pod_with(*conditions: PodCondition, uid: str = "uid-a") -> Pod:
 
 
 class Informed:
-    """The informer's pod."""
+    """Lookup of the informer's pod."""
 
     def __init__(self) -> None:
         self.pod: Pod | None = None
@@ -88,7 +88,7 @@ async def test_patch_as_sent(api: FakeApi, writes: PodWrites) -> None:
     ],
 )
 async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None, status: dict[str, Any]) -> None:
-    """The nomination is left, cleared or set."""
+    """The nomination is unchanged, cleared or set."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(nominated=nominated))
     assert api.seen[0].json["status"] == status
@@ -107,7 +107,7 @@ async def test_nomination(api: FakeApi, writes: PodWrites, nominated: str | None
 async def test_transition_time(
     api: FakeApi, writes: PodWrites, informed: Informed, known: Pod | None, sent: bool
 ) -> None:
-    """The transition time is sent when the status changes, and left to the server to keep when it does not."""
+    """The transition time is sent if the status changes; otherwise the server keeps its own."""
     informed.pod = known
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
@@ -115,7 +115,7 @@ async def test_transition_time(
 
 
 async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: PodWrites) -> None:
-    """What was just written counts until the informer has seen it."""
+    """A status just written counts until the informer has the pod."""
     api.on("PATCH", f"{POD}/status", Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
     await writes.patch_status(patch(UNSCHEDULABLE))
@@ -123,14 +123,14 @@ async def test_transition_time_before_the_informer_knows(api: FakeApi, writes: P
 
 
 async def test_patch_of_another_pod_of_the_name(api: FakeApi, writes: PodWrites) -> None:
-    """A UID that is not the pod's is a conflict, in whatever words the server refuses it."""
+    """Another UID is a conflict, whatever error the server uses."""
     api.on("PATCH", f"{POD}/status", OTHER_UID)
     with pytest.raises(ConflictError, match="UID uid-a is gone"):
         await writes.patch_status(patch(UNSCHEDULABLE))
 
 
 async def test_invalid_patch(api: FakeApi, writes: PodWrites) -> None:
-    """Any other refusal stays what it is."""
+    """Any other refusal keeps its error."""
     api.on("PATCH", f"{POD}/status", refusal(422, "status.conditions: odd"))
     with pytest.raises(InvalidRequestError, match="odd"):
         await writes.patch_status(patch(UNSCHEDULABLE))
@@ -158,7 +158,7 @@ async def test_deletion(api: FakeApi, writes: PodWrites) -> None:
 async def test_deletion_of_a_gone_pod(
     api: FakeApi, writes: PodWrites, patched: Answer, deleted: Answer, read: Answer
 ) -> None:
-    """A pod that is gone already, or replaced by another of its name, is told to be gone."""
+    """The error says that the pod is gone, also if another one of its name replaced it."""
     api.on("PATCH", f"{POD}/status", patched)
     api.on("DELETE", POD, deleted)
     api.on("GET", POD, read)
@@ -166,8 +166,8 @@ async def test_deletion_of_a_gone_pod(
         await writes.delete(PodDeletion("n", "a", "uid-a", DISRUPTED))
 
 
-async def test_conflict_on_our_pod_may_be_tried_again(api: FakeApi, writes: PodWrites) -> None:
-    """A conflict although the UID is right means that others wrote to the pod: neither success nor its end."""
+async def test_conflict_on_the_same_pod_is_retried(api: FakeApi, writes: PodWrites) -> None:
+    """A conflict although the UID is right means concurrent writes: neither success nor failure."""
     api.on("DELETE", POD, refusal(409, "odd"))
     api.on("GET", POD, Answer(body={"metadata": {"uid": "uid-a"}}))
     with pytest.raises(ServerUnavailableError, match="odd"):
@@ -182,7 +182,7 @@ async def test_conflict_on_our_pod_may_be_tried_again(api: FakeApi, writes: PodW
     ],
 )
 async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str, error: type[Exception]) -> None:
-    """A patch that meets other writers may be sent again; one of a pod that is gone may not."""
+    """A patch in conflict with other writers may be sent again; one of a pod that is gone may not."""
     api.on("PATCH", f"{POD}/status", refusal(409, "odd"))
     api.on("GET", POD, Answer(body={"metadata": {"uid": uid_now}}))
     with pytest.raises(error, match="odd"):
@@ -197,10 +197,10 @@ async def test_conflict_of_a_patch(api: FakeApi, writes: PodWrites, uid_now: str
         pytest.param(refusal(504, "late"), id="504"),
     ],
 )
-async def test_deletion_that_was_not_answered(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
-    """A pod that is gone after an unanswered deletion was deleted by it: who asked is told of success."""
+async def test_deletion_without_a_response(api: FakeApi, writes: PodWrites, lost: Answer) -> None:
+    """A pod that is gone after a deletion without a response was deleted by it: that is success."""
     api.on("DELETE", POD, Answer(), lost, refusal(404, "gone"))
-    await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a kept one
+    await writes.delete(PodDeletion("n", "a", "uid-0"))  # so that the connection is a keep-alive one
     with pytest.raises(ClusterWriteError):
         await writes.delete(PodDeletion("n", "a", "uid-a"))
     await writes.delete(PodDeletion("n", "a", "uid-a"))
@@ -236,10 +236,10 @@ def test_merging(earlier: PodStatusPatch, later: PodStatusPatch, both: PodStatus
         pytest.param({}, ["False"], id="not bound"),
     ],
 )
-async def test_a_denial_of_a_bound_pod_is_taken_back(
+async def test_unschedulable_of_a_bound_pod_is_corrected(
     api: FakeApi, writes: PodWrites, spec: dict[str, str], statuses: list[str]
 ) -> None:
-    """A bind whose answer was lost may happen before the condition is written that tells of its failure."""
+    """A bind whose response was lost may succeed before the condition about its failure is written."""
     api.on("PATCH", f"{POD}/status", Answer(body={"spec": spec}), Answer())
     await writes.patch_status(patch(UNSCHEDULABLE))
     assert [seen.json["status"]["conditions"][0]["status"] for seen in api.seen] == statuses

@@ -1,4 +1,4 @@
-"""ControllerRevisions and status patches: what is sent, what comes back."""
+"""Tests of ControllerRevisions and status patches: requests and responses."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATH = "/apis/apps/v1/namespaces/ops/controllerrevisions"
 
 
 async def test_list_is_sorted_by_revision(api: FakeApi, connection: ApiConnection) -> None:
-    """Revisions come by label, oldest first."""
+    """Revisions are selected by label, oldest first."""
     items = [{"metadata": {"name": name}, "revision": n, "data": {"x": n}} for name, n in [("b", 2), ("a", 10)]]
     api.on("GET", PATH, Answer(body={"items": items[::-1]}))
     found = await ControllerRevisions(connection, "ops").list({"z": "1", "a": "2"})
@@ -55,14 +55,14 @@ async def test_create_names_its_owner(api: FakeApi, connection: ApiConnection) -
 
 @pytest.mark.parametrize("answer", [pytest.param(Answer(), id="there"), pytest.param(refusal(404, "no"), id="gone")])
 async def test_delete_by_uid(api: FakeApi, connection: ApiConnection, answer: Answer) -> None:
-    """A revision is deleted by UID; one that is gone is fine."""
+    """A revision is deleted by UID; one that is gone is no error."""
     api.on("DELETE", f"{PATH}/r", answer)
     await ControllerRevisions(connection, "ops").delete("r", "u")
     assert api.seen[0].json["preconditions"] == {"uid": "u"}
 
 
 async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
-    """An answer that is no list is an error of our tree."""
+    """A response that is not a list raises an error of the core's tree."""
     api.on("GET", PATH, Answer(body=b"<html>"))
     with pytest.raises(ClusterWriteError, match="cannot be read"):
         await ControllerRevisions(connection, "ops").list({})
@@ -76,7 +76,7 @@ async def test_unreadable_list(api: FakeApi, connection: ApiConnection) -> None:
     ],
 )
 async def test_status_patch(api: FakeApi, connection: ApiConnection, namespace: str | None, path: str) -> None:
-    """A status is merged over the subresource."""
+    """A status is merged by the status subresource."""
     api.on("PATCH", path, Answer())
     resource = CustomResource("bayplan.dev", "v1alpha1", "schedulerprofiles", "x", namespace)
     await patch_status(connection, resource, {"pending": 3, "lastError": None})

@@ -1,4 +1,4 @@
-"""Bindings of volumes and claims as they go over the wire."""
+"""Tests of the requests that bind volumes and claims."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def writes(connection: ApiConnection) -> StorageWrites:
 
 
 async def test_fulfils_the_port(writes: StorageWrites) -> None:
-    """It is what the core asks for; mypy checks the signatures at this assignment."""
+    """It implements the core's port; mypy checks the signatures at this assignment."""
     port: StorageWriter = writes
     assert port is writes
 
 
 async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites) -> None:
-    """The patch carries UID and version, so that it holds for this very state or not at all."""
+    """The patch has UID and version, so that it applies to exactly this state."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv", "resourceVersion": "8"}}))
     written = await writes.bind_volume(volume(kept_for=claim(), annotations={MARK: "yes", "x": "y"}, version="7"))
     assert written.metadata.resource_version == "8"
@@ -49,14 +49,14 @@ async def test_volume_is_bound_to_its_claim(api: FakeApi, writes: StorageWrites)
 
 
 async def test_volume_without_the_mark(api: FakeApi, writes: StorageWrites) -> None:
-    """Annotations are left alone."""
+    """Annotations are not changed."""
     api.on("PATCH", VOLUME, Answer(body={"metadata": {"name": "pv"}}))
     await writes.bind_volume(volume(kept_for=claim()))
     assert "annotations" not in api.seen[0].json["metadata"]
 
 
 async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
-    """By one annotation."""
+    """The node is one annotation."""
     api.on("PATCH", CLAIM, Answer(body={"metadata": {"name": "data", "namespace": "default", "resourceVersion": "8"}}))
     written = await writes.select_node(claim(annotations={SELECTED_NODE: "n"}))
     assert written.metadata.resource_version == "8"
@@ -70,7 +70,7 @@ async def test_node_is_selected(api: FakeApi, writes: StorageWrites) -> None:
     [pytest.param(409, ConflictError, id="another-version"), pytest.param(404, NotFoundError, id="gone")],
 )
 async def test_refusals(api: FakeApi, writes: StorageWrites, status: int, error: type[Exception]) -> None:
-    """As errors of the port."""
+    """A refusal raises an error of the port."""
     api.on("PATCH", VOLUME, refusal(status, "no"))
     with pytest.raises(error):
         await writes.bind_volume(volume(kept_for=claim()))

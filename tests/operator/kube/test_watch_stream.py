@@ -1,4 +1,4 @@
-"""Splitting and decoding of a watch's bytes."""
+"""Tests of the splitting and decoding of a watch's bytes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ DECODER = ObjectDecoder(Pod)
 
 @given(lines=st.lists(st.binary(max_size=30).map(lambda line: line.replace(b"\n", b"")), max_size=8), cuts=st.data())
 def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: st.DataObject) -> None:
-    """However the bytes are cut into chunks, the same lines come out."""
+    """The lines do not depend on where the bytes are cut into chunks."""
     text = b"".join(line + b"\n" for line in lines)
     at = sorted(cuts.draw(st.lists(st.integers(0, len(text)), max_size=6)))
     chunks = [text[start:end] for start, end in zip([0, *at], [*at, len(text)], strict=True)]
@@ -51,7 +51,7 @@ def test_lines_do_not_depend_on_chunks(lines: list[bytes], cuts: st.DataObject) 
     ],
 )
 def test_bookmarks(line: bytes, expected: Bookmark) -> None:
-    """A bookmark carries a version, and perhaps the end of the initial events."""
+    """A bookmark has a version and may mark the end of the initial events."""
     assert DECODER.line(line) == expected
 
 
@@ -63,14 +63,14 @@ def test_bookmarks(line: bytes, expected: Bookmark) -> None:
     ],
 )
 def test_objects(line: bytes) -> None:
-    """An object's event is decoded however its JSON is laid out."""
+    """An object's event is decoded whatever the layout of its JSON."""
     event = DECODER.line(line)
     assert isinstance(event, WatchEvent)
     assert (event.type, event.object.metadata.name) == ("MODIFIED", "a")
 
 
-def test_object_of_another_form_is_named() -> None:
-    """An object that cannot be decoded still tells who it is and what is wrong."""
+def test_object_of_another_type_is_named() -> None:
+    """An object that cannot be decoded still has its identity and a reason."""
     pod = {"metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": "3"}, "spec": {"priority": "x"}}
     event = DECODER.line(json.dumps({"type": "ADDED", "object": pod}, separators=(",", ":")).encode())
     assert isinstance(event, Undecodable)
@@ -78,8 +78,8 @@ def test_object_of_another_form_is_named() -> None:
     assert "priority" in event.reason
 
 
-def test_listed_object_of_another_form_is_named() -> None:
-    """The same for an item of a list."""
+def test_listed_object_of_another_type_is_named() -> None:
+    """The same holds for an item of a list."""
     event = DECODER.listed(Raw(b'{"metadata":{"name":"a"},"spec":{"priority":"x"}}'))
     assert isinstance(event, Undecodable)
     assert event.metadata.name == "a"
@@ -96,6 +96,6 @@ def test_listed_object_of_another_form_is_named() -> None:
     ],
 )
 def test_lines_that_end_the_watch(line: bytes, error: type[Exception]) -> None:
-    """Errors of the server, and what is not JSON, end the watch."""
+    """Errors of the server and invalid JSON end the watch."""
     with pytest.raises(error):
         DECODER.line(line)

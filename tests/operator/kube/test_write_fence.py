@@ -1,4 +1,4 @@
-"""Nothing that was asked for before the Lease was lost is sent after it, whatever it had to wait for meanwhile."""
+"""No write requested before the loss of the Lease is sent after it, whatever it waited for."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Fence:
 
     Attributes:
         is_open: Whether this process leads.
-        passes: How often it still lets pass while it is open; None without end.
+        passes: How often the fence still passes while it is open; None for no limit.
     """
 
     def __init__(self) -> None:
@@ -48,14 +48,14 @@ class Fence:
 
 
 class NapClock(VirtualClock):
-    """A clock that tells when somebody sleeps."""
+    """A clock that reports when a task sleeps."""
 
     def __init__(self) -> None:
         super().__init__()
         self.asleep = asyncio.Event()
 
     async def sleep(self, seconds: float) -> None:
-        """Note it, and sleep."""
+        """Record the call, and sleep."""
         self.asleep.set()
         await super().sleep(seconds)
 
@@ -72,7 +72,7 @@ def changes(api: FakeApi) -> list[str]:
 
 
 async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -> None:
-    """A bind that waited for a free connection is not sent once the lease is over, and its connection serves on."""
+    """A bind that waited for a free connection is not sent after the Lease is lost; its connection stays usable."""
     fence, gate = Fence(), asyncio.Event()
     api.on("POST", PATH, Answer(201, gate=gate), Answer(201))
     async with ApiConnection(api, ConnectionOptions(bind_connections=1), clock) as connection:
@@ -99,10 +99,10 @@ async def test_a_wait_for_a_pooled_connection(api: FakeApi, clock: HastyClock) -
         pytest.param(Lane.READS, id="by the client library, as through a proxy"),
     ],
 )
-async def test_the_time_between_asking_and_sending(
+async def test_the_time_between_request_and_sending(
     api: FakeApi, connection: ApiConnection, fence: Fence, lane: Lane
 ) -> None:
-    """What passed when it was made is looked at again when its bytes leave: a stopped process may go on there."""
+    """The fence is checked again when the bytes are written: a paused process may resume there."""
     fence.passes = 1
     with pytest.raises(NotLeadingError):
         await connection.request(ApiRequest("POST", PATH, b"{}", lane=lane))
@@ -110,7 +110,7 @@ async def test_the_time_between_asking_and_sending(
 
 
 async def test_a_write_that_passes_is_whole(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
-    """The look costs nothing of the request: body, type and length arrive."""
+    """The fence does not change the request: body, type and length arrive."""
     api.on("POST", PATH, Answer(201))
     fence.passes = 2
     await connection.request(BIND)
@@ -119,7 +119,7 @@ async def test_a_write_that_passes_is_whole(api: FakeApi, connection: ApiConnect
 
 
 async def test_a_wait_in_the_rate_limit(api: FakeApi) -> None:
-    """A write that waited for its turn is not sent after the lease."""
+    """A write that waited for the rate limit is not sent after the Lease is lost."""
     clock, fence = VirtualClock(), Fence()
     api.on("POST", PATH, Answer(201))
     async with ApiConnection(api, ConnectionOptions(qps=1, burst=1), clock) as connection:
@@ -134,8 +134,8 @@ async def test_a_wait_in_the_rate_limit(api: FakeApi) -> None:
     assert len(changes(api)) == 1
 
 
-async def test_a_wait_that_the_server_asks_for(api: FakeApi) -> None:
-    """A write that was answered 429 is not repeated after the lease."""
+async def test_a_wait_that_the_server_requests(api: FakeApi) -> None:
+    """A write with the response 429 is not repeated after the Lease is lost."""
     clock, fence = NapClock(), Fence()
     api.on("POST", PATH, Answer(429, {}, {"Retry-After": "5"}), Answer(201))
     async with ApiConnection(api, ConnectionOptions(), clock) as connection:
@@ -150,8 +150,8 @@ async def test_a_wait_that_the_server_asks_for(api: FakeApi) -> None:
     assert len(changes(api)) == 1
 
 
-async def test_a_question_is_not_fenced(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
-    """A standby may ask who calls it: a review is a POST and changes nothing."""
+async def test_a_review_is_not_fenced(api: FakeApi, connection: ApiConnection, fence: Fence) -> None:
+    """A standby may authenticate its callers: a review is a POST and changes nothing."""
     fence.is_open = False
     api.on("POST", "/reviews", Answer(201))
     await connection.request(ApiRequest("POST", "/reviews", b"{}", changes_nothing=True))
@@ -205,7 +205,7 @@ async def _queued(write: Callable[[], None]) -> None:
 async def test_every_kind_of_write_is_fenced(
     send: Send, api: FakeApi, connection: ApiConnection, writer: KubeWriter, fence: Fence
 ) -> None:
-    """Without the Lease none of them is sent, at first nor when it is tried again."""
+    """Without the Lease none of them is sent, neither first nor as a retry."""
     fence.is_open = False
     try:
         await send(connection, writer)

@@ -1,4 +1,4 @@
-"""The writer as the core sees it: binds and everything else together, and stopping."""
+"""Tests of the writer's port: binds together with other writes, and stopping."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def methods(api: FakeApi) -> list[str]:
 
 
 async def test_fulfils_the_port(writer: KubeWriter) -> None:
-    """The writer is what the core asks for; mypy checks the signatures at this assignment."""
+    """The writer implements the core's port; mypy checks the signatures at this assignment."""
     port: ClusterWriter = writer
     assert port is writer
 
 
-async def test_patch_on_the_wire_goes_before_the_bind(api: FakeApi, writer: KubeWriter) -> None:
-    """A bind waits for its pod's patch on the wire and drops the ones behind it."""
+async def test_patch_in_flight_goes_before_the_bind(api: FakeApi, writer: KubeWriter) -> None:
+    """A bind waits for its pod's patch in flight and drops the queued ones."""
     gate = asyncio.Event()
     api.on("PATCH", f"{POD}/status", Answer(gate=gate))
     writer.patch_pod_status(PATCH)
@@ -58,7 +58,7 @@ async def test_patch_on_the_wire_goes_before_the_bind(api: FakeApi, writer: Kube
 
 
 async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> None:
-    """A patch that comes while the bind is on the wire is dropped when the bind succeeds."""
+    """A patch that arrives while the bind is in flight is dropped if the bind succeeds."""
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
@@ -71,7 +71,7 @@ async def test_no_patch_follows_its_bind(api: FakeApi, writer: KubeWriter) -> No
 
 
 async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> None:
-    """When the bind fails, the patch that came meanwhile is sent."""
+    """If the bind fails, the patch that arrived in the meantime is sent."""
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(404, {"message": "gone"}, gate=gate))
     bind = asyncio.create_task(writer.bind(BINDING))
@@ -85,13 +85,13 @@ async def test_patch_follows_a_failed_bind(api: FakeApi, writer: KubeWriter) -> 
 
 
 async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
-    """A deletion tells how it ended."""
+    """A deletion reports its outcome."""
     api.on("DELETE", POD, refusal(403, "RBAC"), Answer(), refusal(404, "gone"))
-    told: list[Exception | None] = []
+    outcomes: list[Exception | None] = []
     done = asyncio.Event()
 
     def on_done(error: Exception | None) -> None:
-        told.append(error)
+        outcomes.append(error)
         done.set()
 
     writer.delete_pod(PodDeletion("n", "a", "uid-a"), on_done)
@@ -102,14 +102,14 @@ async def test_deletion_reports(api: FakeApi, writer: KubeWriter) -> None:
     done.clear()
     writer.delete_pod(PodDeletion("n", "a", "uid-a"), on_done)
     await done.wait()
-    assert "RBAC" in str(told[0])
-    assert told[1] is None
-    assert isinstance(told[2], NotFoundError)
+    assert "RBAC" in str(outcomes[0])
+    assert outcomes[1] is None
+    assert isinstance(outcomes[2], NotFoundError)
     assert (writer.dispatcher.written, writer.dispatcher.given_up) == (2, 1)
 
 
-async def test_events_wait_for_pressing_binds(api: FakeApi, writer: KubeWriter) -> None:
-    """While the bind limit is reached, events wait; the last bind's answer lets them go."""
+async def test_events_wait_for_pending_binds(api: FakeApi, writer: KubeWriter) -> None:
+    """While the bind limit is reached, events wait; the last bind's response lets them go."""
     gate = asyncio.Event()
     for name in "xyz":
         api.on("POST", f"/api/v1/namespaces/n/pods/{name}/binding", Answer(201, gate=gate))
@@ -124,7 +124,7 @@ async def test_events_wait_for_pressing_binds(api: FakeApi, writer: KubeWriter) 
 
 
 async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter) -> None:
-    """Stopping waits for binds on the wire and sends what is queued, also what follows from those binds."""
+    """Stopping waits for binds in flight and sends what is queued, including the writes that follow those binds."""
     gate = asyncio.Event()
     api.on("POST", f"{POD}/binding", Answer(201, gate=gate))
 
@@ -144,7 +144,7 @@ async def test_stop_lets_binds_end_and_flushes(api: FakeApi, writer: KubeWriter)
 
 
 async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> None:
-    """A server that does not answer cannot hold up the end."""
+    """A server that does not respond cannot block the end."""
     api.on("POST", EVENTS, Answer(gate=asyncio.Event()))
     writer.record(SCHEDULED)
     await api.until(lambda: len(api.seen) == 1)
@@ -154,7 +154,7 @@ async def test_stop_ends_with_its_grace(api: FakeApi, writer: KubeWriter) -> Non
 
 
 async def test_read_pod(api: FakeApi, writer: KubeWriter) -> None:
-    """The core can ask for a pod as it is now."""
+    """The core can read a pod from the API server."""
     api.on("GET", POD, Answer(body={"metadata": {"name": "a"}, "spec": {"nodeName": "node-1"}}), refusal(404, "no"))
     pod = await writer.read_pod("n", "a")
     assert pod is not None

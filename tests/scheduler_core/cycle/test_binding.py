@@ -89,7 +89,7 @@ async def test_nobody_binds() -> None:
 @pytest.mark.parametrize(
     "failure",
     [
-        pytest.param(ConflictError("someone else was faster"), id="conflict"),
+        pytest.param(ConflictError("another scheduler won"), id="conflict"),
         pytest.param(NotFoundError("the pod is gone"), id="not-found"),
         pytest.param(ServerUnavailableError("the server is away"), id="unavailable"),
         pytest.param(ClusterWriteError("refused"), id="refused"),
