@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from msgspec import Struct
 
 from bayplan.reconcile.desired_state import DesiredProfile, DesiredState
-from bayplan.reconcile.queue_sort import QueueSortWish, decide_queue_sort
+from bayplan.reconcile.queue_sort import ProfileQueueSort, decide_queue_sort
 from bayplan.reconcile.status import ProfileFindings
 from bayplan.resources.resource_model import ObjectMeta
 from scheduler_core.config.built_in_behaviour import enabled_notes
@@ -189,7 +189,7 @@ class LiveProfiles:
     def _activate(
         self, desired: DesiredState, targets: dict[str, FrameworkInstance]
     ) -> tuple[dict[str, tuple[str, ...]], list[Activation]]:
-        decision = decide_queue_sort([self._wish(profile, targets) for profile in desired.profiles])
+        decision = decide_queue_sort([self._queue_sort(profile, targets) for profile in desired.profiles])
         entering: list[tuple[DesiredProfile, FrameworkInstance]] = []
         for profile in desired.profiles:
             target = targets.get(profile.meta.uid)
@@ -218,10 +218,10 @@ class LiveProfiles:
             self._drop_fallback(uid)
         return decision.waiting, activations
 
-    def _wish(self, profile: DesiredProfile, targets: dict[str, FrameworkInstance]) -> QueueSortWish:
+    def _queue_sort(self, profile: DesiredProfile, targets: dict[str, FrameworkInstance]) -> ProfileQueueSort:
         live = self.live(profile.scheduler_name, profile.meta.uid)
         target = targets.get(profile.meta.uid)
-        return QueueSortWish(
+        return ProfileQueueSort(
             profile.meta.name,
             None if live is None else queue_sort_of(live),
             None if target is None else queue_sort_of(target),

@@ -137,7 +137,7 @@ class ProfileController:
         self._desired, self._findings = desired, step.findings
         self._explain_revisions()
         self.reconciles[RECONCILED, "success"] += 1
-        if self._served.noted(desired):
+        if self._served.update(desired):
             self.on_served_elsewhere()
         self._log_rejected()
         self._to_publish.set()
@@ -194,7 +194,7 @@ class ProfileController:
     async def _reconcile_when_changed(self) -> None:
         await self._objects_changed.wait()
         try:
-            if self._served.has_newcomers(self._stores[SchedulerProfile].bodies()):
+            if self._served.has_new_profiles(self._stores[SchedulerProfile].bodies()):
                 # Another process has stored their revisions until now.
                 await self.history.load()
             self.reconcile()

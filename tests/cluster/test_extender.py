@@ -218,7 +218,7 @@ def test_one_that_is_down_and_comes_back(
         cluster.pod(f"p{index}")
     entry = profile.until_circuit("Open")
     assert entry["since"]
-    assert entry["lastError"].startswith("cannot be asked to filter: ")
+    assert entry["lastError"].startswith("call to filter failed: ")
     assert server.url in cluster.unscheduled_message("p0")
     assert operator.metric("bayplan_extender_circuit_open", extender=server.url) == 1
     server.start()

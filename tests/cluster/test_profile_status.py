@@ -151,7 +151,7 @@ def test_a_life_in_conditions_and_events(shown: Shown) -> None:
     events = described.partition("Events:")[2]
     assert f"Revision {second} is live, {first} before." in events
     assert re.search(r"Warning\s+Rejected\s+.*bayplan.*did you mean", events), events
-    assert "Nobody else has bound a pod of this profile" in described
+    assert "No other client has bound a pod of this profile" in described
 
 
 def test_a_plugin_config_in_events(shown: Shown) -> None:
@@ -232,5 +232,5 @@ def test_conditions_are_of_the_generation(shown: Shown) -> None:
     )
     remedy = conditions(status)["Accepted"]["message"]
     assert remedy.endswith(
-        f"Correct the spec and apply it again; until then revision {status['activeRevision']} goes on."
+        f"Correct the spec and apply it again; until then revision {status['activeRevision']} keeps running."
     )

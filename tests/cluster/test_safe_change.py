@@ -227,9 +227,9 @@ def test_a_revision_of_an_earlier_version(profile: Profile) -> None:
 
 REFUSALS = [
     pytest.param(["history", "{name}-none"], 'there is no SchedulerProfile "{name}-none"', id="no-profile"),
-    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; kept are 1; see", id="no-revision"),
+    pytest.param(["rollback", "{name}", "--to-revision=7"], "has no revision 7; existing: 1; see", id="no-revision"),
     pytest.param(["rollback", "{name}"], "has no earlier revision to go back to", id="nothing-earlier"),
-    pytest.param(["rollback", "{name}", "--to-revision=1"], "says already what revision 1 said", id="the-same"),
+    pytest.param(["rollback", "{name}", "--to-revision=1"], "has the spec of revision 1 already", id="the-same"),
 ]
 
 

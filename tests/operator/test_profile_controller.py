@@ -248,7 +248,7 @@ async def test_a_queue_sort_change_waits_for_all(world: World) -> None:
     before = world.revision("a")
     await world.apply(profile_manifest("a", {"plugins": FAIR}))
     assert (world.revision("a"), world.ready("a")) == (before, ("True", "WaitingForQueueSort"))
-    assert "and b do not" in world.statuses.condition("a", "Ready")["message"]
+    assert "and b differ" in world.statuses.condition("a", "Ready")["message"]
     await world.apply(profile_manifest("b", {"plugins": FAIR}))
     assert {instance.queue_sort.name for instance in world.scheduler.context.profiles} == {"FairSort"}
     assert world.ready("a") == world.ready("b") == ("True", "Live")

@@ -25,7 +25,7 @@ from tests.operator.kube.conftest import HastyClock
 from tests.support.fake_api import Answer, FakeApi, refusal
 
 EXTENDERS = [{"urlPrefix": "http://licences.example.com", "filterVerb": "filter"}]
-NOTICE = "Extenders are not asked here, as the running operator would: http://licences.example.com."
+NOTICE = "Extenders are not called here, unlike in the running operator: http://licences.example.com."
 
 
 def configuration(**fields: Any) -> RunConfiguration:

@@ -17,7 +17,7 @@ from bayplan.cli.cluster_connection import ClusterChoice, cluster_options
 from bayplan.printable import printable, printable_json, printable_record
 from bayplan.resources.resource_model import format_time
 from bayplan.rollout.profile_history import ProfileHistory, read_history
-from bayplan.rollout.spec_changes import as_yaml, changes, in_short, unified_diff
+from bayplan.rollout.spec_changes import as_yaml, changes, changes_summary, unified_diff
 from bayplan.stored_revision import StoredRevision
 from bayplan.text_output import plain_table, text_of
 from scheduler_core.errors import ClusterWriteError
@@ -104,7 +104,7 @@ def _changed(found: ProfileHistory, revision: StoredRevision) -> str:
     if revision.config is None:
         return _UNREADABLE
     before = _before(found, revision)
-    return _FIRST if before is None else in_short(changes(before.content, revision.content))
+    return _FIRST if before is None else changes_summary(changes(before.content, revision.content))
 
 
 def _before(found: ProfileHistory, revision: StoredRevision) -> StoredRevision | None:

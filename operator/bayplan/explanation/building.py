@@ -22,7 +22,7 @@ from bayplan.explanation.model import (
     Verdict,
 )
 from bayplan.explanation.parts import Unblocking
-from bayplan.reconcile.extenders import not_asked_notice
+from bayplan.reconcile.extenders import extenders_skipped_notice
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.examination import Examination, examine
 from scheduler_core.cycle.near_misses import NearMiss, near_misses
@@ -112,7 +112,7 @@ def _as_placed(context: CycleContext, built: Explanation, pod: Pod, node: str) -
 def _examined(context: CycleContext, instance: FrameworkInstance, pod: Pod, options: ExplanationOptions) -> Explanation:
     info = context.cache.columns.compile_pod(pod)
     found = examine(context, instance, info)
-    notices = [notice for notice in [not_asked_notice(instance.config.extenders)] if notice]
+    notices = [notice for notice in [extenders_skipped_notice(instance.config.extenders)] if notice]
     misses: tuple[NearMiss, ...] = ()
     node = ""
     if found.feasible and not found.error:

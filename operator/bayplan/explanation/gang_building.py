@@ -21,7 +21,7 @@ from bayplan.explanation.gang_model import (
     PlaceFit,
 )
 from bayplan.gangs.group_verdict import Phase, Tally, judge
-from bayplan.reconcile.extenders import not_asked_notice
+from bayplan.reconcile.extenders import extenders_skipped_notice
 from bayplan.resources.resource_model import format_time
 from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.gang_examination import ExaminedPlace, GangExamination, examine_gang
@@ -192,7 +192,7 @@ def _examined(
     if found.chosen is not None:
         verdict = GangVerdict.FITS
     chosen = found.chosen
-    extenders = not_asked_notice(instance.config.extenders)
+    extenders = extenders_skipped_notice(instance.config.extenders)
     return replace(
         bare,
         verdict=verdict,

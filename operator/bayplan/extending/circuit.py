@@ -1,12 +1,10 @@
-"""A circuit breaker: who keeps failing is left alone for a while.
+"""Circuit breaker: an extender that keeps failing is not called for a while.
 
-Owns when calls are let through. It must not know what a call is.
+    Closed ──failures in a row──▶ Open ──time is over, next call──▶ HalfOpen ──call succeeds──▶ Closed
+                                   ▲                                    │
+                                   └────── call fails: longer time ─────┘
 
-    Closed ──failures in a row──▶ Open ──its time is over, a call comes──▶ HalfOpen ──it succeeds──▶ Closed
-                                   ▲                                          │
-                                   └───────────── it fails: a longer time ────┘
-
-Why at all: each pod's attempt would wait for an extender's whole timeout while nothing else can be scheduled.
+Without it each pod's attempt would wait for the extender's whole timeout, and no other pod could be scheduled.
 """
 
 from __future__ import annotations
@@ -22,7 +20,7 @@ from scheduler_core.ports import Clock
 
 
 class CircuitState(StrEnum):
-    """Whether calls are let through."""
+    """State of a circuit."""
 
     CLOSED = "Closed"
     OPEN = "Open"
@@ -33,10 +31,10 @@ class CircuitOptions(Struct, frozen=True):
     """When a circuit opens and for how long.
 
     Attributes:
-        failures: In a row, after which it opens.
-        initial_seconds: For how long at first, before jitter.
-        maximum_seconds: Never longer.
-        seed: Fixes the jitter; None takes it from the system.
+        failures: Number of failures in a row after which it opens.
+        initial_seconds: First time that it stays open, before jitter.
+        maximum_seconds: Maximum time that it stays open.
+        seed: Seed of the jitter; None for a random one.
     """
 
     failures: int = 5
@@ -46,18 +44,18 @@ class CircuitOptions(Struct, frozen=True):
 
 
 class Circuit:
-    """One circuit; closed at first.
+    """A circuit, closed at first.
 
     Args:
-        clock: Time.
+        clock: Clock.
         options: When it opens and for how long.
-        on_change: Told after each change of the state.
+        on_change: Called after each change of the state.
 
     Attributes:
-        state: Whether calls are let through.
-        since: When the state last changed; None before it ever did.
-        until: Up to when it lets nobody through, while it is open.
-        last_error: The last failure's reason; kept when it is over.
+        state: Whether calls are allowed.
+        since: When the state last changed; None if it never did.
+        until: End of the time that it stays open, while it is open.
+        last_error: Reason of the last failure; it stays after a success.
     """
 
     def __init__(self, clock: Clock, options: CircuitOptions, on_change: Callable[[], None]) -> None:
@@ -73,7 +71,7 @@ class Circuit:
         self.last_error = ""
 
     def admits(self) -> bool:
-        """Whether a call may be made; who is told so tells how it ended, by one of the three methods below."""
+        """Return whether a call may be made; its caller reports the outcome by one of the three methods below."""
         if self.state is CircuitState.CLOSED:
             return True
         if self.state is CircuitState.OPEN and self._clock.now() >= self._reopens_at:
@@ -82,14 +80,14 @@ class Circuit:
         return False
 
     def succeeded(self) -> None:
-        """A call was answered."""
+        """Record a successful call."""
         self._failures = 0
         if self.state is not CircuitState.CLOSED:
             self._backoff.reset()
             self._become(CircuitState.CLOSED)
 
     def failed(self, reason: str) -> None:
-        """A call was not answered."""
+        """Record a failed call."""
         self.last_error = reason
         self._failures += 1
         if self.state is CircuitState.HALF_OPEN or (
@@ -98,7 +96,7 @@ class Circuit:
             self._open()
 
     def abandoned(self) -> None:
-        """A call was not made to its end by us; if it was the one of a half-open circuit, the next is let through."""
+        """Record a call that this side aborted; if it was that of a half-open circuit, the next one is allowed."""
         if self.state is CircuitState.HALF_OPEN:
             self._become(CircuitState.OPEN)
 

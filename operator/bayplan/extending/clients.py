@@ -1,7 +1,6 @@
-"""The clients of all extenders, made when a profile is built and closed when it has ended.
+"""The clients of all extenders, the objects stored for them, and the counts of each extender.
 
-Owns which clients are open, what is kept for them of the cluster, and the counts of each extender. It must not know
-which profiles are live: an instance that is built has its clients, whatever becomes of it.
+A client is made when a profile is built, live or not, and closed when its instance is retired.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from msgspec import Struct
 from bayplan.extending.circuit import Circuit, CircuitOptions, CircuitState
 from bayplan.extending.extender_bounds import ExtenderBounds
 from bayplan.extending.http_extender import ExtenderParts, HttpExtender
-from bayplan.extending.raw_objects import RawObjects, RawResource, Wish
+from bayplan.extending.raw_objects import RawObjects, RawResource, Subscription
 from bayplan.extending.tally import Tally
 from bayplan.extending.transport import Transport
 from bayplan.kube.connection import ApiConnection
@@ -29,19 +28,19 @@ log = logging.getLogger(__name__)
 
 _ENDED = frozenset({"Succeeded", "Failed"})
 
-# As kube-scheduler shows them: its pods are without managedFields, its nodes are not.
+# As kube-scheduler sends them: pods without managedFields, nodes with them.
 PODS = RawResource("/api/v1/pods", managed_fields=False)
 NODES = RawResource("/api/v1/nodes", managed_fields=True)
 
 MOST_UNUSED = 64
-"""Extenders that are no longer used and whose counts are still exported."""
+"""Maximum number of unused extenders whose counts are still exported."""
 
 
 class ClusterObjects:
-    """Fulfils :class:`bayplan.extending.http_extender.ExtenderObjects` with the operator's informers.
+    """Implementation of :class:`bayplan.extending.http_extender.ExtenderObjects` by the operator's informers.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
         nodes: The informer of nodes.
         pods: The informer of pods.
 
@@ -57,11 +56,11 @@ class ClusterObjects:
         self.raw_pods = RawObjects(connection, PODS, pods)
 
     async def pod(self, pod: Pod) -> bytes | None:
-        """A pod's JSON; None when it is gone."""
+        """Return a pod's JSON; None if it is gone."""
         return (await self.pods([pod])).get(pod.metadata.uid)
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
-        """The JSON of pods by UID; without those that are gone."""
+        """Return the JSON of pods by UID, without those that are gone."""
         metas = [pod.metadata for pod in pods]
         found = await self.raw_pods.read((meta.namespace, meta.name, meta.uid) for meta in metas)
         return {
@@ -71,47 +70,47 @@ class ClusterObjects:
         }
 
     async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """The JSON of nodes by name; without those that are gone."""
+        """Return the JSON of nodes by name, without those that are gone."""
         found = await self.raw_nodes.read(("", name, "") for name in names)
         return {key[1:]: json for key, json in found.items()}
 
     def knows_node(self, name: str) -> bool:
-        """Whether there is such a node."""
+        """Return whether the node exists."""
         return f"/{name}" in self._nodes.known
 
     def pod_on(self, node_name: str, uid: str) -> Pod | None:
-        """A pod on a node; None when it is not there. Looks at all pods: asked for answers out of the common only."""
+        """Return a pod on a node, None if it is not there. Searches all pods: only for unusual responses."""
         for pod in self._pods.known.values():
             if pod.metadata.uid == uid:
                 return pod if pod.spec.node_name == node_name else None
         return None
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel lists in progress."""
         await self.raw_nodes.close()
         await self.raw_pods.close()
 
 
-class _Wishes(Struct, frozen=True):
-    """What one client needs of the cluster."""
+class _Subscriptions(Struct, frozen=True):
+    """The objects that one client needs."""
 
-    pods: tuple[Wish[Pod], ...]
-    nodes: tuple[Wish[Node], ...]
+    pods: tuple[Subscription[Pod], ...]
+    nodes: tuple[Subscription[Node], ...]
 
 
 class ExtenderClients:
-    """Makes the clients.
+    """Factory and registry of the clients.
 
     Args:
-        objects: What extenders are shown.
-        clock: Time.
-        circuits: When their circuits open.
-        bounds: What they may make us open and call; None where nothing bounds them.
+        objects: The objects to send to extenders.
+        clock: Clock.
+        circuits: Options of their circuits.
+        bounds: The files that they may use and the hosts that they may be on; None for no bounds.
 
     Attributes:
-        tallies: Counts by ``urlPrefix``. Those of extenders that are no longer used stay, up to :data:`MOST_UNUSED`.
-        on_change: Told when the state of an extender has changed.
-        write_fence: Asked before an extender is let bind a pod; raises when this process does not lead.
+        tallies: Counts by ``urlPrefix``; those of unused extenders stay, up to :data:`MOST_UNUSED`.
+        on_change: Called when the state of an extender has changed.
+        write_fence: Called before an extender binds a pod; raises if this process does not lead.
     """
 
     def __init__(
@@ -131,14 +130,14 @@ class ExtenderClients:
         self.write_fence: Callable[[], None] = lambda: None
 
     def _check_fence(self) -> None:
-        # Clients may be older than the election that sets it.
+        # A client may be older than the election that sets the fence.
         self.write_fence()
 
     def make(self, scheduler_name: str, extender: Extender) -> HttpExtender:
-        """Make a client, for one instance of a profile.
+        """Make a client for one instance of a profile.
 
         Args:
-            scheduler_name: Whose pods it is asked about.
+            scheduler_name: Scheduler name of the pods that it is called for.
             extender: Its configuration.
 
         Raises:
@@ -146,7 +145,7 @@ class ExtenderClients:
         """
         transport = Transport(extender, self._bounds)
         self._drop_unused_tallies()
-        wishes = _wishes(scheduler_name, extender)
+        subscriptions = _subscriptions(scheduler_name, extender)
         circuit = Circuit(self._clock, self._circuits, lambda: self._changed(scheduler_name, extender, circuit))
         parts = ExtenderParts(
             transport=transport,
@@ -154,14 +153,14 @@ class ExtenderClients:
             objects=self._objects,
             tally=self.tallies.setdefault(extender.url_prefix, Tally()),
             clock=self._clock,
-            on_close=partial(self._closed, wishes),
+            on_close=partial(self._closed, subscriptions),
             write_fence=self._check_fence,
         )
         client = HttpExtender(extender, parts)
-        for pods in wishes.pods:
-            self._objects.raw_pods.want(pods)
-        for nodes in wishes.nodes:
-            self._objects.raw_nodes.want(nodes)
+        for pods in subscriptions.pods:
+            self._objects.raw_pods.subscribe(pods)
+        for nodes in subscriptions.nodes:
+            self._objects.raw_nodes.subscribe(nodes)
         self._open.append((extender, client))
         return client
 
@@ -173,7 +172,7 @@ class ExtenderClients:
 
     @property
     def circuits_open(self) -> Mapping[str, bool]:
-        """Whether any client of an extender leaves it alone at present, by ``urlPrefix`` of those in use."""
+        """Whether any client of an extender has an open circuit, by ``urlPrefix`` of the extenders in use."""
         found: dict[str, bool] = {}
         for extender, client in self._open:
             is_open = client.state.state is not CircuitState.CLOSED
@@ -181,39 +180,39 @@ class ExtenderClients:
         return found
 
     @property
-    def kept_bytes(self) -> Mapping[str, int]:
-        """How much JSON is kept for extenders, by the plural of the resource."""
-        return {"nodes": self._objects.raw_nodes.kept_bytes, "pods": self._objects.raw_pods.kept_bytes}
+    def stored_bytes(self) -> Mapping[str, int]:
+        """Size of the JSON stored for extenders, by the plural of the resource."""
+        return {"nodes": self._objects.raw_nodes.stored_bytes, "pods": self._objects.raw_pods.stored_bytes}
 
     async def close(self) -> None:
-        """Close every client; the process ends."""
+        """Close every client when the process ends."""
         for _, client in list(self._open):
             await client.close()
         await self._objects.close()
 
-    def _closed(self, wishes: _Wishes) -> None:
+    def _closed(self, subscriptions: _Subscriptions) -> None:
         self._open = [(extender, client) for extender, client in self._open if not client.is_closed]
-        for pods in wishes.pods:
-            self._objects.raw_pods.drop(pods)
-        for nodes in wishes.nodes:
-            self._objects.raw_nodes.drop(nodes)
+        for pods in subscriptions.pods:
+            self._objects.raw_pods.unsubscribe(pods)
+        for nodes in subscriptions.nodes:
+            self._objects.raw_nodes.unsubscribe(nodes)
 
     def _changed(self, scheduler_name: str, extender: Extender, circuit: Circuit) -> None:
         who = f"extender {extender.url_prefix} of profile {scheduler_name}"
         if circuit.state is CircuitState.OPEN:
-            log.warning("%s is left alone until %s: %s", who, circuit.until, circuit.last_error)
+            log.warning("%s is not called until %s: %s", who, circuit.until, circuit.last_error)
         elif circuit.state is CircuitState.CLOSED:
-            log.info("%s answers again", who)
+            log.info("%s responds again", who)
         self.on_change()
 
 
-def _wishes(scheduler_name: str, extender: Extender) -> _Wishes:
+def _subscriptions(scheduler_name: str, extender: Extender) -> _Subscriptions:
     verbs = bool(extender.filter_verb or extender.prioritize_verb)
-    pods = [Wish[Pod](partial(_waits, scheduler_name), f"spec.schedulerName={scheduler_name},spec.nodeName=")]
+    pods = [Subscription[Pod](partial(_waits, scheduler_name), f"spec.schedulerName={scheduler_name},spec.nodeName=")]
     if extender.preempt_verb and not extender.node_cache_capable:
-        pods.append(Wish[Pod](_runs, "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"))
-    nodes = [Wish[Node](lambda _: True)] if verbs and not extender.node_cache_capable else []
-    return _Wishes(tuple(pods), tuple(nodes))
+        pods.append(Subscription[Pod](_runs, "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"))
+    nodes = [Subscription[Node](lambda _: True)] if verbs and not extender.node_cache_capable else []
+    return _Subscriptions(tuple(pods), tuple(nodes))
 
 
 def _waits(scheduler_name: str, pod: Pod) -> bool:

@@ -1,10 +1,8 @@
-"""What a profile may make the operator open and call.
+"""Bounds on the files and hosts that a SchedulerProfile's extenders may use, and reading files within them.
 
-Owns the bounds and the reading of files within them. It must not know TLS or HTTP. Why bounds: a SchedulerProfile is an
-object that can be written by whoever has that right in the API, while files and network are the operator's own. Without
-them a profile could have it read a device without an end, learn which files there are, or send the pods of all
-namespaces to any host that it can reach. Who writes a KubeSchedulerConfiguration has the operator's own rights already,
-so nothing bounds that.
+A SchedulerProfile may be written by any user with that right, while files and network are the operator's own. Without
+bounds a profile could make the operator read an endless device, probe for files, or send the pods of all namespaces to
+any reachable host. The author of a KubeSchedulerConfiguration has the operator's rights anyway, so it has no bounds.
 """
 
 from __future__ import annotations
@@ -26,26 +24,26 @@ class ExtenderBounds(Struct, frozen=True):
     """Bounds for extenders of profiles that are custom resources.
 
     Attributes:
-        files: Where the files of ``tlsConfig`` lie.
-        hosts: Who may be called: host names, addresses, and ``*.`` before the end of names; empty for anybody.
+        files: Directory of the files of ``tlsConfig``.
+        hosts: Allowed hosts: names, addresses, and ``*.`` before the end of names; empty allows any.
     """
 
     files: Path
     hosts: tuple[str, ...] = ()
 
     def check(self, extender: Extender) -> None:
-        """Judge where an extender is.
+        """Validate the location of an extender.
 
         Raises:
             ConfigError: It is out of bounds; paths from the extender's root.
         """
         url = URL(extender.url_prefix)
         if url.raw_user is not None or url.raw_password is not None:
-            message = "must hold no user and password, which everybody would read; use tlsConfig or the network's rules"
+            message = "must not contain a user or password, which is readable in the profile; use tlsConfig"
             raise ConfigError([Problem("urlPrefix", message)])
         host = (url.host or "").lower().rstrip(".")
         if self.hosts and not any(_is(host, allowed.lower()) for allowed in self.hosts):
-            message = f'must be on a host of the operator\'s setting allowedExtenderHosts, and "{host}" is none of them'
+            message = f'must be on a host of the operator\'s setting allowedExtenderHosts; "{host}" is not allowed'
             raise ConfigError([Problem("urlPrefix", message)])
 
 
@@ -53,29 +51,29 @@ def read_file(path: str, field: str, bounds: ExtenderBounds | None) -> str:
     """Read a PEM file.
 
     Args:
-        path: Where it lies.
-        field: Of ``tlsConfig``, to name in problems. What is in the file is never named.
-        bounds: Where it may lie; None for anywhere.
+        path: Path of the file.
+        field: Field of ``tlsConfig``, for messages. The content of the file is never in a message.
+        bounds: Bounds of the path; None for no bounds.
 
     Raises:
-        ConfigError: It is out of bounds, is no plain file, is too long, or cannot be read.
+        ConfigError: It is out of bounds, is not a regular file, is too long, or cannot be read.
     """
     try:
-        # Links are followed first: the files of a mounted Secret are links within its directory.
+        # Symbolic links are resolved first: the files of a mounted Secret are links within its directory.
         real = Path(path).resolve()
         if bounds is not None and not real.is_relative_to(bounds.files.resolve()):
-            message = f"must lie in {bounds.files}, the operator's setting extenderFilesDirectory; mount it there"
+            message = f"must be in {bounds.files}, the operator's setting extenderFilesDirectory; mount it there"
             raise _problem(field, message)
-        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK)  # a pipe must not be waited for
+        descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK)  # opening a pipe must not block
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                raise _problem(field, "is no plain file; correct the path")
+                raise _problem(field, "is not a regular file; correct the path")
             text = file.read(_LONGEST_FILE_BYTES + 1)
     except (OSError, ValueError, RuntimeError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is no path"
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "it is not a path"
         raise _problem(field, f"cannot be read: {reason}; mount the file, or correct the path") from error
     if len(text) > _LONGEST_FILE_BYTES:
-        raise _problem(field, f"is longer than {_LONGEST_FILE_BYTES >> 10} KiB; give PEM")
+        raise _problem(field, f"is longer than {_LONGEST_FILE_BYTES >> 10} KiB; use a PEM file")
     try:
         return text.decode("ascii")
     except UnicodeDecodeError:

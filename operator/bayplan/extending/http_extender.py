@@ -1,9 +1,7 @@
-"""An extender that is asked over HTTP.
+"""Client of one extender: request bodies, validation of responses, and counts.
 
-Owns what each call sends, how an answer is judged, and what is counted. It must not know who asks and when.
-
-Why an error that an extender answers does not count against its circuit: it is there and has looked at the pod; only
-silence, broken connections, other statuses than 200 and answers that nobody can read tell that it is not well.
+An error in an extender's response does not count against its circuit: the extender is reachable and has evaluated the
+pod. Timeouts, broken connections, status codes other than 200 and unreadable responses do count.
 """
 
 from __future__ import annotations
@@ -28,32 +26,32 @@ T = TypeVar("T")
 
 
 class ExtenderObjects(Protocol):
-    """The cluster's objects, as far as extenders are shown them or name them."""
+    """The cluster's objects as far as extenders get or name them."""
 
     async def pod(self, pod: Pod) -> bytes | None:
-        """A pod's JSON; None when it is gone."""
+        """Return a pod's JSON; None if it is gone."""
 
     async def pods(self, pods: Sequence[Pod]) -> Mapping[str, bytes]:
-        """The JSON of pods by UID; without those that are gone."""
+        """Return the JSON of pods by UID, without those that are gone."""
 
     async def nodes(self, names: Sequence[str]) -> Mapping[str, bytes]:
-        """The JSON of nodes by name; without those that are gone."""
+        """Return the JSON of nodes by name, without those that are gone."""
 
     def knows_node(self, name: str) -> bool:
-        """Whether there is such a node."""
+        """Return whether the node exists."""
 
     def pod_on(self, node_name: str, uid: str) -> Pod | None:
-        """A pod on a node; None when it is not there."""
+        """Return a pod on a node; None if it is not there."""
 
 
 class ExtenderState(Struct, frozen=True):
-    """How an extender is, as its profile's status tells.
+    """State of an extender for its profile's status.
 
     Attributes:
         url_prefix: The extender.
-        state: Of its circuit.
-        last_error: The last reason why it could not be asked.
-        since: When the circuit's state last changed; None when it never did.
+        state: State of its circuit.
+        last_error: Reason of the last failed call.
+        since: When the circuit's state last changed; None if it never did.
     """
 
     url_prefix: str
@@ -63,16 +61,16 @@ class ExtenderState(Struct, frozen=True):
 
 
 class ExtenderParts(Struct, frozen=True):
-    """What a client works with.
+    """The parts of a client.
 
     Attributes:
         transport: Its connections.
-        circuit: Lets its calls through.
-        objects: What it is shown.
-        tally: Where its calls are counted.
-        clock: Time.
-        on_close: Told when it is closed.
-        write_fence: Raises when this process must not have pods bound: it does not lead, or not any more.
+        circuit: Allows its calls.
+        objects: Objects to send.
+        tally: Counts its calls.
+        clock: Clock.
+        on_close: Called when the client is closed.
+        write_fence: Raises if this process must not bind pods because it does not lead.
     """
 
     transport: Transport
@@ -85,11 +83,11 @@ class ExtenderParts(Struct, frozen=True):
 
 
 class HttpExtender:
-    """Fulfils :class:`scheduler_core.ports.ExtenderClient`.
+    """Implementation of :class:`scheduler_core.ports.ExtenderClient`.
 
     Args:
         extender: Its configuration.
-        parts: What it works with.
+        parts: Its parts.
     """
 
     def __init__(self, extender: Extender, parts: ExtenderParts) -> None:
@@ -99,94 +97,94 @@ class HttpExtender:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is no longer used."""
+        """Whether it is closed."""
         return self._closed
 
     @property
     def state(self) -> ExtenderState:
-        """How it is."""
+        """The extender's state."""
         circuit = self._parts.circuit
         return ExtenderState(self._extender.url_prefix, circuit.state, circuit.last_error, circuit.since)
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
-        """Ask which of some nodes a pod may have; see :class:`scheduler_core.ports.ExtenderClient`."""
+        """Filter nodes for a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
         verb = self._extender.filter_verb
         if not verb:
             return ExtenderVerdict(tuple(node_names))
-        call = _Call("filter", verb, lambda: self._about_nodes(pod, node_names))
-        answer = await self._ask(call, wire.read_filter)
+        call = _Call("filter", verb, lambda: self._nodes_body(pod, node_names))
+        answer = await self._send(call, wire.read_filter)
         if answer.error:
-            raise self._answered("filter", answer.error)
+            raise self._response_error("filter", answer.error)
         left: tuple[str, ...] = ()
         if self._extender.node_cache_capable and answer.node_names is not None:
-            left, asked = answer.node_names, set(node_names)
+            left, sent = answer.node_names, set(node_names)
             for name in left:
-                if name not in asked:
+                if name not in sent:
                     message = f'claims a filtered node "{name}" which is not found in the input node list'
-                    raise self._answered("filter", message)
+                    raise self._response_error("filter", message)
         elif answer.nodes is not None:
             left = answer.nodes
         return ExtenderVerdict(left, answer.failed, answer.unresolvable)
 
     async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
-        """Ask for scores; see :class:`scheduler_core.ports.ExtenderClient`."""
+        """Return scores; see :class:`scheduler_core.ports.ExtenderClient`."""
         verb = self._extender.prioritize_verb
         if not verb:
             return dict.fromkeys(node_names, 0)
-        call = _Call("prioritize", verb, lambda: self._about_nodes(pod, node_names))
-        return await self._ask(call, wire.read_scores)
+        call = _Call("prioritize", verb, lambda: self._nodes_body(pod, node_names))
+        return await self._send(call, wire.read_scores)
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-        """Ask which candidates of a preemption it leaves; see :class:`scheduler_core.ports.ExtenderClient`."""
+        """Filter the candidates of a preemption; see :class:`scheduler_core.ports.ExtenderClient`."""
         verb = self._extender.preempt_verb
         if not verb:
             return victims
-        call = _Call("preempt", verb, lambda: self._about_victims(pod, victims))
-        chosen = await self._ask(call, wire.read_victims)
-        return {node: self._victims(node, told, victims.get(node)) for node, told in chosen.items()}
+        call = _Call("preempt", verb, lambda: self._victims_body(pod, victims))
+        response = await self._send(call, wire.read_victims)
+        return {node: self._victims(node, chosen, victims.get(node)) for node, chosen in response.items()}
 
     async def bind(self, binding: Binding) -> None:
-        """Let it bind a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
+        """Let the extender bind a pod; see :class:`scheduler_core.ports.ExtenderClient`."""
 
         async def body() -> bytes:
             self._parts.write_fence()
             return wire.binding_body(binding)
 
-        # A bind that is repeated may find the pod bound by the first one and answer an error.
+        # A repeated bind may find the pod bound by the first one and return an error.
         call = _Call("bind", self._extender.bind_verb, body, repeat=False)
-        error = await self._ask(call, wire.read_binding_error)
+        error = await self._send(call, wire.read_binding_error)
         if error:
-            raise self._answered("bind", error)
+            raise self._response_error("bind", error)
 
     async def close(self) -> None:
-        """Drop connections and what is kept for this extender; harmless the second time."""
+        """Close connections and drop the objects stored for this extender; harmless the second time."""
         if not self._closed:
             self._closed = True
             self._parts.on_close()
             await self._parts.transport.close()
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- calls --------------------------------------------------------------------------------------------------
 
-    async def _ask(self, call: _Call, read: Callable[[bytes], T]) -> T:
+    async def _send(self, call: _Call, read: Callable[[bytes], T]) -> T:
         parts = self._parts
         if not parts.circuit.admits():
             raise self._refusal()
         ended = False
         try:
-            # What is to be shown is read before the time counts: a slow API server is not the extender's fault.
-            body = await self._made(call)
+            # The body is made before the timeout starts: a slow API server is not the extender's fault.
+            body = await self._body(call)
             began = parts.clock.now()
             try:
                 answer = await parts.transport.send(call.verb, body, repeat=call.repeat)
                 result = read(answer)
             except ExtenderError as error:
                 ended = True
-                self._note_failure(call, error)
+                self._record_failure(call, error)
                 raise
             except (msgspec.DecodeError, RecursionError) as error:
                 ended = True
                 unreadable = self._unreadable(call, error)
-                self._note_failure(call, unreadable)
+                self._record_failure(call, unreadable)
                 raise unreadable from error
             finally:
                 parts.tally.observe(call.point, parts.clock.now() - began)
@@ -197,94 +195,98 @@ class HttpExtender:
             if not ended:
                 parts.circuit.abandoned()
 
-    async def _made(self, call: _Call) -> bytes:
+    async def _body(self, call: _Call) -> bytes:
         try:
             return await call.body()
         except ExtenderError:
             raise
         except SchedulerCoreError as error:
-            reason = f"cannot be shown what it is asked about: {error}; it is asked when the API server answers again"
+            reason = f"not called: its request could not be made: {error}; it is called when the API server responds"
             raise ExtenderError(self._extender.url_prefix, reason) from error
 
-    def _note_failure(self, call: _Call, error: ExtenderError) -> None:
+    def _record_failure(self, call: _Call, error: ExtenderError) -> None:
         self._parts.tally.count_error(call.point)
         self._parts.circuit.failed(error.reason)
 
     def _unreadable(self, call: _Call, error: Exception) -> ExtenderError:
-        reason = f"answered {call.verb} with what cannot be read: {error}; correct the extender"
+        reason = f"sent an unreadable response to {call.verb}: {error}; correct the extender"
         return ExtenderError(self._extender.url_prefix, reason)
 
-    def _answered(self, point: str, error: str) -> ExtenderError:
+    def _response_error(self, point: str, error: str) -> ExtenderError:
         self._parts.tally.count_error(point)
         return ExtenderError(self._extender.url_prefix, error)
 
     def _refusal(self) -> ExtenderError:
         circuit = self._parts.circuit
         if circuit.state is CircuitState.HALF_OPEN or circuit.until is None:
-            when = "circuit open until the call that tries it has ended"
+            when = "circuit open until the current trial call has ended"
         else:
             when = f"circuit open until {circuit.until:%H:%M:%S.%f}"[:-3] + "Z"
         return ExtenderError(self._extender.url_prefix, f"{when}; last error: {circuit.last_error}")
 
-    # -- what is sent -------------------------------------------------------------------------------------------
+    # -- request bodies -----------------------------------------------------------------------------------------
 
-    async def _about_nodes(self, pod: Pod, node_names: Sequence[str]) -> bytes:
-        shown = await self._shown(pod)
+    async def _nodes_body(self, pod: Pod, node_names: Sequence[str]) -> bytes:
+        pod_json = await self._pod_json(pod)
         if self._extender.node_cache_capable:
-            return wire.names_body(shown, node_names)
+            return wire.names_body(pod_json, node_names)
         nodes = await self._parts.objects.nodes(node_names)
-        return wire.nodes_body(shown, [nodes[name] for name in node_names if name in nodes])
+        return wire.nodes_body(pod_json, [nodes[name] for name in node_names if name in nodes])
 
-    async def _about_victims(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> bytes:
-        shown = await self._shown(pod)
+    async def _victims_body(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> bytes:
+        pod_json = await self._pod_json(pod)
         if self._extender.node_cache_capable:
             uids = {
-                node: wire.SentVictims([victim.metadata.uid for victim in told.pods], told.pdb_violations)
-                for node, told in victims.items()
+                node: wire.SentVictims([victim.metadata.uid for victim in chosen.pods], chosen.pdb_violations)
+                for node, chosen in victims.items()
             }
-            return wire.uid_victims_body(shown, uids)
-        pods = await self._parts.objects.pods([victim for told in victims.values() for victim in told.pods])
+            return wire.uid_victims_body(pod_json, uids)
+        pods = await self._parts.objects.pods([victim for chosen in victims.values() for victim in chosen.pods])
         whole = {
             node: wire.SentVictims(
-                [wire.on_node(pods[victim.metadata.uid], node) for victim in told.pods if victim.metadata.uid in pods],
-                told.pdb_violations,
+                [
+                    wire.on_node(pods[victim.metadata.uid], node)
+                    for victim in chosen.pods
+                    if victim.metadata.uid in pods
+                ],
+                chosen.pdb_violations,
             )
-            for node, told in victims.items()
+            for node, chosen in victims.items()
         }
-        return wire.victims_body(shown, whole)
+        return wire.victims_body(pod_json, whole)
 
-    async def _shown(self, pod: Pod) -> bytes:
-        shown = await self._parts.objects.pod(pod)
-        if shown is None:
+    async def _pod_json(self, pod: Pod) -> bytes:
+        pod_json = await self._parts.objects.pod(pod)
+        if pod_json is None:
             name = f"{pod.metadata.namespace}/{pod.metadata.name}"
-            raise ExtenderError(self._extender.url_prefix, f"is not asked about pod {name}, which is gone")
-        return shown
+            raise ExtenderError(self._extender.url_prefix, f"not called for pod {name}, which is gone")
+        return pod_json
 
-    # -- what is answered ---------------------------------------------------------------------------------------
+    # -- responses ----------------------------------------------------------------------------------------------
 
     def _victims(self, node: str, chosen: wire.ChosenVictims, sent: NodeVictims | None) -> NodeVictims:
         objects = self._parts.objects
         if sent is None and not objects.knows_node(node):
-            raise self._answered("preempt", f'claims to preempt on node "{node}", which is not known')
+            raise self._response_error("preempt", f'claims to preempt on node "{node}", which does not exist')
         known = {victim.metadata.uid: victim for victim in (sent.pods if sent else ())}
         pods = []
         for uid in chosen.uids:
             pod = known.get(uid) or objects.pod_on(node, uid)
             if pod is None:
                 message = f"claims to preempt pod (UID: {uid}) on node: {node}, but the pod is not found on that node"
-                raise self._answered("preempt", message)
+                raise self._response_error("preempt", message)
             pods.append(pod)
         return NodeVictims(tuple(pods), chosen.violations)
 
 
 class _Call(Struct, frozen=True):
-    """One call.
+    """A call.
 
     Attributes:
-        point: What is asked, for counts.
-        verb: What follows the URL prefix.
-        body: Makes what is sent.
-        repeat: Whether it does no harm to ask twice.
+        point: Extension point, for counts.
+        verb: Path after the URL prefix.
+        body: Makes the request body.
+        repeat: Whether the call may be sent twice.
     """
 
     point: str

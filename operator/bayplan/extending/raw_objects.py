@@ -1,14 +1,13 @@
-"""Nodes and pods in the API server's own JSON, for those who must be shown them whole.
+"""Nodes and pods in the API server's own JSON, for extenders that need whole objects.
 
-Owns that JSON and for how long it is kept. It must not know who asks. For as long as somebody wishes for objects, each
-that comes is kept in bytes beside its decoded form, and those that came before are listed once; when nobody does,
-nothing is kept and nothing is done.
+While there is a subscription, the JSON of each matching object is stored beside its decoded form, and the objects that
+came before are listed once. Without subscriptions nothing is stored.
 
-    nobody wishes ──first wish──▶ listing, and keeping what comes ──list complete──▶ keeping what comes
-         ▲                                                                               │
-         └──────────────────────────────── last wish ends ───────────────────────────────┘
+    no subscription ──first one──▶ listing, and storing events ──list complete──▶ storing events
+         ▲                                                                              │
+         └─────────────────────────────── last one ends ────────────────────────────────┘
 
-Why what is not kept is read singly: memory is bounded, and whatever was missed must never make a request wrong.
+An object that is not stored is read singly: memory is bounded, and a missing object must never make a request wrong.
 """
 
 from __future__ import annotations
@@ -50,12 +49,12 @@ _IDENTIFIED = DeepDecoder(_Identified)
 
 
 class RawResource(Struct, frozen=True):
-    """What is kept of a kind, and how much.
+    """The resource to store, and how much of it.
 
     Attributes:
-        path: Of the whole collection, such as ``/api/v1/nodes``.
-        managed_fields: Whether ``metadata.managedFields`` are kept.
-        budget_bytes: How much may be kept; what is beyond it is read when it is asked for.
+        path: Path of the whole collection, such as ``/api/v1/nodes``.
+        managed_fields: Whether to store ``metadata.managedFields``.
+        budget_bytes: Maximum size; objects beyond it are read on demand.
     """
 
     path: str
@@ -63,122 +62,122 @@ class RawResource(Struct, frozen=True):
     budget_bytes: int = 256 << 20
 
 
-class Wish(Generic[T]):
-    """For which objects somebody asks.
+class Subscription(Generic[T]):
+    """The objects that a client needs.
 
     Args:
-        keeps: Whether an object is among them.
-        field_selector: The same for the API server, in its syntax, as far as it can tell; empty selects all.
+        matches: Returns whether an object is needed.
+        field_selector: The same in the API's syntax, as far as it can express it; empty selects all.
     """
 
-    __slots__ = ("field_selector", "keeps")
+    __slots__ = ("field_selector", "matches")
 
-    def __init__(self, keeps: Callable[[T], bool], field_selector: str = "") -> None:
-        self.keeps = keeps
+    def __init__(self, matches: Callable[[T], bool], field_selector: str = "") -> None:
+        self.matches = matches
         self.field_selector = field_selector
 
 
-class _Kept(Struct, frozen=True):
+class _Stored(Struct, frozen=True):
     uid: str
     json: bytes
 
 
 class RawObjects(Generic[T]):
-    """The JSON of one kind's objects; taps the informer of that kind while there is a wish.
+    """The JSON of one resource's objects; taps the informer of that resource while there is a subscription.
 
     Args:
-        connection: To the API server.
-        resource: What is kept.
-        informer: Of all objects of the kind.
+        connection: Connection to the API server.
+        resource: What to store.
+        informer: Informer of all objects of the resource.
 
     Attributes:
-        kept_bytes: How much is kept.
+        stored_bytes: Size of the stored JSON.
     """
 
     def __init__(self, connection: ApiConnection, resource: RawResource, informer: Informer[T]) -> None:
         self._connection = connection
         self._resource = resource
         self._informer = informer
-        self._wishes: list[Wish[T]] = []
-        self._kept: dict[str, _Kept] = {}
+        self._subscriptions: list[Subscription[T]] = []
+        self._stored: dict[str, _Stored] = {}
         self._listings: set[asyncio.Task[None]] = set()
-        self.kept_bytes = 0
+        self.stored_bytes = 0
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._stored)
 
-    # -- wishes -------------------------------------------------------------------------------------------------
+    # -- subscriptions ------------------------------------------------------------------------------------------
 
-    def want(self, wish: Wish[T]) -> None:
-        """Keep what a wish is about from now on, and list what is there already; call it on the running loop."""
-        self._wishes.append(wish)
+    def subscribe(self, subscription: Subscription[T]) -> None:
+        """Store the matching objects from now on, and list the existing ones; call this on the running loop."""
+        self._subscriptions.append(subscription)
         self._informer.tap = self
-        # An informer that has not begun tells everything anyway.
+        # An informer that has not started delivers everything anyway.
         if self._informer.known or self._informer.synced:
-            listing = asyncio.get_running_loop().create_task(self._list(wish))
+            listing = asyncio.get_running_loop().create_task(self._list(subscription))
             self._listings.add(listing)
             listing.add_done_callback(self._listings.discard)
 
-    def drop(self, wish: Wish[T]) -> None:
-        """A wish has ended: what no other wish is about is forgotten."""
-        self._wishes.remove(wish)
-        if not self._wishes:
+    def unsubscribe(self, subscription: Subscription[T]) -> None:
+        """End a subscription: drop the objects that no other subscription matches."""
+        self._subscriptions.remove(subscription)
+        if not self._subscriptions:
             self._informer.tap = None
-            self._kept.clear()
-            self.kept_bytes = 0
+            self._stored.clear()
+            self.stored_bytes = 0
             return
-        for key in list(self._kept):
+        for key in list(self._stored):
             obj = self._informer.known.get(key)
-            if obj is None or not self._is_wanted(obj):
+            if obj is None or not self._is_needed(obj):
                 self._forget(key)
 
     async def close(self) -> None:
-        """End lists that are under way."""
+        """Cancel lists in progress."""
         listings = list(self._listings)
         for listing in listings:
             listing.cancel()
         await asyncio.gather(*listings, return_exceptions=True)
 
-    # -- what the informer tells --------------------------------------------------------------------------------
+    # -- events of the informer ---------------------------------------------------------------------------------
 
-    def came(self, obj: T, raw: Raw) -> None:
-        """Keep an object's JSON, or forget it when it is no longer wanted."""
+    def on_object(self, obj: T, raw: Raw) -> None:
+        """Store an object's JSON, or drop it if no subscription matches."""
         meta = obj.metadata
         key = f"{meta.namespace}/{meta.name}"
-        if self._is_wanted(obj):
-            self._keep(key, meta.uid, raw)
+        if self._is_needed(obj):
+            self._store(key, meta.uid, raw)
         else:
             self._forget(key)
 
-    def went(self, last_known: T) -> None:
-        """Forget an object, unless another one of its name is there already."""
+    def on_deleted(self, last_known: T) -> None:
+        """Drop an object, unless another one of its name is stored already."""
         meta = last_known.metadata
         key = f"{meta.namespace}/{meta.name}"
-        kept = self._kept.get(key)
-        if kept is not None and kept.uid == meta.uid:
+        stored = self._stored.get(key)
+        if stored is not None and stored.uid == meta.uid:
             self._forget(key)
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------
 
     async def read(self, wanted: Iterable[tuple[str, str, str]]) -> dict[str, bytes]:
-        """Give the JSON of some objects.
+        """Return the JSON of some objects.
 
         Args:
-            wanted: Namespace (empty where there is none), name and UID of each; an empty UID is any.
+            wanted: Namespace (empty if cluster-scoped), name and UID of each; an empty UID matches any.
 
         Returns:
-            The JSON by ``namespace/name``; what is gone by now is left out.
+            The JSON by ``namespace/name``, without objects that are gone.
 
         Raises:
-            ClusterWriteError: What is not kept could not be read from the API server.
+            ClusterWriteError: An object that is not stored could not be read from the API server.
         """
         objects = list(wanted)
         if self._listings and any(self._lacks(*identity) for identity in objects):
             await asyncio.wait(list(self._listings), timeout=_LISTING_PATIENCE_SECONDS)
         missing = [identity for identity in objects if self._lacks(*identity)]
-        # The result is gathered before anything is awaited: what is kept may go meanwhile.
+        # Collected before the first await: stored objects may be dropped in the meantime.
         keys = (f"{namespace}/{name}" for namespace, name, _ in objects)
-        found = {key: self._kept[key].json for key in keys if key in self._kept}
+        found = {key: self._stored[key].json for key in keys if key in self._stored}
         if missing:
             answers = await asyncio.gather(*(self._read_one(*identity) for identity in missing), return_exceptions=True)
             for (namespace, name, _), answer in zip(missing, answers, strict=True):
@@ -190,8 +189,8 @@ class RawObjects(Generic[T]):
         return found
 
     def _lacks(self, namespace: str, name: str, uid: str) -> bool:
-        kept = self._kept.get(f"{namespace}/{name}")
-        return kept is None or (bool(uid) and kept.uid != uid)
+        stored = self._stored.get(f"{namespace}/{name}")
+        return stored is None or (bool(uid) and stored.uid != uid)
 
     async def _read_one(self, namespace: str, name: str, uid: str) -> bytes | None:
         collection = self._resource.path
@@ -206,18 +205,18 @@ class RawObjects(Generic[T]):
         meta = _IDENTIFIED.decode(raw).metadata
         if uid and meta.uid != uid:
             return None
-        self._keep_listed(meta, raw)
+        self._store_listed(meta, raw)
         return self._trimmed(raw)
 
-    # -- keeping ------------------------------------------------------------------------------------------------
+    # -- storing ------------------------------------------------------------------------------------------------
 
-    async def _list(self, wish: Wish[T]) -> None:
+    async def _list(self, subscription: Subscription[T]) -> None:
         token = ""
         try:
-            while wish in self._wishes:
+            while subscription in self._subscriptions:
                 params = [("limit", str(_PAGE_LIMIT))]
-                if wish.field_selector:
-                    params.append(("fieldSelector", wish.field_selector))
+                if subscription.field_selector:
+                    params.append(("fieldSelector", subscription.field_selector))
                 if token:
                     params.append(("continue", token))
                 body = await self._connection.request(
@@ -225,41 +224,41 @@ class RawObjects(Generic[T]):
                 )
                 page = _PAGES.decode(body)
                 for raw in page.items or ():
-                    self._keep_listed(_IDENTIFIED.decode(raw).metadata, raw)
+                    self._store_listed(_IDENTIFIED.decode(raw).metadata, raw)
                 token = page.metadata.continue_
                 if not token:
                     return
                 await asyncio.sleep(0)
         except (SchedulerCoreError, msgspec.DecodeError) as error:
             log.warning(
-                "%s cannot be listed for extenders, objects are read one by one: %s", self._resource.path, error
+                "%s cannot be listed for extenders; objects are read one by one: %s", self._resource.path, error
             )
 
-    def _keep_listed(self, meta: ObjectIdentity, raw: Raw) -> None:
-        """Keep what was read beside the watch, if the watch is as far: what it told later must not be overwritten."""
+    def _store_listed(self, meta: ObjectIdentity, raw: Raw) -> None:
+        """Store an object read beside the watch if the informer has the same version: a newer one must stay."""
         key = f"{meta.namespace}/{meta.name}"
         known = self._informer.known.get(key)
         same = known is not None and known.metadata.resource_version == meta.resource_version
-        if known is not None and same and self._is_wanted(known):
-            self._keep(key, meta.uid, raw)
+        if known is not None and same and self._is_needed(known):
+            self._store(key, meta.uid, raw)
 
-    def _keep(self, key: str, uid: str, raw: Raw) -> None:
+    def _store(self, key: str, uid: str, raw: Raw) -> None:
         self._forget(key)
         json = self._trimmed(raw)
-        if self.kept_bytes + len(json) <= self._resource.budget_bytes:
-            self._kept[key] = _Kept(uid, json)
-            self.kept_bytes += len(json)
+        if self.stored_bytes + len(json) <= self._resource.budget_bytes:
+            self._stored[key] = _Stored(uid, json)
+            self.stored_bytes += len(json)
 
     def _forget(self, key: str) -> None:
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self.kept_bytes -= len(kept.json)
+        stored = self._stored.pop(key, None)
+        if stored is not None:
+            self.stored_bytes -= len(stored.json)
 
-    def _is_wanted(self, obj: T) -> bool:
-        return any(wish.keeps(obj) for wish in self._wishes)
+    def _is_needed(self, obj: T) -> bool:
+        return any(subscription.matches(obj) for subscription in self._subscriptions)
 
     def _trimmed(self, raw: Raw) -> bytes:
-        """As kube-scheduler's own objects are when it writes them: without their kind, pods without managedFields."""
+        """Trim JSON as kube-scheduler writes its own objects: without kind, pods without managedFields."""
         fields = _FIELDS.decode(raw)
         fields.pop("kind", None)
         fields.pop("apiVersion", None)

@@ -1,12 +1,11 @@
-"""One extender's HTTP connections: URL, TLS, time limit, and HTTP turned into bytes or an ExtenderError.
+"""HTTP connections to one extender: URL, TLS, timeout, and responses as bytes or an ExtenderError.
 
-Owns the aiohttp session. It must not know what is asked. Why the TLS context is made at once and the session at the
-first call: a certificate that cannot be used must refuse the profile, whereas most instances that are built to be
-judged never call.
+The TLS context is made at once and the session at the first call: a certificate that cannot be used must reject the
+profile, but most instances that are built only for validation never call.
 
 Follows kube-scheduler v1.36.3, pkg/scheduler/extender.go (``makeTransport``, ``send``), and client-go v0.36.3,
-transport/transport.go: ``enableHTTPS`` without an authority means an unverified server, and it is the URL's scheme that
-decides whether TLS is spoken at all.
+transport/transport.go: ``enableHTTPS`` without a CA means an unverified server, and the URL's scheme decides whether
+TLS is used at all.
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from bayplan.file_in_memory import as_file
 from scheduler_core.config.extender_config import Extender, ExtenderTLSConfig
 from scheduler_core.errors import ConfigError, ExtenderError, Problem
 
-_LONGEST_ANSWER_BYTES = 256 << 20
+_MAX_RESPONSE_BYTES = 256 << 20
 _CHUNK_BYTES = 1 << 16
-# An extender may close an idle connection when it likes; most wait longer than this.
+# An extender may close an idle connection at any time; most wait longer than this.
 _KEEP_ALIVE_SECONDS = 15.0
 
 
 class Transport:
-    """Connections to one extender, kept alive between calls.
+    """Keep-alive connections to one extender.
 
     Args:
         extender: Its configuration.
-        bounds: What it may make us open and call; None where nothing bounds it.
+        bounds: The files that it may use and the hosts that it may be on; None for no bounds.
 
     Raises:
         ConfigError: Its URL cannot be used or is out of bounds, or its certificates cannot be read.
@@ -57,30 +56,30 @@ class Transport:
         """Post a body.
 
         Args:
-            verb: What follows the URL prefix.
+            verb: Path after the URL prefix.
             body: JSON.
-            repeat: Whether to ask again when the extender had closed the connection while it was idle.
+            repeat: Whether to send it again if the extender has closed the idle connection.
 
         Returns:
-            The body of an answer of status 200.
+            The body of a response with status 200.
 
         Raises:
-            ExtenderError: It is away, too late, or answered another status.
+            ExtenderError: It is unreachable, too slow, or responded with another status.
         """
         try:
             return await self._post(verb, body)
         except aiohttp.ServerDisconnectedError as error:
             if not repeat:
-                raise self._error(f"broke the connection before it answered {verb}") from error
+                raise self._error(f"broke the connection before its response to {verb}") from error
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise self._told(verb, error) from error
+            raise self._failure(verb, error) from error
         try:
             return await self._post(verb, body)
         except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise self._told(verb, error) from error
+            raise self._failure(verb, error) from error
 
     async def close(self) -> None:
-        """Drop the connections."""
+        """Close the connections."""
         self._closed = True
         if self._session is not None:
             await self._session.close()
@@ -101,8 +100,8 @@ class Transport:
             chunks, size = [], 0
             async for chunk in response.content.iter_chunked(_CHUNK_BYTES):
                 size += len(chunk)
-                if size > _LONGEST_ANSWER_BYTES:
-                    raise self._error(f"answered {verb} with more than {_LONGEST_ANSWER_BYTES >> 20} MiB")
+                if size > _MAX_RESPONSE_BYTES:
+                    raise self._error(f"sent a response to {verb} of more than {_MAX_RESPONSE_BYTES >> 20} MiB")
                 chunks.append(chunk)
             return b"".join(chunks)
 
@@ -114,48 +113,48 @@ class Transport:
             self._session = aiohttp.ClientSession(
                 connector=connector,
                 timeout=aiohttp.ClientTimeout(total=self._extender.http_timeout.seconds),
-                # kube-scheduler takes a proxy from the environment too, though never to its own host.
+                # kube-scheduler uses a proxy from the environment too, but never for loopback.
                 trust_env=not self._loopback,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 headers={"User-Agent": f"bayplan/{__version__}"},
             )
         return self._session
 
-    def _told(self, verb: str, error: Exception) -> ExtenderError:
+    def _failure(self, verb: str, error: Exception) -> ExtenderError:
         if isinstance(error, TimeoutError):
-            return self._error(f"did not answer {verb} within {self._extender.http_timeout.seconds:g} s")
-        return self._error(f"cannot be asked to {verb}: {str(error) or type(error).__name__}")
+            return self._error(f"sent no response to {verb} within {self._extender.http_timeout.seconds:g} s")
+        return self._error(f"call to {verb} failed: {str(error) or type(error).__name__}")
 
     def _error(self, reason: str) -> ExtenderError:
         return ExtenderError(self._extender.url_prefix, reason)
 
 
 def ssl_context(extender: Extender, bounds: ExtenderBounds | None = None) -> ssl.SSLContext | None:
-    """How connections to an extender are secured.
+    """Make the TLS context for connections to an extender.
 
     Args:
         extender: Its configuration.
-        bounds: Where its files may lie; None for anywhere.
+        bounds: Bounds of its files; None for no bounds.
 
     Returns:
-        The context; None for the library's own, which trusts what the system trusts.
+        The context; None for the library's default, which trusts the system's CAs.
 
     Raises:
-        ConfigError: A file cannot be read, or is no certificate or key; paths from the extender's root.
+        ConfigError: A file cannot be read, or is not a certificate or key; paths from the extender's root.
     """
     config = extender.tls_config
     if config is None and not extender.enable_https:
         return None
     tls = config or ExtenderTLSConfig()
     authority = _pem(tls.ca_data, tls.ca_file, "ca", bounds)
-    # Not the default context: its strict mode asks for extensions that cluster CAs often lack and Go never asks for.
+    # Not the default context: its strict mode requires extensions that cluster CAs often lack and Go does not require.
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     if authority is not None:
         text, field = authority
         try:
             context.load_verify_locations(cadata=text)
         except (ssl.SSLError, ValueError) as error:
-            raise _problem(field, f"holds no certificate that can be read ({error}); give PEM") from error
+            raise _problem(field, f"contains no readable certificate ({error}); use PEM") from error
     elif tls.insecure or extender.enable_https:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
@@ -172,15 +171,15 @@ def _load_client_certificate(context: ssl.SSLContext, tls: ExtenderTLSConfig, bo
         return
     try:
         with as_file(certificate[0].encode()) as certificate_path, as_file(key[0].encode()) as key_path:
-            # A password is given so that nobody is asked for one on a terminal: keys must not be encrypted.
+            # An empty password prevents a prompt on the terminal: keys must not be encrypted.
             context.load_cert_chain(certificate_path, key_path, password="")
     except (ssl.SSLError, ValueError) as error:
-        message = f"and its key ({key[1]}) cannot be used together: {error}; give a PEM pair that is not encrypted"
+        message = f"and its key ({key[1]}) cannot be used together: {error}; use an unencrypted PEM pair"
         raise _problem(certificate[1], message) from error
 
 
 def _pem(data: str, file: str, name: str, bounds: ExtenderBounds | None) -> tuple[str, str] | None:
-    """A PEM text and the field that it came from; data go before files, None where neither is given."""
+    """Return a PEM text and its field; inline data win over files. None if neither is set."""
     if data:
         field = f"{name}Data"
         try:
@@ -201,7 +200,7 @@ def _host(url: str) -> str:
     try:
         parsed = URL(url)
     except ValueError as error:
-        raise ConfigError([Problem("urlPrefix", f"is no URL: {error}; correct it")]) from error
+        raise ConfigError([Problem("urlPrefix", f"is not a URL: {error}; correct it")]) from error
     if parsed.scheme not in {"http", "https"} or not parsed.host:
         raise ConfigError([Problem("urlPrefix", f'must begin with http:// or https:// and a host, not "{url}"')])
     return parsed.host

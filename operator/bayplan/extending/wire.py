@@ -1,8 +1,7 @@
-"""The bodies of requests to extenders, and the reading of their answers.
+"""JSON bodies of requests to extenders and of their responses.
 
-Owns the JSON form. It must not know how it travels, nor where the objects' JSON comes from. Why answers are read field
-by field whatever the case of their names: Go reads so, and extenders of older protocol versions answer ``nodenames``
-where newer ones answer ``NodeNames``.
+Field names of responses are matched in any case, as Go does: extenders of older protocol versions send ``nodenames``
+and newer ones ``NodeNames``.
 
 Source: k8s.io/kube-scheduler v0.36.3, extender/v1/types.go.
 """
@@ -23,7 +22,7 @@ _INT64 = Meta(ge=-(2**63), le=2**63 - 1)
 
 
 class _ListMeta(Struct, frozen=True):
-    """``metadata`` of a list that no server made: empty, but there."""
+    """``metadata`` of a list that did not come from a server: empty, but present."""
 
 
 class _NodeList(Struct, frozen=True):
@@ -69,26 +68,26 @@ _EMPTY = Raw(b"{}")
 
 
 class SentVictims(Struct, frozen=True):
-    """Victims on a node, as they are sent.
+    """Victims on a node in a request.
 
     Attributes:
-        pods: JSON of each, or its UID, as the body wants it.
-        violations: How many of them their disruption budgets do not allow.
+        pods: JSON of each, or its UID, depending on the body.
+        violations: Number of victims whose disruption budgets are violated.
     """
 
     pods: Sequence[bytes] | Sequence[str]
     violations: int
 
 
-class FilterAnswer(Struct, frozen=True):
-    """What a filter call came to.
+class FilterResponse(Struct, frozen=True):
+    """Result of a filter call.
 
     Attributes:
-        node_names: From ``NodeNames``; None when it was not answered.
-        nodes: The names of ``Nodes``; None when it was not answered.
+        node_names: From ``NodeNames``; None if absent.
+        nodes: The names of ``Nodes``; None if absent.
         failed: From ``FailedNodes``.
         unresolvable: From ``FailedAndUnresolvableNodes``.
-        error: From ``Error``; empty when all went well.
+        error: From ``Error``; empty on success.
     """
 
     node_names: tuple[str, ...] | None = None
@@ -99,11 +98,11 @@ class FilterAnswer(Struct, frozen=True):
 
 
 class ChosenVictims(Struct, frozen=True):
-    """Victims on a node, as an extender answers them.
+    """Victims on a node in a response.
 
     Attributes:
-        uids: Of the pods.
-        violations: How many of them their disruption budgets do not allow.
+        uids: UIDs of the pods.
+        violations: Number of victims whose disruption budgets are violated.
     """
 
     uids: tuple[str, ...]
@@ -114,58 +113,58 @@ class ChosenVictims(Struct, frozen=True):
 
 
 def names_body(pod: bytes, node_names: Sequence[str]) -> bytes:
-    """The body of a filter or prioritize call to an extender that knows the nodes itself.
+    """Encode a filter or prioritize call to an extender with its own node cache.
 
     Args:
-        pod: Its JSON.
-        node_names: The candidates.
+        pod: JSON of the pod.
+        node_names: The candidate nodes.
     """
     return msgspec.json.encode(_NodeArguments(Raw(pod), None, node_names))
 
 
 def nodes_body(pod: bytes, nodes: Sequence[bytes]) -> bytes:
-    """The body of a filter or prioritize call to an extender that must be shown the nodes.
+    """Encode a filter or prioritize call to an extender without a node cache.
 
     Args:
-        pod: Its JSON.
-        nodes: The candidates, in JSON.
+        pod: JSON of the pod.
+        nodes: JSON of the candidate nodes.
     """
     return msgspec.json.encode(_NodeArguments(Raw(pod), _NodeList([Raw(node) for node in nodes] or None), None))
 
 
 def uid_victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
-    """The body of a preempt call to an extender that knows the pods itself.
+    """Encode a preempt call to an extender with its own cache.
 
     Args:
-        pod: Its JSON.
+        pod: JSON of the pod.
         victims: By node name, pods as UIDs.
     """
-    told = {
+    encoded = {
         node: _MetaVictims([_MetaPod(str(uid)) for uid in chosen.pods], chosen.violations)
         for node, chosen in victims.items()
     }
-    return msgspec.json.encode(_PreemptionArguments(Raw(pod), None, told))
+    return msgspec.json.encode(_PreemptionArguments(Raw(pod), None, encoded))
 
 
 def victims_body(pod: bytes, victims: Mapping[str, SentVictims]) -> bytes:
-    """The body of a preempt call to an extender that must be shown the pods.
+    """Encode a preempt call to an extender without a cache.
 
     Args:
-        pod: Its JSON.
-        victims: By node name, pods in JSON.
+        pod: JSON of the pod.
+        victims: By node name, pods as JSON.
     """
-    told = {
+    encoded = {
         node: _Victims([Raw(victim) for victim in chosen.pods], chosen.violations) for node, chosen in victims.items()
     }
-    return msgspec.json.encode(_PreemptionArguments(Raw(pod), told, None))
+    return msgspec.json.encode(_PreemptionArguments(Raw(pod), encoded, None))
 
 
 def on_node(pod: bytes, node_name: str) -> bytes:
-    """A pod as it will be when its bind, perhaps under way, is done: so kube-scheduler's own cache has it.
+    """Set the node of a pod whose bind may still be in flight, as in kube-scheduler's own cache.
 
     Args:
-        pod: Its JSON.
-        node_name: The node that it is bound to, or is to be.
+        pod: JSON of the pod.
+        node_name: Node of the bind.
     """
     fields = _REQUIRED_FIELDS.decode(pod)
     spec = _REQUIRED_FIELDS.decode(fields.get("spec", _EMPTY))
@@ -177,11 +176,11 @@ def on_node(pod: bytes, node_name: str) -> bytes:
 
 
 def binding_body(binding: Binding) -> bytes:
-    """The body of a bind call."""
+    """Encode a bind call."""
     return msgspec.json.encode(_BindingArguments(binding.name, binding.namespace, binding.uid, binding.node_name))
 
 
-# -- answers --------------------------------------------------------------------------------------------------------
+# -- responses ------------------------------------------------------------------------------------------------------
 
 _Fields = dict[str, Raw]
 _FIELDS = msgspec.json.Decoder(_Fields | None)
@@ -205,15 +204,15 @@ class _NamedNode(Struct, frozen=True, gc=False):
 _NAMED_NODES = msgspec.json.Decoder(list[_NamedNode] | None)
 
 
-def read_filter(body: bytes) -> FilterAnswer:
-    """Read the answer of a filter call.
+def read_filter(body: bytes) -> FilterResponse:
+    """Decode the response to a filter call.
 
     Raises:
         msgspec.DecodeError: It is not JSON or not of this form.
     """
     fields = _folded(_FIELDS.decode(body))
     names = _TEXTS.decode(fields.get("nodenames", _NULL))
-    return FilterAnswer(
+    return FilterResponse(
         node_names=None if names is None else tuple(names),
         nodes=_node_names(fields.get("nodes", _NULL)),
         failed=_messages(fields.get("failednodes", _NULL)),
@@ -223,7 +222,7 @@ def read_filter(body: bytes) -> FilterAnswer:
 
 
 def read_scores(body: bytes) -> dict[str, int]:
-    """Read the answer of a prioritize call; scores of a host that stands there twice add up.
+    """Decode the response to a prioritize call; scores of a repeated host are added.
 
     Raises:
         msgspec.DecodeError: It is not JSON or not of this form.
@@ -237,14 +236,14 @@ def read_scores(body: bytes) -> dict[str, int]:
 
 
 def read_victims(body: bytes) -> dict[str, ChosenVictims]:
-    """Read the answer of a preempt call, by node name.
+    """Decode the response to a preempt call, by node name.
 
     Raises:
         msgspec.DecodeError: It is not JSON or not of this form.
     """
-    told = _FIELD_MAPS.decode(_folded(_FIELDS.decode(body)).get("nodenametometavictims", _NULL)) or {}
+    encoded = _FIELD_MAPS.decode(_folded(_FIELDS.decode(body)).get("nodenametometavictims", _NULL)) or {}
     chosen = {}
-    for node, entry in told.items():
+    for node, entry in encoded.items():
         fields = _folded(entry)
         pods = _FIELD_LISTS.decode(fields.get("pods", _NULL)) or ()
         uids = tuple(_text(_folded(pod).get("uid", _NULL)) for pod in pods)
@@ -253,7 +252,7 @@ def read_victims(body: bytes) -> dict[str, ChosenVictims]:
 
 
 def read_binding_error(body: bytes) -> str:
-    """Read the answer of a bind call: its error, empty when the pod is bound.
+    """Decode the error in the response to a bind call; empty if the pod is bound.
 
     Raises:
         msgspec.DecodeError: It is not JSON or not of this form.
@@ -274,12 +273,12 @@ def _messages(raw: Raw) -> dict[str, str]:
 
 
 def _node_names(raw: Raw) -> tuple[str, ...] | None:
-    """The names in a NodeList; all else of the nodes is what the scheduler knows better."""
+    """Return the names in a NodeList; other fields are ignored, because the scheduler has the nodes itself."""
     listed = _FIELDS.decode(raw)
     if listed is None:
         return None
     items = _folded(listed).get("items", _NULL)
-    # Thousands of nodes in the usual spelling are read in one go.
+    # Fast path for thousands of nodes with the usual field names.
     with suppress(msgspec.ValidationError):
         usual = tuple(node.metadata.name for node in _NAMED_NODES.decode(items) or ())
         if all(usual):

@@ -69,10 +69,10 @@ class Sink(Protocol[S_contra]):
 class Tap(Protocol[S_contra]):
     """Receiver of objects as raw JSON, beside their decoded form; must not raise."""
 
-    def came(self, obj: S_contra, raw: Raw) -> None:
+    def on_object(self, obj: S_contra, raw: Raw) -> None:
         """Handle an object, even if unchanged, before the sink does. ``raw`` may be a view of a larger buffer."""
 
-    def went(self, last_known: S_contra) -> None:
+    def on_deleted(self, last_known: S_contra) -> None:
         """Handle a deleted object before the sink does."""
 
 
@@ -251,7 +251,7 @@ class Informer(Generic[T]):
                         self.decode_errors += 1
                         raise
                     if self.tap is not None and isinstance(event, WatchEvent) and event.type != DELETED:
-                        self.tap.came(event.object, self._decoder.raw(line))
+                        self.tap.on_object(event.object, self._decoder.raw(line))
                     self._apply(event)
                     if time.perf_counter() >= slice_ends:
                         await clock.sleep(0)
@@ -285,7 +285,7 @@ class Informer(Generic[T]):
             for raw in page.items or ():
                 event = self._decoder.listed(raw)
                 if self.tap is not None and isinstance(event, WatchEvent):
-                    self.tap.came(event.object, raw)
+                    self.tap.on_object(event.object, raw)
                 self._apply_listed(event, listed)
                 if time.perf_counter() >= slice_ends:
                     await self._clock.sleep(0)
@@ -375,7 +375,7 @@ class Informer(Generic[T]):
         old = self.known.pop(key, None)
         if old is not None:
             if self.tap is not None:
-                self.tap.went(old)
+                self.tap.on_deleted(old)
             self._deliver(key, self._sink.on_delete, old)
 
     def _deliver(self, key: str, call: Callable[..., None], *objects: T) -> None:

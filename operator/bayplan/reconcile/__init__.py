@@ -1,1 +1,1 @@
-"""From custom resources to what should run, and from what runs to status; pure functions of whole states."""
+"""Pure functions from custom resources to the desired state, and from the running state to statuses and events."""

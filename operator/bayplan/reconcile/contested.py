@@ -1,10 +1,8 @@
-"""The condition Contested: whether someone else binds a profile's pods.
+"""Condition Contested: whether another client binds a profile's pods.
 
-Owns when a profile counts as contested and the words for it. It must not know how a lost bind is found. Why it looks
-ten minutes back: a rival that takes one pod in a minute must not make the condition come and go with each.
-
-After a restart the time of the last lost bind is taken from the status, and so are the words, so that the condition
-stands until its time is over, whoever leads meanwhile.
+It covers the last ten minutes, so that a rival that binds one pod a minute does not toggle the condition each time.
+After a restart the time of the last lost bind and the message come from the status, so that the condition stays until
+its time is over, whichever replica leads.
 """
 
 from __future__ import annotations
@@ -18,20 +16,20 @@ from scheduler_core.cycle.context import LostBind
 
 CONTESTED = "Contested"
 CONTESTED_SECONDS = 600.0
-"""How long a profile counts as contested after a lost bind."""
+"""Duration for which a profile counts as contested after a lost bind."""
 
 _REMEDY = (
-    "The pod's event Scheduled, where it has one, tells who. Let this profile alone serve the schedulerName: stop the "
-    "other scheduler or give one of the two another name, and bind no pods of this name by other means."
+    "The pod's event Scheduled, if it has one, names the rival. Use this schedulerName in this profile only: stop the "
+    "other scheduler or rename one of the two, and do not bind pods of this name by other means."
 )
 
 
 def last_lost_time(lost: LostBind | None, written: Mapping[str, Any]) -> datetime | None:
-    """When a bind was last lost, as far as this process or the status knows.
+    """Return when a bind was last lost, as recorded by this process or in the status.
 
     Args:
         lost: The last bind that this process has lost.
-        written: The status as it is.
+        written: The current status.
 
     Returns:
         The time, None for never.
@@ -48,14 +46,14 @@ def last_lost_time(lost: LostBind | None, written: Mapping[str, Any]) -> datetim
 def contested(
     lost_binds: int, lost: LostBind | None, last_time: datetime | None, conditions: tuple[Condition, ...], now: datetime
 ) -> ConditionUpdate:
-    """Tell whether a profile is contested.
+    """Make the condition Contested.
 
     Args:
-        lost_binds: Binds that this process has lost.
-        lost: The last of these.
+        lost_binds: Number of binds that this process has lost.
+        lost: The last of them.
         last_time: See :func:`last_lost_time`.
-        conditions: Those that are written, whose words are kept where this process knows no better.
-        now: The present time, with its zone.
+        conditions: The current conditions, whose message stays if this process has lost no bind.
+        now: The current time, with its zone.
 
     Returns:
         The condition.
@@ -63,15 +61,18 @@ def contested(
     if last_time is None or now - last_time >= timedelta(seconds=CONTESTED_SECONDS):
         minutes = round(CONTESTED_SECONDS / 60)
         return ConditionUpdate(
-            CONTESTED, "False", "Uncontested", f"Nobody else has bound a pod of this profile in the last {minutes} min."
+            CONTESTED,
+            "False",
+            "Uncontested",
+            f"No other client has bound a pod of this profile in the last {minutes} min.",
         )
     old = find_condition(conditions, CONTESTED)
     if lost is None:
-        words = old.message if old is not None and old.status == "True" else f"A bind was lost to a rival. {_REMEDY}"
+        message = old.message if old is not None and old.status == "True" else f"A bind was lost to a rival. {_REMEDY}"
     else:
         last = f"pod {lost.pod} to node {lost.rival_node_name}, while this profile was binding it to {lost.node_name}"
-        begin = (
+        prefix = (
             "" if lost_binds == 1 else f"{lost_binds} pods of this profile since the operator started, the last was "
         )
-        words = f"Someone else has bound {begin}{last}. {_REMEDY}"
-    return ConditionUpdate(CONTESTED, "True", "BindsLostToRival", words)
+        message = f"Another client has bound {prefix}{last}. {_REMEDY}"
+    return ConditionUpdate(CONTESTED, "True", "BindsLostToRival", message)

@@ -1,10 +1,8 @@
-"""What should run, as all SchedulerProfiles and PluginConfigs together say.
+"""The desired state: all SchedulerProfiles and PluginConfigs, validated together.
 
-Owns the rules between objects: who holds a scheduler name, what a reference means, which args are valid. It must not
-know what runs, nor do any I/O: the same objects always give the same answer, whatever happened before, so that a
-restart decides as the process before it did.
-
-Why a problem does not end the judging: whoever wrote a manifest wants every mistake told at once.
+Decides which profile holds a scheduler name, resolves references and validates args. Pure: the same objects always give
+the same result, so that a restart decides as the process before it did. Validation continues after a problem, so that
+the author of a manifest sees all of them at once.
 """
 
 from __future__ import annotations
@@ -14,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from bayplan.reconcile.plugin_configs import DesiredPluginConfig, judge_plugin_configs
+from bayplan.reconcile.plugin_configs import DesiredPluginConfig, validate_plugin_configs
 from bayplan.reconcile.profile_selection import ProfileSelection
 from bayplan.resources.resource_model import ObjectMeta
 from bayplan.resources.scheduler_profile import SchedulerProfile
@@ -30,18 +28,18 @@ _NO_TIME = datetime.max.replace(tzinfo=UTC)
 
 @dataclass(frozen=True, slots=True)
 class DesiredProfile:
-    """A SchedulerProfile, judged.
+    """Validated SchedulerProfile.
 
     Attributes:
         meta: Its metadata.
-        scheduler_name: The name that it claims.
-        holds_name: Whether the claim is granted; only then may it run, also on an earlier revision.
-        config: What to build: the whole profile when there are no problems, else what is left of it without its bad
-            parts, to find the problems of the rest; None when nothing is left to judge.
-        problems: What is wrong so far; paths begin with ``spec``.
+        scheduler_name: The scheduler name that it claims.
+        holds_name: Whether the claim is granted; only then may it run, also an earlier revision.
+        config: The profile to build: complete if there are no problems, otherwise without its invalid parts, to find
+            the problems of the rest; None if nothing is left to validate.
+        problems: The problems so far; paths prefix with ``spec``.
         origins: For each entry of ``config.plugin_config``, where it was written, such as ``pluginConfigRefs[0]``.
-        status: The status that the object carries.
-        name_is_reserved: Whether the claim is refused since the name is kube-scheduler's.
+        status: The status of the object.
+        name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
     """
 
     meta: ObjectMeta
@@ -54,23 +52,23 @@ class DesiredProfile:
     name_is_reserved: bool = False
 
     def located(self, problem: Problem) -> Problem:
-        """A problem of ``config``, with the path at which the user wrote it."""
+        """Return a problem of ``config`` with the path at which the user wrote it."""
         path = problem.path
         for index, origin in enumerate(self.origins):
-            begin = f"pluginConfig[{index}]"
-            if path.startswith(begin) and not origin.startswith(begin):
-                return Problem(f"spec.{origin}", f"{path[len(begin) :].lstrip('.')}: {problem.message}".lstrip(": "))
+            prefix = f"pluginConfig[{index}]"
+            if path.startswith(prefix) and not origin.startswith(prefix):
+                return Problem(f"spec.{origin}", f"{path[len(prefix) :].lstrip('.')}: {problem.message}".lstrip(": "))
         return Problem(f"spec.{path}" if path else "spec", problem.message)
 
 
 @dataclass(frozen=True, slots=True)
 class DesiredState:
-    """All objects, judged.
+    """All objects, validated.
 
     Attributes:
-        profiles: Those that this process serves, oldest claim first.
-        plugin_configs: By name.
-        elsewhere: Scheduler names that are granted to profiles which other processes serve.
+        profiles: The profiles that this process serves, oldest claim first.
+        plugin_configs: Sorted by name.
+        elsewhere: Scheduler names granted to profiles that other processes serve.
     """
 
     profiles: tuple[DesiredProfile, ...]
@@ -86,23 +84,23 @@ def desired_state(
     allow_default_scheduler: bool = False,
     selection: ProfileSelection | None = None,
 ) -> DesiredState:
-    """Judge all objects together.
+    """Validate all objects together.
 
-    Profiles that other processes serve are not judged, but their claims count, and so do their references: processes
-    with different selections agree on who holds a name, and on the status of every PluginConfig.
+    Profiles that other processes serve are not validated, but their claims and references count: processes with
+    different selections agree on the holder of a name, and on the status of every PluginConfig.
 
     Args:
-        profiles: SchedulerProfile objects as the API server gives them; one that is being deleted counts as gone.
+        profiles: SchedulerProfile objects from the API server; one that is being deleted is ignored.
         plugin_configs: PluginConfig objects, likewise.
-        registry: The plugins that exist.
-        allow_default_scheduler: Whether a profile may take kube-scheduler's own name.
+        registry: The installed plugins.
+        allow_default_scheduler: Whether a profile may use kube-scheduler's own name.
         selection: The profiles that this process serves; None for all.
 
     Returns:
-        What should run.
+        The desired state.
     """
     claims = sorted((_Claim(body) for body in profiles if not _is_going(body)), key=lambda claim: claim.age)
-    configs = judge_plugin_configs(
+    configs = validate_plugin_configs(
         [body for body in plugin_configs if not _is_going(body)],
         registry,
         {claim.meta.name: claim.references for claim in claims},
@@ -111,7 +109,7 @@ def desired_state(
     holders: dict[str, _Claim] = {}
     for claim in claims:
         holders.setdefault(claim.scheduler_name, claim)
-    judged, elsewhere = [], set[str]()
+    validated, elsewhere = [], set[str]()
     for claim in claims:
         if selection is not None and not selection.matches(claim.labels):
             if holders[claim.scheduler_name] is claim:
@@ -119,12 +117,12 @@ def desired_state(
             continue
         is_reserved = claim.scheduler_name == DEFAULT_SCHEDULER and not allow_default_scheduler
         problem = _name_problem(claim, holders[claim.scheduler_name], is_reserved=is_reserved)
-        judged.append(replace(_judge(claim, problem, by_name), name_is_reserved=is_reserved))
-    return DesiredState(tuple(judged), configs, frozenset(elsewhere))
+        validated.append(replace(_validate(claim, problem, by_name), name_is_reserved=is_reserved))
+    return DesiredState(tuple(validated), configs, frozenset(elsewhere))
 
 
 class _Claim:
-    """A profile as written: what can be read of it even when its spec is not valid."""
+    """A profile as written: the fields that can be read even if its spec is invalid."""
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self.meta = ObjectMeta.model_validate(body["metadata"])
@@ -147,7 +145,7 @@ class _Claim:
         )
 
     def _read(self, spec: Mapping[str, Any]) -> SchedulerProfile | None:
-        """The profile; without the fields that are wrong, or else without those of the top that hold them."""
+        """Parse the profile without its invalid fields, or else without the top-level fields that contain them."""
         try:
             return self._parse(spec)
         except ConfigError as error:
@@ -167,7 +165,7 @@ class _Claim:
 
 
 def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]:
-    """A copy without single fields. Entries of lists stay, since those behind them would be told by wrong numbers."""
+    """Copy without some fields. List entries stay, so that the indexes of those behind them do not change."""
     left: dict[str, Any] = {"spec": spec}
     for path in paths:
         node: Any = left
@@ -177,7 +175,7 @@ def _without(spec: Mapping[str, Any], paths: Iterable[str]) -> Mapping[str, Any]
             inner = node.get(step) if isinstance(node, dict) else node[step] if step in range(len(node)) else None
             if not isinstance(inner, Mapping | list):
                 break
-            # Only what leads to the field is copied: the rest may be of any depth.
+            # Only the path to the field is copied: the rest may be deeply nested.
             node[step] = node = dict(inner) if isinstance(inner, Mapping) else list(inner)
         else:
             if isinstance(node, dict) and steps:
@@ -195,8 +193,8 @@ def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Proble
     if is_reserved:
         return Problem(
             "spec.schedulerName",
-            f'"{name}" belongs to kube-scheduler, and two schedulers of one name fight over its pods; choose another '
-            "name, or run the operator with --allow-default-scheduler where kube-scheduler does not serve it",
+            f'"{name}" belongs to kube-scheduler, and two schedulers of one name compete for its pods; choose another '
+            "name, or run the operator with --allow-default-scheduler if kube-scheduler does not use it",
         )
     if holder is not claim:
         return Problem(
@@ -207,7 +205,7 @@ def _name_problem(claim: _Claim, holder: _Claim, *, is_reserved: bool) -> Proble
     return None
 
 
-def _judge(
+def _validate(
     claim: _Claim, name_problem: Problem | None, plugin_configs: Mapping[str, DesiredPluginConfig]
 ) -> DesiredProfile:
     problems = [*claim.problems, *([name_problem] if name_problem else [])]
@@ -232,12 +230,12 @@ def _judge(
     )
 
 
-def no_such_plugin_config(name: str, known: Iterable[str]) -> str:
-    """Say of a reference that it leads nowhere.
+def missing_plugin_config(name: str, known: Iterable[str]) -> str:
+    """Return the message for a reference to a PluginConfig that does not exist.
 
     Args:
-        name: What it names.
-        known: The PluginConfigs that there are.
+        name: The referenced name.
+        known: The existing PluginConfigs.
     """
     return f'there is no PluginConfig "{name}"{did_you_mean(name, known)}; create it or correct the name'
 
@@ -245,7 +243,7 @@ def no_such_plugin_config(name: str, known: Iterable[str]) -> str:
 def _resolve_references(
     profile: SchedulerProfile, plugin_configs: Mapping[str, DesiredPluginConfig]
 ) -> tuple[list[plugins_config.PluginConfig], list[str], Sequence[Problem]]:
-    """The entries that references stand for, where each was written, and what is wrong with them."""
+    """Return the entries that references resolve to, where each was written, and the problems."""
     configured = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(profile.spec.plugin_config)}
     entries: list[plugins_config.PluginConfig] = []
     origins: list[str] = []
@@ -254,20 +252,20 @@ def _resolve_references(
         path = f"spec.pluginConfigRefs[{index}].name"
         found = plugin_configs.get(reference.name)
         if found is None:
-            problems.append(Problem(path, no_such_plugin_config(reference.name, plugin_configs)))
+            problems.append(Problem(path, missing_plugin_config(reference.name, plugin_configs)))
             continue
         earlier = configured.get(found.plugin)
         if earlier is not None:
             message = (
                 f'PluginConfig "{reference.name}" configures plugin "{found.plugin}", which {earlier} configures '
-                "already; join the two or remove one"
+                "already; merge the two or remove one"
             )
             problems.append(Problem(path, message))
         elif found.plugin:
             configured[found.plugin] = f'PluginConfig "{reference.name}"'
         if found.problems:
-            told = "; ".join(str(problem) for problem in found.problems)
-            problems.append(Problem(path, f'PluginConfig "{reference.name}" is not valid, correct it: {told}'))
+            reasons = "; ".join(str(problem) for problem in found.problems)
+            problems.append(Problem(path, f'PluginConfig "{reference.name}" is invalid, correct it: {reasons}'))
         elif earlier is None and found.entry is not None:
             entries.append(found.entry)
             origins.append(f"pluginConfigRefs[{index}]")

@@ -1,8 +1,4 @@
-"""What is told of a profile's extenders: how they are, and that a simulation does not ask them.
-
-Owns the words and the order. It must not know how extenders are called. Why a sentence where they are not: a profile
-with extenders must never be judged without them in silence.
-"""
+"""States of a profile's extenders, and the notice of a dry run that does not call them."""
 
 from __future__ import annotations
 
@@ -13,11 +9,11 @@ from scheduler_core.config.extender_config import Extender
 from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 
-def not_asked_notice(extenders: Sequence[Extender]) -> str:
-    """Tell that extenders are not asked outside the running operator.
+def extenders_skipped_notice(extenders: Sequence[Extender]) -> str:
+    """Return the notice that extenders are not called outside the running operator.
 
     Args:
-        extenders: Those of a profile.
+        extenders: The extenders of a profile.
 
     Returns:
         A sentence; empty without extenders.
@@ -25,11 +21,11 @@ def not_asked_notice(extenders: Sequence[Extender]) -> str:
     if not extenders:
         return ""
     urls = ", ".join(extender.url_prefix for extender in extenders)
-    return f"Extenders are not asked here, as the running operator would: {urls}."
+    return f"Extenders are not called here, unlike in the running operator: {urls}."
 
 
 def extender_states(instance: FrameworkInstance) -> tuple[ExtenderState, ...]:
-    """How the extenders of a live profile are, in the order of its spec."""
+    """Return the states of a live profile's extenders, in the order of its spec."""
     order = [extender.url_prefix for extender in instance.config.extenders]
     states = [runner.client.state for runner in instance.extenders if isinstance(runner.client, HttpExtender)]
     return tuple(sorted(states, key=lambda state: order.index(state.url_prefix)))

@@ -1,7 +1,4 @@
-"""PluginConfig objects, judged by the plugins that take their args.
-
-Owns what makes one valid and who refers to it. It must not know profiles beyond the names that they refer to.
-"""
+"""Validation of PluginConfig objects by the plugins that use their args."""
 
 from __future__ import annotations
 
@@ -22,16 +19,16 @@ _MAX_REFERRERS = 256
 
 
 class DesiredPluginConfig(Struct, frozen=True):
-    """A PluginConfig, judged.
+    """Validated PluginConfig.
 
     Attributes:
         meta: Its metadata.
-        plugin: The plugin that it configures, "" when that cannot be read.
-        entry: What it adds to a profile; None when it is not valid.
-        problems: What is wrong; paths begin with ``spec``.
-        referenced_by: Profiles that refer to it, by name, as many as status holds.
-        reference_count: How many refer to it.
-        status: The status that the object carries.
+        plugin: The plugin that it configures, "" if that cannot be read.
+        entry: Its entry in a profile; None if it is invalid.
+        problems: The problems; paths begin with ``spec``.
+        referenced_by: Names of profiles that refer to it, as many as fit in the status.
+        reference_count: Number of profiles that refer to it.
+        status: The status of the object.
     """
 
     meta: ObjectMeta
@@ -43,24 +40,24 @@ class DesiredPluginConfig(Struct, frozen=True):
     status: Mapping[str, Any]
 
 
-def judge_plugin_configs(
+def validate_plugin_configs(
     bodies: Iterable[Mapping[str, Any]], registry: Registry, references: Mapping[str, tuple[str, ...]]
 ) -> tuple[DesiredPluginConfig, ...]:
-    """Judge PluginConfig objects.
+    """Validate PluginConfig objects.
 
     Args:
-        bodies: The objects as the API server gives them.
-        registry: The plugins that exist.
+        bodies: The objects from the API server.
+        registry: The installed plugins.
         references: For each profile, the PluginConfigs that it refers to.
 
     Returns:
-        One answer for each, by name.
+        A result for each, sorted by name.
     """
-    judged = [_judge(body, registry, references) for body in bodies]
-    return tuple(sorted(judged, key=lambda config: config.meta.name))
+    validated = [_validate(body, registry, references) for body in bodies]
+    return tuple(sorted(validated, key=lambda config: config.meta.name))
 
 
-def _judge(
+def _validate(
     body: Mapping[str, Any], registry: Registry, references: Mapping[str, tuple[str, ...]]
 ) -> DesiredPluginConfig:
     meta = ObjectMeta.model_validate(body["metadata"])

@@ -1,17 +1,16 @@
 """Events about SchedulerProfiles and PluginConfigs.
 
-Owns their reasons and when there is something new to tell. It must not know how they are sent. Why they are found by
-comparing the status that is written with the one that follows: a status outlives the process, so a restart or another
-leader, to whom everything is new, repeats nothing that was told before.
+They are derived from the difference between the last written status and the next one: a status outlives the process, so
+that a restart or a new leader repeats no event.
 
     Accepted              Normal   a generation of the spec is valid
-    Rejected              Warning  a generation is not, or for other reasons than before
+    Rejected              Warning  a generation is invalid, or for other reasons than before
     SchedulerNameTaken    Warning  an older profile holds the name
     SchedulerNameReserved Warning  the name is kube-scheduler's
     Activated             Normal   a revision is live, and which one it replaces
     Withdrawn             Warning  no revision is live any more
-    BindLost              Warning  someone else has begun to bind the profile's pods
-    Valid, Invalid        Normal, Warning  the same of a PluginConfig as Accepted and Rejected
+    BindLost              Warning  another client has begun to bind the profile's pods
+    Valid, Invalid        Normal, Warning  of a PluginConfig, like Accepted and Rejected
 """
 
 from __future__ import annotations
@@ -32,8 +31,8 @@ from scheduler_core.ports import Event, ObjectReference
 _OWN_REASONS = frozenset({"SchedulerNameTaken", "SchedulerNameReserved"})
 
 
-class _Teller(Struct, frozen=True):
-    """Makes events about one object."""
+class _EventFactory(Struct, frozen=True):
+    """Factory of events about one object."""
 
     regarding: ObjectReference
 
@@ -44,74 +43,74 @@ class _Teller(Struct, frozen=True):
         return Event(self.regarding, "Warning", reason, action, note)
 
 
-class _Judgement(Struct, frozen=True):
-    """A condition that tells whether something is valid, which is the event's reason too, and the words for it."""
+class _Validity(Struct, frozen=True):
+    """A validity condition with the event's action, its subject, and the reason if it is false."""
 
     condition: str
     action: str
     subject: str
-    refused: str
+    rejected: str
 
 
-_ACCEPTED = _Judgement("Accepted", "Accepting", "spec", "Rejected")
-_VALID = _Judgement("Valid", "Validating", "args", "Invalid")
+_ACCEPTED = _Validity("Accepted", "Accepting", "spec", "Rejected")
+_VALID = _Validity("Valid", "Validating", "args", "Invalid")
 
 
 def profile_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    """Give the events that a change of a SchedulerProfile's status calls for.
+    """Return the events for a change of a SchedulerProfile's status.
 
     Args:
         meta: The profile.
-        before: The status as it was written.
-        after: The status that is written now.
+        before: The last written status.
+        after: The new status.
 
     Yields:
-        What is new.
+        The events.
     """
-    teller = _teller(SchedulerProfile, meta)
-    yield from _judged(teller, _ACCEPTED, before, after)
+    factory = _factory(SchedulerProfile, meta)
+    yield from _validity_events(factory, _ACCEPTED, before, after)
     old, new = before.get("activeRevision"), after.get("activeRevision")
     if new and new != old:
-        yield teller.normal("Activated", "Activating", f"Revision {new} is live{f', {old} before' if old else ''}.")
+        yield factory.normal("Activated", "Activating", f"Revision {new} is live{f', {old} before' if old else ''}.")
     elif old and not new:
         ready = find_condition(read_conditions(after), "Ready")
-        yield teller.warning(
+        yield factory.warning(
             "Withdrawn", "Activating", f"Revision {old} was withdrawn. {ready.message if ready else ''}"
         )
     was, now = (find_condition(read_conditions(status), CONTESTED) for status in (before, after))
     if now is not None and now.status == "True" and (was is None or was.status != "True"):
-        yield teller.warning("BindLost", "Binding", now.message)
+        yield factory.warning("BindLost", "Binding", now.message)
 
 
 def plugin_config_events(meta: ObjectMeta, before: Mapping[str, Any], after: Mapping[str, Any]) -> Iterator[Event]:
-    """Give the events that a change of a PluginConfig's status calls for; see :func:`profile_events`.
+    """Return the events for a change of a PluginConfig's status; see :func:`profile_events`.
 
     Args:
         meta: The PluginConfig.
-        before: The status as it was written.
-        after: The status that is written now.
+        before: The last written status.
+        after: The new status.
 
     Yields:
-        What is new.
+        The events.
     """
-    yield from _judged(_teller(PluginConfig, meta), _VALID, before, after)
+    yield from _validity_events(_factory(PluginConfig, meta), _VALID, before, after)
 
 
-def _judged(
-    teller: _Teller, judgement: _Judgement, before: Mapping[str, Any], after: Mapping[str, Any]
+def _validity_events(
+    factory: _EventFactory, validity: _Validity, before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> Iterator[Event]:
-    """Tell of a judgement that is new."""
-    found = _news(judgement.condition, before, after)
+    """Yield the event about a validity condition that changed."""
+    found = _changed_condition(validity.condition, before, after)
     if found is not None and found.status == "True":
-        note = f"Generation {found.observed_generation} of the {judgement.subject} is valid."
-        yield teller.normal(judgement.condition, judgement.action, note)
+        note = f"Generation {found.observed_generation} of the {validity.subject} is valid."
+        yield factory.normal(validity.condition, validity.action, note)
     elif found is not None:
-        reason = found.reason if found.reason in _OWN_REASONS else judgement.refused
-        yield teller.warning(reason, judgement.action, found.message)
+        reason = found.reason if found.reason in _OWN_REASONS else validity.rejected
+        yield factory.warning(reason, validity.action, found.message)
 
 
-def _news(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Condition | None:
-    """A condition on the spec, where it judges another generation, or judges otherwise."""
+def _changed_condition(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Condition | None:
+    """Return a validity condition if it is about another generation, or if its result has changed."""
     old, new = (find_condition(read_conditions(status), kind) for status in (before, after))
     if new is None:
         return None
@@ -120,5 +119,5 @@ def _news(kind: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> Con
     return new if new.status == "False" and new.message != old.message else None
 
 
-def _teller(resource: type[CustomResource], meta: ObjectMeta) -> _Teller:
-    return _Teller(ObjectReference(resource.definition.kind, meta.name, "", meta.uid, API_VERSION))
+def _factory(resource: type[CustomResource], meta: ObjectMeta) -> _EventFactory:
+    return _EventFactory(ObjectReference(resource.definition.kind, meta.name, "", meta.uid, API_VERSION))

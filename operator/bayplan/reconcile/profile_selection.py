@@ -1,14 +1,13 @@
-"""Which SchedulerProfiles a process serves: a label selector, as ``kubectl get -l`` takes it.
+"""Label selector of the SchedulerProfiles that a process serves, in the syntax of ``kubectl get -l``.
 
-Owns the selector's text, its meaning, and the few letters by which the Lease of each selector differs. It must not know
-what serving means. Why the letters come from the text as it is given, only without space at its ends: the Helm chart
-has to name the same Lease in its Role, and a template cannot parse a selector.
+The Lease of each selector has a digest in its name. The digest is that of the selector's text, trimmed but not parsed:
+the Helm chart has to name the same Lease in its Role, and a template cannot parse a selector.
 
 The grammar is that of ``k8s.io/apimachinery`` v0.36.3, ``labels.Parse``, without ``>`` and ``<``:
 
     KEY = VALUE   KEY == VALUE   KEY != VALUE   KEY in (A,B)   KEY notin (A,B)   KEY   !KEY
 
-joined by commas; ``!=`` and ``notin`` hold for objects without the label too.
+joined by commas; ``!=`` and ``notin`` match objects without the label too.
 """
 
 from __future__ import annotations
@@ -45,30 +44,30 @@ class ProfileSelection:
         text: A label selector.
 
     Attributes:
-        text: The same, without space at its ends.
+        text: The selector, trimmed.
 
     Raises:
-        ConfigError: It cannot be read; the path is empty.
+        ConfigError: It cannot be parsed; the path is empty.
     """
 
     def __init__(self, text: str) -> None:
         self.text = text.strip()
         if not self.text:
-            raise _problem("selects every profile; leave it out to serve them all")
+            raise _problem("selects every profile; remove it to serve them all")
         if len(self.text) > MAX_LENGTH:
-            raise _problem(f"has {len(self.text)} characters; write one of at most {MAX_LENGTH}")
+            raise _problem(f"has {len(self.text)} characters; use at most {MAX_LENGTH}")
         try:
             self._matcher = LabelMatcher(tuple(_Parser(self.text).requirements()))
         except SelectorError as error:
-            raise _problem(f'"{self.text}" is no label selector: {error}') from error
+            raise _problem(f'"{self.text}" is not a label selector: {error}') from error
 
     @property
     def digest(self) -> str:
-        """Eight letters that differ from selector to selector: the head of the text's SHA-256, in hexadecimal."""
+        """First eight hexadecimal digits of the SHA-256 of the selector's text."""
         return hashlib.sha256(self.text.encode()).hexdigest()[:_DIGEST_LETTERS]
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether a profile with these labels is served."""
+        """Return whether a profile with these labels is served."""
         return self._matcher.matches(labels)
 
 
@@ -77,7 +76,7 @@ def _problem(message: str) -> ConfigError:
 
 
 class _Parser:
-    """Reads a selector from left to right."""
+    """Parser of a selector, from left to right."""
 
     def __init__(self, text: str) -> None:
         self._tokens: list[str] = [*_TOKEN.findall(text), _END]
@@ -139,5 +138,5 @@ class _Parser:
 
     def _unexpected(self, wanted: str) -> SelectorError:
         token = self._peek()
-        found = f'"{token}"' if token else "nothing"
-        return SelectorError(f"it has {found} where there must be {wanted}")
+        found = f'"{token}"' if token else "the end"
+        return SelectorError(f"found {found}, expected {wanted}")

@@ -1,7 +1,7 @@
-"""When a change of the QueueSort plugin may happen.
+"""Rule for changes of the QueueSort plugin.
 
-Owns one rule: there is one active queue, so all live profiles order it alike, and a profile that asks for another order
-waits until every live profile asks for the same; then all change together. It must not know what orders a queue.
+There is one active queue, so all live profiles must have the same QueueSort. A profile with another one waits until
+every live profile has it; then all change together.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 QueueSort = tuple[str, str]
-"""The plugin's name and its args in a form that can be compared."""
+"""The plugin's name and its args in a comparable form."""
 
 
-class QueueSortWish(Struct, frozen=True):
-    """What a profile asks for.
+class ProfileQueueSort(Struct, frozen=True):
+    """QueueSort of one profile.
 
     Attributes:
         profile: The profile's name.
-        live: How it orders the queue now; None while it is not live.
-        wanted: How it would; None when its spec cannot be built, so that it stays as it is.
+        live: The live QueueSort; None if the profile is not live.
+        wanted: The QueueSort of its spec; None if the spec cannot be built, so that the live one stays.
     """
 
     profile: str
@@ -29,43 +29,43 @@ class QueueSortWish(Struct, frozen=True):
 
 
 class QueueSortDecision(Struct, frozen=True):
-    """Who may go live now.
+    """The profiles that may go live now.
 
     Attributes:
         ready: Profiles that may.
-        waiting: Profiles that may not yet, each with those that stand against it.
+        waiting: Profiles that may not yet, each with the profiles that disagree.
     """
 
     ready: frozenset[str]
     waiting: dict[str, tuple[str, ...]]
 
 
-def decide_queue_sort(wishes: Sequence[QueueSortWish]) -> QueueSortDecision:
+def decide_queue_sort(profiles: Sequence[ProfileQueueSort]) -> QueueSortDecision:
     """Decide which profiles may go live together.
 
     Args:
-        wishes: All profiles that are or would be live, oldest first.
+        profiles: All profiles that are or would be live, oldest first.
 
     Returns:
-        The decision. While nothing is live the oldest profile's order is taken.
+        The decision. While no profile is live, the oldest profile's QueueSort is used.
     """
-    live = [wish for wish in wishes if wish.live is not None]
+    live = [profile for profile in profiles if profile.live is not None]
     if live:
-        asked = {wish.wanted or wish.live for wish in live}
-        order = asked.pop() if len(asked) == 1 else live[0].live
+        wanted = {profile.wanted or profile.live for profile in live}
+        order = wanted.pop() if len(wanted) == 1 else live[0].live
     else:
-        order = next((wish.wanted for wish in wishes if wish.wanted is not None), None)
-    ready = frozenset(wish.profile for wish in wishes if wish.wanted is not None and wish.wanted == order)
-    deciding = live or [wish for wish in wishes if wish.profile in ready]
+        order = next((profile.wanted for profile in profiles if profile.wanted is not None), None)
+    ready = frozenset(profile.profile for profile in profiles if profile.wanted is not None and profile.wanted == order)
+    deciding = live or [profile for profile in profiles if profile.profile in ready]
     waiting = {
-        wish.profile: tuple(
+        profile.profile: tuple(
             sorted(
                 other.profile
                 for other in deciding
-                if other.profile != wish.profile and (other.wanted or other.live) != wish.wanted
+                if other.profile != profile.profile and (other.wanted or other.live) != profile.wanted
             )
         )
-        for wish in wishes
-        if wish.wanted is not None and wish.profile not in ready
+        for profile in profiles
+        if profile.wanted is not None and profile.profile not in ready
     }
     return QueueSortDecision(ready, waiting)

@@ -1,7 +1,7 @@
-"""Which profiles this process serves at present, and which others do.
+"""The profiles that this process serves, and the scheduler names that other processes serve.
 
-Owns the memory of it, by which a change is seen: a profile that was labelled anew comes with a past that another
-process has kept, and a name that another process serves is not this one's to write about.
+They are remembered to detect changes: a profile whose label changed has revisions that another process stored, and this
+process must not write about a name that another one serves.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from bayplan.reconcile.profile_selection import ProfileSelection
 
 
 class ServedProfiles:
-    """What was served last.
+    """The profiles served at the last reconcile.
 
     Args:
         selection: The profiles of this process; None for all.
@@ -29,11 +29,11 @@ class ServedProfiles:
         self._here: frozenset[str] = frozenset()
         self._uids: frozenset[str] | None = None
 
-    def has_newcomers(self, profiles: Iterable[Mapping[str, Any]]) -> bool:
-        """Whether a profile that existed before has just become one of this process's own.
+    def has_new_profiles(self, profiles: Iterable[Mapping[str, Any]]) -> bool:
+        """Return whether an existing profile has just been selected for this process.
 
         Args:
-            profiles: All SchedulerProfile objects as the API server gives them.
+            profiles: All SchedulerProfile objects from the API server.
         """
         if self.selection is None or self._uids is None:
             return False
@@ -44,16 +44,16 @@ class ServedProfiles:
         return False
 
     def serves(self, scheduler_name: str) -> bool | None:
-        """Whether this process serves a name; None where no process does."""
+        """Return whether this process serves a scheduler name; None if no process does."""
         if scheduler_name in self.elsewhere:
             return False
         return True if scheduler_name in self._here else None
 
-    def noted(self, desired: DesiredState) -> bool:
-        """Keep what is served from now on.
+    def update(self, desired: DesiredState) -> bool:
+        """Store the profiles to serve from now on.
 
         Returns:
-            Whether other names are served elsewhere than before.
+            Whether the names served by other processes have changed.
         """
         changed = desired.elsewhere != self.elsewhere
         self.elsewhere = desired.elsewhere

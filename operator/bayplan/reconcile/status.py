@@ -1,8 +1,6 @@
-"""Status of the custom resources: what was found, in the words of the API.
+"""Statuses of the custom resources: conditions, their reasons and messages, and which differences to write at once.
 
-Owns the conditions, their reasons and messages, and which differences are worth a write. It must not know how a status
-is written. Why two sorts of difference: a condition must be seen at once, while counts change with every pod and may
-cost one write in ten seconds.
+A change of a condition is written at once, while counts change with every pod and are written every ten seconds.
 """
 
 from __future__ import annotations
@@ -31,14 +29,14 @@ from scheduler_core.errors import Problem
 from scheduler_core.framework.plugin_sets import ResolvedPlugins
 
 COUNT_INTERVAL_SECONDS = 10.0
-"""Counts of one object are written at most this often."""
+"""Minimum interval between writes of one object's counts."""
 
 _COUNTS = frozenset(
     {"queue", "pending", "scheduledTotal", "lastScheduledTime", "lastError", "lostBinds", "lastLostBindTime"}
 )
 _CONDITIONS_FIELD = "conditions"
 _UNDER_WAY = frozenset({"Reconciling", "Stalled"})
-"""Conditions of kstatus (cli-utils ``pkg/kstatus``), which are left out where they do not hold."""
+"""Conditions of kstatus (cli-utils ``pkg/kstatus``), which are present only while they are true."""
 _EXTENDERS = "extenders"
 _MAX_PROBLEMS_LENGTH = 4096
 _MAX_PROBLEM_LENGTH = 1024
@@ -47,7 +45,7 @@ _CONDITIONS = TypeAdapter(tuple[Condition, ...])
 
 
 class Progress(Struct, frozen=True):
-    """What a profile has done and what waits for it, as its status counts it."""
+    """What a profile has scheduled and what waits for it, for its status."""
 
     active: int = 0
     backoff: int = 0
@@ -62,17 +60,17 @@ class Progress(Struct, frozen=True):
 
 
 class ProfileFindings(Struct, frozen=True):
-    """What was found about a profile.
+    """What validation and activation found about a profile.
 
     Attributes:
-        generation: Of the object that was judged.
-        scheduler_name: The name that it claims.
+        generation: Generation of the validated object.
+        scheduler_name: The scheduler name that it claims.
         holds_name: Whether the claim is granted.
-        problems: Everything that is wrong with its spec.
+        problems: All problems of its spec.
         live_revision: The revision that runs, "" if none does.
         resolved: The plugins of that revision.
-        waiting_for: Profiles that stand against its QueueSort; None when it does not wait.
-        name_is_reserved: Whether the claim is refused since the name is kube-scheduler's.
+        waiting_for: Profiles with another QueueSort; None if it does not wait.
+        name_is_reserved: Whether the claim is rejected because the name is kube-scheduler's.
     """
 
     generation: int
@@ -86,10 +84,10 @@ class ProfileFindings(Struct, frozen=True):
 
 
 class StatusChange(Struct, frozen=True):
-    """How a status differs from what is written.
+    """Difference between a status and the written one.
 
     Attributes:
-        patch: A merge patch over the status; empty when nothing differs.
+        patch: Merge patch of the status; empty if nothing differs.
         at_once: Whether more than counts differs.
         counts: Whether counts differ that were written before.
     """
@@ -102,13 +100,13 @@ class StatusChange(Struct, frozen=True):
 def profile_status(
     findings: ProfileFindings, progress: Progress, written: Mapping[str, Any], now: datetime
 ) -> dict[str, Any]:
-    """Give the status of a SchedulerProfile.
+    """Make the status of a SchedulerProfile.
 
     Args:
         findings: What was found.
-        progress: What it has done.
-        written: The status as it is, for its conditions.
-        now: The present time, with its zone.
+        progress: What it has scheduled.
+        written: The current status, for its conditions.
+        now: The current time, with its zone.
 
     Returns:
         The status in plain JSON types.
@@ -118,8 +116,8 @@ def profile_status(
     rivalry = contested(progress.lost_binds, progress.last_lost_bind, lost_time, known, now)
     accepted, ready = _accepted(findings), _ready(findings)
     updates = [accepted, ready, rivalry, *_under_way(accepted, ready, findings)]
-    told = {update.type for update in updates}
-    conditions: Sequence[Condition] = [one for one in known if one.type in told or one.type not in _UNDER_WAY]
+    types = {update.type for update in updates}
+    conditions: Sequence[Condition] = [one for one in known if one.type in types or one.type not in _UNDER_WAY]
     for update in updates:
         conditions = set_condition(conditions, update, findings.generation, now)
     status = SchedulerProfileStatus(
@@ -145,50 +143,50 @@ def profile_status(
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
-def plugin_config_status(judged: DesiredPluginConfig, written: Mapping[str, Any], now: datetime) -> dict[str, Any]:
-    """Give the status of a PluginConfig.
+def plugin_config_status(validated: DesiredPluginConfig, written: Mapping[str, Any], now: datetime) -> dict[str, Any]:
+    """Make the status of a PluginConfig.
 
     Args:
-        judged: What was found.
-        written: The status as it is, for its conditions.
-        now: The present time, with its zone.
+        validated: The validated PluginConfig.
+        written: The current status, for its conditions.
+        now: The current time, with its zone.
 
     Returns:
         The status in plain JSON types.
     """
-    if judged.problems:
-        words = f"{_sentence(problems_message(judged.problems))} Correct the spec and apply it again."
-        update = ConditionUpdate("Valid", "False", "InvalidSpec", words)
+    if validated.problems:
+        message = f"{_sentence(problems_message(validated.problems))} Correct the spec and apply it again."
+        update = ConditionUpdate("Valid", "False", "InvalidSpec", message)
     else:
-        update = ConditionUpdate("Valid", "True", "Valid", "The plugin exists and takes these args.")
-    generation = judged.meta.generation
+        update = ConditionUpdate("Valid", "True", "Valid", "The plugin exists and accepts these args.")
+    generation = validated.meta.generation
     status = PluginConfigStatus(
         observed_generation=generation,
         conditions=tuple(set_condition(read_conditions(written), update, generation, now)),
-        referenced_by=judged.referenced_by,
-        reference_count=judged.reference_count,
+        referenced_by=validated.referenced_by,
+        reference_count=validated.reference_count,
     )
     return status.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 
 def status_change(written: Mapping[str, Any], wanted: Mapping[str, Any]) -> StatusChange:
-    """Compare a status with what is written.
+    """Compare a status with the written one.
 
     Args:
-        written: The status as it is.
-        wanted: The status as it should be.
+        written: The current status.
+        wanted: The desired status.
 
     Returns:
-        The difference; fields that are to go are None in its patch.
+        The difference; fields to remove are None in its patch.
     """
     patch: dict[str, Any] = {name: value for name, value in wanted.items() if written.get(name) != value}
     patch |= dict.fromkeys(name for name in written if name not in wanted)
     counts = set(_COUNTS)
     if _circuits(written) == _circuits(wanted):
-        # An error that changes nothing may wait: one that repeats in other words must not cost a write each time.
+        # An extender's error without a change of its circuit may wait: its text may differ with each call.
         counts.add(_EXTENDERS)
-    if _steady(written) == _steady(wanted):
-        # How many binds were lost stands in the words, and may cost no more writes than any other count.
+    if _stable_conditions(written) == _stable_conditions(wanted):
+        # The number of lost binds is part of the message, and must not cause more writes than any other count.
         counts.add(_CONDITIONS_FIELD)
     return StatusChange(
         patch,
@@ -201,8 +199,8 @@ def _circuits(status: Mapping[str, Any]) -> list[tuple[Any, ...]]:
     return [tuple(entry.get(name) for name in ("urlPrefix", "state")) for entry in status.get(_EXTENDERS) or ()]
 
 
-def _steady(status: Mapping[str, Any]) -> list[object]:
-    """The conditions without the words that change with counts."""
+def _stable_conditions(status: Mapping[str, Any]) -> list[object]:
+    """Return the conditions without the message that changes with counts."""
     return [
         {name: value for name, value in one.items() if name != "message"}
         if isinstance(one, Mapping) and one.get("type") == CONTESTED
@@ -212,7 +210,7 @@ def _steady(status: Mapping[str, Any]) -> list[object]:
 
 
 def problems_message(problems: Iterable[Problem]) -> str:
-    """Write problems on one line, since ``kubectl get`` shows no second one; those beyond 4,096 characters are counted.
+    """Format problems on one line, for ``kubectl get``; problems beyond 4,096 characters are only counted.
 
     Args:
         problems: At least one.
@@ -241,7 +239,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def read_conditions(status: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions of a status as it came; none where they cannot be read."""
+    """Parse the conditions of a status; empty if they cannot be parsed."""
     try:
         return _CONDITIONS.validate_python(status.get("conditions") or ())
     except ValidationError:
@@ -260,22 +258,24 @@ def _extender(state: ExtenderState) -> ExtenderStatus:
 def _accepted(findings: ProfileFindings) -> ConditionUpdate:
     if not findings.problems:
         return ConditionUpdate("Accepted", "True", "Valid", "The spec is valid.")
-    words = _sentence(problems_message(findings.problems))
+    message = _sentence(problems_message(findings.problems))
     if not findings.holds_name and len(findings.problems) == 1:
         reason = "SchedulerNameReserved" if findings.name_is_reserved else "SchedulerNameTaken"
-        return ConditionUpdate("Accepted", "False", reason, words)
+        return ConditionUpdate("Accepted", "False", reason, message)
     live = findings.live_revision
-    goes_on = f"; until then revision {live} goes on" if live else ""
-    return ConditionUpdate("Accepted", "False", "InvalidSpec", f"{words} Correct the spec and apply it again{goes_on}.")
+    continues = f"; until then revision {live} keeps running" if live else ""
+    return ConditionUpdate(
+        "Accepted", "False", "InvalidSpec", f"{message} Correct the spec and apply it again{continues}."
+    )
 
 
 def _under_way(
     accepted: ConditionUpdate, ready: ConditionUpdate, findings: ProfileFindings
 ) -> Iterator[ConditionUpdate]:
-    """What tools that follow kstatus take for a failure or for work that goes on, though a good revision is Ready."""
+    """Yield the kstatus conditions: failure or work in progress, even if an earlier revision is Ready."""
     if findings.problems:
-        words = "The spec as written is not taken; the condition Accepted tells why, and what to do."
-        yield ConditionUpdate("Stalled", "True", accepted.reason, words)
+        message = "Spec rejected; see condition Accepted."
+        yield ConditionUpdate("Stalled", "True", accepted.reason, message)
     elif findings.waiting_for is not None:
         yield ConditionUpdate("Reconciling", "True", ready.reason, ready.message)
 
@@ -284,29 +284,29 @@ def _ready(findings: ProfileFindings) -> ConditionUpdate:
     live = findings.live_revision
     if findings.waiting_for is not None:
         others = ", ".join(findings.waiting_for)
-        goes_on = f"revision {live} goes on" if live else "no revision is live"
+        continues = f"revision {live} keeps running" if live else "no revision is live"
         return ConditionUpdate(
             "Ready",
             "True" if live else "False",
             "WaitingForQueueSort",
-            f"All live profiles must ask for the same queueSort plugin and args, and {others} do not; until they do, "
-            f"{goes_on}. Give all of them the same queueSort, or delete those that disagree.",
+            f"All live profiles must have the same queueSort plugin and args, and {others} differ; until they agree, "
+            f"{continues}. Set the same queueSort in all of them, or delete those that differ.",
         )
     if not live:
-        told = "the name is not granted" if not findings.holds_name else "the spec is not valid"
+        reason = "the scheduler name is not granted" if not findings.holds_name else "the spec is invalid"
         return ConditionUpdate(
             "Ready",
             "False",
             "NotLive",
-            f"No revision is live, since {told}. Do what the condition Accepted tells; pods of "
-            f"{findings.scheduler_name} are not scheduled by this profile until then.",
+            f"No revision is live because {reason}; see condition Accepted. Pods of {findings.scheduler_name} are not "
+            "scheduled by this profile until then.",
         )
     if findings.problems:
         return ConditionUpdate(
             "Ready",
             "True",
             "LastGoodRevision",
-            f"Revision {live}, the last good one, goes on; see the condition Accepted.",
+            f"Revision {live}, the last good one, keeps running; see condition Accepted.",
         )
     return ConditionUpdate("Ready", "True", "Live", f"Revision {live} schedules the pods of {findings.scheduler_name}.")
 

@@ -1,1 +1,1 @@
-"""The past of a profile, and the way back; for commands that run with the user's own rights."""
+"""History and rollback of a profile, for commands that run with the user's own rights."""

@@ -1,9 +1,7 @@
-"""The kept revisions of a profile, read with the rights of whoever asks.
+"""The stored revisions of a profile, read with the rights of the user.
 
-Owns where they are looked for and which of them is which. It must not know how they are printed.
-
-Why all namespaces are searched first: revisions stand in the operator's namespace, which its users need not know. Who
-may not list them everywhere is asked for the namespace, or has it in the context of the kubeconfig.
+All namespaces are searched first: revisions are in the operator's namespace, which its users need not know. A user who
+may not list them everywhere names the namespace, or has it in the context of the kubeconfig.
 """
 
 from __future__ import annotations
@@ -27,11 +25,11 @@ Body = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ProfileHistory:
-    """A profile and its past.
+    """A profile and its revisions.
 
     Attributes:
         body: The SchedulerProfile.
-        revisions: What is kept of it, newest first.
+        revisions: Its stored revisions, newest first.
     """
 
     body: Body
@@ -44,48 +42,48 @@ class ProfileHistory:
 
     @property
     def spec(self) -> Mapping[str, Any]:
-        """The spec as it is written now."""
+        """The current spec."""
         found = self.body.get("spec")
         return found if isinstance(found, Mapping) else {}
 
     @property
     def status(self) -> Mapping[str, Any]:
-        """What the operator says of it."""
+        """The status that the operator wrote."""
         found = self.body.get("status")
         return found if isinstance(found, Mapping) else {}
 
     @property
     def current(self) -> StoredRevision | None:
-        """The revision that is live; None when none is, or it is not kept."""
+        """The live revision; None if there is none, or it is not stored."""
         live = self.status.get("activeRevision")
         return next((each for each in self.revisions if live and each.hash == live), None)
 
     @property
     def is_live(self) -> bool:
-        """Whether the spec as it is written now is what is live."""
+        """Whether the current spec is live."""
         return is_live(self.body)
 
     def numbered(self, number: int) -> StoredRevision:
-        """A revision by its number.
+        """Return a revision by its number.
 
         Raises:
-            NotFoundError: It is not kept.
+            NotFoundError: It is not stored.
         """
         for each in self.revisions:
             if each.number == number:
                 return each
-        kept = ", ".join(str(each.number) for each in reversed(self.revisions)) or "none"
+        stored = ", ".join(str(each.number) for each in reversed(self.revisions)) or "none"
         raise NotFoundError(
-            f'SchedulerProfile "{self.name}" has no revision {number}; kept are {kept}; see: bayplan history'
+            f'SchedulerProfile "{self.name}" has no revision {number}; existing: {stored}; see: bayplan history'
         )
 
     def spec_of(self, revision: StoredRevision, *, resolved: bool = False) -> dict[str, Any]:
-        """The spec of a revision.
+        """Return the spec of a revision.
 
         Args:
             revision: One of the profile's.
-            resolved: With the args of PluginConfigs as they were in the place of references; always so for a revision
-                that an earlier version of Bayplan kept.
+            resolved: Whether to replace references by the args that their PluginConfigs had; always so for a revision
+                that an earlier version of Bayplan stored.
 
         Raises:
             ClusterWriteError: This version of Bayplan cannot read it.
@@ -94,7 +92,7 @@ class ProfileHistory:
             return dict(revision.origin.spec)
         if revision.config is None:
             raise ClusterWriteError(
-                f"revision {revision.number} was kept by a version of Bayplan that this one does not understand; "
+                f"revision {revision.number} was stored by a version of Bayplan that this one cannot read; "
                 "use that version, or another revision"
             )
         spec = revision.content
@@ -104,13 +102,13 @@ class ProfileHistory:
 
 
 def condition(body: Body, kind: str) -> Mapping[str, Any]:
-    """A condition of an object; empty when it has none of that kind."""
+    """Return a condition of an object; empty if it has none of that type."""
     conditions = (body.get("status") or {}).get("conditions") or ()
     return next((each for each in conditions if each.get("type") == kind), {})
 
 
 def is_live(body: Body) -> bool:
-    """Whether the operator has made a SchedulerProfile live as it is written."""
+    """Return whether the operator has made the current spec of a SchedulerProfile live."""
     seen = (body.get("status") or {}).get("observedGeneration") == body["metadata"].get("generation")
     ready = condition(body, "Ready")
     return bool(
@@ -126,20 +124,20 @@ async def read_profile(connection: ApiConnection, name: str) -> Body:
     Raises:
         NotFoundError: There is none of that name.
         ForbiddenError: The user may not read it.
-        ClusterWriteError: The API server could not be asked.
+        ClusterWriteError: The request failed.
     """
     return await read_object(connection, PROFILES, "SchedulerProfile", name)
 
 
 async def read_object(connection: ApiConnection, collection: str, kind: str, name: str) -> Body:
-    """Read one object of a cluster-scoped kind; errors as of :func:`read_profile`."""
+    """Read one cluster-scoped object; raises the errors of :func:`read_profile`."""
     request = ApiRequest("GET", f"{collection}/{quote(name, safe='')}", lane=Lane.READS)
     try:
         answer = await connection.request(request)
     except NotFoundError as error:
         listing = f"kubectl get {collection.rpartition('/')[2]}"
         raise NotFoundError(
-            f'there is no {kind} "{name}", or the API server has no such kind; see: {listing}'
+            f'there is no {kind} "{name}", or the API server does not serve this resource; see: {listing}'
         ) from error
     except ForbiddenError as error:
         raise ForbiddenError(f'you may not read {kind} "{name}"; ask for the right to get it: {error}') from error
@@ -150,19 +148,19 @@ async def read_object(connection: ApiConnection, collection: str, kind: str, nam
 async def read_history(
     connection: ApiConnection, name: str, namespace: str | None, own_namespace: str
 ) -> ProfileHistory:
-    """Read a profile and its kept revisions.
+    """Read a profile and its stored revisions.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
         name: The profile's name.
-        namespace: Where revisions are kept; None searches all namespaces.
-        own_namespace: Searched where the user may not search all.
+        namespace: Namespace of the revisions; None searches all namespaces.
+        own_namespace: Searched if the user may not search all.
 
     Raises:
         NotFoundError: There is no such profile.
         ForbiddenError: The user may not read it or its revisions.
-        ConfigError: Revisions are kept in several namespaces, so that one must be named.
-        ClusterWriteError: The API server could not be asked.
+        ConfigError: Revisions are stored in several namespaces, so that one must be named.
+        ClusterWriteError: The request failed.
     """
     body = await read_profile(connection, name)
     labels = labels_of(name)
@@ -176,12 +174,12 @@ async def read_history(
         except ForbiddenError as own_error:
             raise ForbiddenError(_may_not_list(f"in all namespaces or in {own_namespace}", own_error)) from own_error
     uid = body["metadata"].get("uid")
-    kept = [each for each in map(read_revision, found) if each.profile_uid == uid]
-    namespaces = sorted({each.namespace for each in kept})
+    stored = [each for each in map(read_revision, found) if each.profile_uid == uid]
+    namespaces = sorted({each.namespace for each in stored})
     if len(namespaces) > 1:
-        told = f"several operators keep revisions of this profile, in {', '.join(namespaces)}; name one of these"
-        raise ConfigError([Problem("--namespace", told)])
-    return ProfileHistory(body, tuple(sorted(kept, key=lambda each: -each.number)))
+        message = f"several operators store revisions of this profile, in {', '.join(namespaces)}; name one of them"
+        raise ConfigError([Problem("--namespace", message)])
+    return ProfileHistory(body, tuple(sorted(stored, key=lambda each: -each.number)))
 
 
 def _may_not_list(where: str, error: ForbiddenError) -> str:

@@ -1,11 +1,8 @@
-"""The way back to an earlier revision: the spec is written by the user, and the operator makes it live.
+"""Rollback to an earlier revision: the user writes its spec, and the operator makes it live.
 
-Owns which revision is gone back to, whether that would be what was live then, the write and the wait. It must not know
-how anything is printed. Why the operator does not do it: it never writes a spec, which belongs to people and to what
-applies their repository.
-
-Why a reference to a PluginConfig that has changed is refused: the profile would not become what it was, which is what
-whoever goes back in a hurry counts on.
+The operator itself never writes a spec, which belongs to its users and to their GitOps tools. A reference to a
+PluginConfig that has changed is rejected: the profile would differ from the revision, which a user in a hurry does not
+expect.
 """
 
 from __future__ import annotations
@@ -41,17 +38,17 @@ _EARLIER_CAUSE = re.compile(r"rollback to revision \d+(?:: )?")
 
 
 class RollbackError(SchedulerCoreError):
-    """The profile cannot be what it was, or did not become it."""
+    """Raised when the profile cannot be what it was, or did not become it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What is to be written.
+    """The rollback to write.
 
     Attributes:
-        history: Of the profile, as it was read.
-        revision: The one to go back to.
-        spec: To be written.
+        history: History of the profile, as it was read.
+        revision: The revision to go back to.
+        spec: The spec to write.
     """
 
     history: ProfileHistory
@@ -60,17 +57,17 @@ class Rollback:
 
     @property
     def cause(self) -> str:
-        """Why, for the annotation."""
-        said = _EARLIER_CAUSE.sub("", self.revision.origin.cause)
-        return f"rollback to revision {self.revision.number}{f': {said}' if said else ''}"
+        """The change cause, for the annotation."""
+        earlier = _EARLIER_CAUSE.sub("", self.revision.origin.cause)
+        return f"rollback to revision {self.revision.number}{f': {earlier}' if earlier else ''}"
 
 
 def target(history: ProfileHistory, number: int | None) -> StoredRevision:
     """Find the revision to go back to.
 
     Args:
-        history: Of the profile.
-        number: As asked for; None for the newest good one that is not what the profile says now.
+        history: History of the profile.
+        number: The requested number; None for the newest valid revision that differs from the current spec.
 
     Raises:
         NotFoundError: There is none.
@@ -82,7 +79,7 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
     if current is None and newest is not None and newest.origin.spec == history.spec:
         current = newest
     if current is None and newest is not None:
-        # What is written was refused or is not judged yet: the last good one is the way back.
+        # The current spec is rejected or not validated yet: go back to the last good one.
         return history.current or newest
     for each in history.revisions:
         if current is not None and each.number < current.number:
@@ -95,27 +92,27 @@ def target(history: ProfileHistory, number: int | None) -> StoredRevision:
 async def plan_rollback(
     connection: ApiConnection, history: ProfileHistory, number: int | None, *, resolved: bool
 ) -> Rollback:
-    """Find out what is to be written.
+    """Determine the spec to write.
 
     Args:
-        connection: To the API server.
-        history: Of the profile.
-        number: Of the revision; None for the previous good one.
-        resolved: Whether to write the args of PluginConfigs as they were, in the place of references.
+        connection: Connection to the API server.
+        history: History of the profile.
+        number: Number of the revision; None for the previous valid one.
+        resolved: Whether to replace references by the args that their PluginConfigs had.
 
     Raises:
         NotFoundError: There is no such revision.
-        RollbackError: It is what the profile says already, or refers to what is no longer as it was.
-        ClusterWriteError: The API server could not be asked.
+        RollbackError: It equals the current spec, or refers to a PluginConfig that has changed.
+        ClusterWriteError: The request failed.
     """
     revision = target(history, number)
     if not resolved:
         await _check_references(connection, history, revision)
     spec = history.spec_of(revision, resolved=resolved)
     if spec == history.spec:
-        told = "" if history.is_live else "; it is not live, see: kubectl describe sp " + history.name
+        hint = "" if history.is_live else "; it is not live, see: kubectl describe sp " + history.name
         raise RollbackError(
-            f'SchedulerProfile "{history.name}" says already what revision {revision.number} said{told}; '
+            f'SchedulerProfile "{history.name}" has the spec of revision {revision.number} already{hint}; '
             "nothing was changed"
         )
     return Rollback(history, revision, spec)
@@ -134,28 +131,27 @@ async def _check_references(connection: ApiConnection, history: ProfileHistory, 
             problems.append(f'PluginConfig "{name}" has changed since')
     if problems:
         raise RollbackError(
-            f"revision {revision.number} refers to what is no longer as it was: {'; '.join(problems)}. Give --resolved "
-            f'to write the args as they were into SchedulerProfile "{history.name}" itself, or bring back the '
-            "PluginConfig first"
+            f"revision {revision.number} has references that changed: {'; '.join(problems)}. Use --resolved to write "
+            f'the args as they were into SchedulerProfile "{history.name}" itself, or restore the PluginConfig first'
         )
 
 
 async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool) -> Body:
-    """Write the spec, if nobody else has changed the profile since it was read.
+    """Write the spec, unless the profile has changed since it was read.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
         rollback: What to write.
-        dry_run: Let the API server judge it, and change nothing.
+        dry_run: Let the API server validate it, and change nothing.
 
     Returns:
-        The profile as the API server has it now.
+        The profile in the API server's response.
 
     Raises:
-        ConflictError: It was changed meanwhile.
+        ConflictError: It was changed in the meantime.
         ForbiddenError: The user may not change it.
-        RollbackError: The API server refuses the spec.
-        ClusterWriteError: The API server could not be asked.
+        RollbackError: The API server rejects the spec.
+        ClusterWriteError: The request failed.
     """
     name, body = rollback.history.name, rollback.history.body
     metadata = dict(body["metadata"])
@@ -171,11 +167,11 @@ async def write(connection: ApiConnection, rollback: Rollback, *, dry_run: bool)
         answer = await connection.request(request)
     except ConflictError as error:
         raise ConflictError(
-            f'SchedulerProfile "{name}" was changed while this ran; look at it and run the command again: {error}'
+            f'SchedulerProfile "{name}" was changed in the meantime; check it and run the command again: {error}'
         ) from error
     except InvalidRequestError as error:
         raise RollbackError(
-            f"the API server refuses the spec of revision {rollback.revision.number}: {error}"
+            f"the API server rejects the spec of revision {rollback.revision.number}: {error}"
         ) from error
     except ForbiddenError as error:
         raise ForbiddenError(
@@ -189,16 +185,16 @@ async def wait_until_live(connection: ApiConnection, written: Body, seconds: flo
     """Wait until the operator has made a profile live.
 
     Args:
-        connection: To the API server.
+        connection: Connection to the API server.
         written: The profile as it was written.
-        seconds: Longest wait.
+        seconds: Timeout.
 
     Returns:
         The profile, live.
 
     Raises:
-        RollbackError: The operator refuses it, somebody has changed it again, or the time is over.
-        ClusterWriteError: The API server could not be asked.
+        RollbackError: The operator rejects it, it was changed again, or the time is over.
+        ClusterWriteError: The request failed.
     """
     name, generation = str(written["metadata"]["name"]), written["metadata"]["generation"]
     body = written
@@ -212,13 +208,13 @@ async def wait_until_live(connection: ApiConnection, written: Body, seconds: flo
                     )
                 observed = (body.get("status") or {}).get("observedGeneration") == generation
                 if observed and condition(body, "Accepted").get("status") == "False":
-                    told = condition(body, "Accepted").get("message")
-                    raise RollbackError(f"it was written, and the operator refuses it: {told}")
+                    reason = condition(body, "Accepted").get("message")
+                    raise RollbackError(f"it was written, but the operator rejects it: {reason}")
                 await asyncio.sleep(_POLL_SECONDS)
                 body = await read_profile(connection, name)
     except TimeoutError as error:
-        told = str(condition(body, "Ready").get("message") or "the operator has not told anything of it")
+        message = str(condition(body, "Ready").get("message") or "the operator has not reported on it")
         raise RollbackError(
-            f"it was written, and is not live after {seconds:g} s; does the operator run? The condition Ready: {told}"
+            f"it was written, but is not live after {seconds:g} s; is the operator running? Condition Ready: {message}"
         ) from error
     return body

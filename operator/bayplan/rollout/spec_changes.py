@@ -1,7 +1,7 @@
-"""How two specs differ, in a few words and line by line.
+"""Differences between two specs, as short texts and as a diff.
 
-Owns the words. It must not know where the specs come from. Why entries of lists are told by their names: their numbers
-say nothing to who reads a table, and move when an entry is added above.
+List entries are identified by their names and not by indexes, which mean little in a table and change when an entry is
+inserted before.
 """
 
 from __future__ import annotations
@@ -19,44 +19,44 @@ _ABSENT = object()
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """Tell each difference.
+    """List each difference.
 
     Args:
         old: A spec in plain JSON types.
         new: Another.
 
     Returns:
-        Such as ``podMaxBackoffSeconds: 10 → 20``, in the order of the fields' paths; empty for equal specs.
+        Such as ``podMaxBackoffSeconds: 10 → 20``, sorted by the fields' paths; empty for equal specs.
     """
     before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
-    told = []
+    found = []
     for path in sorted({*before, *after}):
         was, now = before.get(path, _ABSENT), after.get(path, _ABSENT)
         if was is _ABSENT:
-            told.append(f"+{path}{_of(now)}")
+            found.append(f"+{path}{_of(now)}")
         elif now is _ABSENT:
-            told.append(f"-{path}{_of(was)}")
+            found.append(f"-{path}{_of(was)}")
         elif was != now:
-            told.append(f"{path}: {_shown(was)} → {_shown(now)}")
-    if not told and old != new:
-        told.append("order of entries")
-    return told
+            found.append(f"{path}: {_shown(was)} → {_shown(now)}")
+    if not found and old != new:
+        found.append("order of entries")
+    return found
 
 
-def in_short(told: list[str]) -> str:
-    """The first difference, and how many more there are; ``nothing`` for none."""
-    if not told:
+def changes_summary(differences: list[str]) -> str:
+    """Return the first difference and the number of the others; ``nothing`` for none."""
+    if not differences:
         return "nothing"
-    return told[0] if len(told) == 1 else f"{told[0]} and {len(told) - 1} more"
+    return differences[0] if len(differences) == 1 else f"{differences[0]} and {len(differences) - 1} more"
 
 
 def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[str, str]) -> str:
-    """Tell the differences line by line, as ``diff -u`` does.
+    """Compare line by line, like ``diff -u``.
 
     Args:
         old: A spec.
         new: Another.
-        names: What the two are called.
+        names: Names of the two.
 
     Returns:
         Text that ends in a line break; empty for equal specs.
@@ -66,7 +66,7 @@ def unified_diff(old: Mapping[str, Any], new: Mapping[str, Any], names: tuple[st
 
 
 def as_yaml(document: Any) -> str:
-    """Write a document as YAML, keys in their order."""
+    """Render a document as YAML with keys in their own order."""
     return printable_yaml(document, _WIDTH)
 
 
@@ -83,7 +83,7 @@ def _leaves(node: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _name_of(entry: Any) -> str:
-    """What an entry of a list is known by; empty when it has no name."""
+    """Return the name of a list entry; empty if it has none."""
     if not isinstance(entry, Mapping):
         return ""
     return str(entry.get("name") or entry.get("urlPrefix") or "")

@@ -57,6 +57,6 @@ class ExtenderCollector(Collector):
         kept = GaugeMetricFamily(
             "bayplan_extender_object_bytes", "JSON of objects that is kept for extenders.", labels=["resource"]
         )
-        for resource, size in self._clients.kept_bytes.items():
+        for resource, size in self._clients.stored_bytes.items():
             kept.add_metric([resource], size)
         yield kept

@@ -13,7 +13,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
-from bayplan.reconcile.extenders import not_asked_notice
+from bayplan.reconcile.extenders import extenders_skipped_notice
 from bayplan.simulation.admission import AdmittedCluster
 from bayplan.simulation.gang_placements import GangPlacement, gang_placements, unscheduled_reason
 from bayplan.simulation.memory_cluster import POD_SCHEDULED, MemoryCluster
@@ -252,7 +252,9 @@ def _verdict(scheduler: Scheduler, pod: Pod, queued: QueuedPod | None) -> tuple[
 
 def _extender_notices(scheduler: Scheduler) -> list[str]:
     """Return a notice for each profile whose extenders are not called."""
-    notices = [(instance.name, not_asked_notice(instance.config.extenders)) for instance in scheduler.context.profiles]
+    notices = [
+        (instance.name, extenders_skipped_notice(instance.config.extenders)) for instance in scheduler.context.profiles
+    ]
     return [f"profile {name}: {notice}" for name, notice in notices if notice]
 
 

@@ -15,8 +15,8 @@ from typing import Any
 
 from bayplan.completed_configuration import offline_scheduler
 from bayplan.kube_configuration import configuration_notes, configuration_problems
-from bayplan.reconcile.desired_state import desired_state, no_such_plugin_config
-from bayplan.reconcile.plugin_configs import judge_plugin_configs
+from bayplan.reconcile.desired_state import desired_state, missing_plugin_config
+from bayplan.reconcile.plugin_configs import validate_plugin_configs
 from bayplan.resources.crd_generation import RESOURCES, definition_of
 from bayplan.resources.pod_group import PodGroup
 from bayplan.resources.resource_model import API_VERSION, GROUP
@@ -98,7 +98,7 @@ class Judgement:
             if kind == "SchedulerProfile":
                 problems += self._profile_problems(manifest, plain)
             elif kind == "PluginConfig":
-                (judged,) = judge_plugin_configs([plain], self._scheduler.registry, {})
+                (judged,) = validate_plugin_configs([plain], self._scheduler.registry, {})
                 problems += judged.problems
             else:
                 problems += _model_problems(plain)
@@ -223,4 +223,4 @@ def _missing(plain: Mapping[str, Any], known: Sequence[str]) -> Iterator[Problem
     for index, reference in enumerate(references if isinstance(references, list) else ()):
         name = reference.get("name") if isinstance(reference, Mapping) else None
         if isinstance(name, str) and name not in known:
-            yield Problem(f"spec.pluginConfigRefs[{index}].name", no_such_plugin_config(name, known))
+            yield Problem(f"spec.pluginConfigRefs[{index}].name", missing_plugin_config(name, known))

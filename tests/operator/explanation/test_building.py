@@ -267,5 +267,5 @@ def test_extenders_are_not_called() -> None:
     extender = Extender.model_validate({"urlPrefix": "http://licences.example.com", "filterVerb": "filter"})
     config = ProfileConfig(scheduler_name=pod().spec.scheduler_name, extenders=(extender,))
     made.scheduler.activate([made.scheduler.build(config)])
-    notice = "Extenders are not asked here, as the running operator would: http://licences.example.com."
+    notice = "Extenders are not called here, unlike in the running operator: http://licences.example.com."
     assert notice in explained(made, pod()).notices

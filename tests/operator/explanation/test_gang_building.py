@@ -248,7 +248,7 @@ def test_extenders_are_not_called() -> None:
     fits(made)
     explanation = explained(made)
     assert explanation.verdict is GangVerdict.FITS
-    assert explanation.notices == ("Extenders are not asked here, as the running operator would: http://extender.",)
+    assert explanation.notices == ("Extenders are not called here, unlike in the running operator: http://extender.",)
 
 
 # -- members ----------------------------------------------------------------------------------------------------------

@@ -12,7 +12,7 @@ from bayplan.extending.clients import ClusterObjects, ExtenderClients
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.informer import Informer, Resource
 from bayplan.profile_controller import ControllerPorts, ProfileController
-from bayplan.reconcile.extenders import extender_states, not_asked_notice
+from bayplan.reconcile.extenders import extender_states, extenders_skipped_notice
 from bayplan.resources.scheduler_profile import SchedulerProfile
 from bayplan.serving.extender_metrics import ExtenderCollector
 from prometheus_client import CollectorRegistry
@@ -113,7 +113,7 @@ PODS = [
 async def test_which_pods_are_kept(world: World, candidate: Pod, preempts: bool, kept: bool) -> None:
     """Those that wait for the profile; running ones too where an extender is shown victims."""
     world.build(extender(preemptVerb="preempt" if preempts else ""))
-    assert world.objects.raw_pods._is_wanted(candidate) is kept
+    assert world.objects.raw_pods._is_needed(candidate) is kept
 
 
 async def test_bad_certificates_refuse_the_profile(world: World) -> None:
@@ -206,11 +206,13 @@ async def test_a_circuit_that_opens_is_told_at_once(world: World, caplog: pytest
     (entry,) = statuses.profile("batch")["extenders"]
     assert (entry["state"], entry["since"]) == ("Open", "2026-01-01T00:00:00Z")
     assert entry["lastError"] == f"failed filter with extender at URL {server.url}/filter, code 404"
-    assert f"extender {server.url} of profile batch is left alone until " in caplog.text
+    assert f"extender {server.url} of profile batch is not called until " in caplog.text
 
 
 def test_where_extenders_are_not_asked() -> None:
     """It is told, with their URLs; nothing is told without extenders."""
     read = Extender.model_validate(extender())
-    assert not_asked_notice([read]) == "Extenders are not asked here, as the running operator would: http://x."
-    assert not_asked_notice([]) == ""
+    assert (
+        extenders_skipped_notice([read]) == "Extenders are not called here, unlike in the running operator: http://x."
+    )
+    assert extenders_skipped_notice([]) == ""

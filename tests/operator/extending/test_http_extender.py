@@ -203,9 +203,9 @@ FILTER_ERRORS = [
     ),
     pytest.param(Reply(b"{}", status=503), "failed filter with extender at URL {url}/filter, code 503", id="status"),
     pytest.param(Reply(b"{}", status=201), "failed filter with extender at URL {url}/filter, code 201", id="created"),
-    pytest.param(Reply(b"<html>"), "answered filter with what cannot be read: ", id="garbage"),
-    pytest.param(Reply(b""), "answered filter with what cannot be read: ", id="empty"),
-    pytest.param(Reply(disconnect=True), "cannot be asked to filter: ", id="disconnect"),
+    pytest.param(Reply(b"<html>"), "sent an unreadable response to filter: ", id="garbage"),
+    pytest.param(Reply(b""), "sent an unreadable response to filter: ", id="empty"),
+    pytest.param(Reply(disconnect=True), "call to filter failed: ", id="disconnect"),
 ]
 
 
@@ -226,7 +226,7 @@ PREEMPT_ERRORS = [
         "claims to preempt pod (UID: zz) on node: a, but the pod is not found on that node",
         id="unknown-pod",
     ),
-    pytest.param({"z": {"Pods": []}}, 'claims to preempt on node "z", which is not known', id="unknown-node"),
+    pytest.param({"z": {"Pods": []}}, 'claims to preempt on node "z", which does not exist', id="unknown-node"),
 ]
 
 
@@ -263,14 +263,14 @@ async def test_a_late_answer(world: World) -> None:
     """After httpTimeout the call has failed."""
     held = threading.Event()
     world.server.rules["filter"] = lambda _: Reply(b"{}", held=held)
-    with pytest.raises(ExtenderError, match=r"did not answer filter within 0\.2 s"):
+    with pytest.raises(ExtenderError, match=r"sent no response to filter within 0\.2 s"):
         await world.client(httpTimeout="200ms").filter(POD, ["a"])
     held.set()
 
 
 async def test_nobody_listens(world: World) -> None:
     """The connection's error is told."""
-    with pytest.raises(ExtenderError, match="cannot be asked to filter: "):
+    with pytest.raises(ExtenderError, match="call to filter failed: "):
         await world.client(urlPrefix=f"http://127.0.0.1:{free_port()}").filter(POD, ["a"])
 
 
@@ -288,7 +288,7 @@ async def test_a_connection_that_was_closed_while_idle(world: World) -> None:
 async def test_a_broken_bind_is_not_repeated(world: World) -> None:
     """It may have happened."""
     world.server.rules["bind"] = lambda _: Reply(disconnect=True)
-    with pytest.raises(ExtenderError, match="broke the connection before it answered bind"):
+    with pytest.raises(ExtenderError, match="broke the connection before its response to bind"):
         await world.client().bind(Binding("ns", "p", "u", "a"))
     assert len(world.server.of("bind")) == 1
 
@@ -296,7 +296,7 @@ async def test_a_broken_bind_is_not_repeated(world: World) -> None:
 async def test_a_pod_that_is_gone(world: World) -> None:
     """Nobody is asked about it."""
     world.cluster.gone.add("p")
-    with pytest.raises(ExtenderError, match="is not asked about pod default/p, which is gone"):
+    with pytest.raises(ExtenderError, match="not called for pod default/p, which is gone"):
         await world.client().filter(POD, ["a"])
     assert (world.server.calls, world.circuit.state) == ([], CircuitState.CLOSED)
 
@@ -348,7 +348,7 @@ async def test_only_one_call_tries_an_extender_that_was_away(world: World) -> No
     world.server.rules["filter"] = hold
     trying = asyncio.create_task(client.filter(POD, ["a"]))
     assert await asyncio.to_thread(arrived.wait, 10)
-    with pytest.raises(ExtenderError, match="until the call that tries it has ended"):
+    with pytest.raises(ExtenderError, match="until the current trial call has ended"):
         await client.filter(POD, ["a"])
     trying.cancel()
     with pytest.raises(asyncio.CancelledError):

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from bayplan.extending.raw_objects import RawObjects, RawResource, Wish
+from bayplan.extending.raw_objects import RawObjects, RawResource, Subscription
 from bayplan.kube.connection import ApiConnection, ConnectionOptions
 from bayplan.kube.informer import Informer, Resource
 
@@ -107,13 +107,13 @@ async def world() -> AsyncIterator[World]:
         await world.end()
 
 
-EVERY = Wish[Pod](lambda _: True)
-WAITING = Wish[Pod](lambda pod: not pod.spec.node_name, "spec.nodeName=")
+EVERY = Subscription[Pod](lambda _: True)
+WAITING = Subscription[Pod](lambda pod: not pod.spec.node_name, "spec.nodeName=")
 
 
 async def test_what_the_watch_tells_is_kept(world: World) -> None:
     """Lists, additions and changes, as kube-scheduler would write them; nothing is asked of the server for it."""
-    world.objects.want(EVERY)
+    world.objects.subscribe(EVERY)
     await world.watch(
         event("ADDED", raw("a")),
         end(5),
@@ -127,7 +127,7 @@ async def test_what_the_watch_tells_is_kept(world: World) -> None:
 
 async def test_what_goes_is_forgotten(world: World) -> None:
     """Deleted objects, and those that a wish is no longer about."""
-    world.objects.want(WAITING)
+    world.objects.subscribe(WAITING)
     await world.watch(
         event("ADDED", raw("a")),
         event("ADDED", raw("b")),
@@ -136,12 +136,12 @@ async def test_what_goes_is_forgotten(world: World) -> None:
         event("MODIFIED", raw("b", 7, spec={"nodeName": "x"})),
         changes=4,
     )
-    assert (len(world.objects), world.objects.kept_bytes) == (0, 0)
+    assert (len(world.objects), world.objects.stored_bytes) == (0, 0)
 
 
 async def test_another_object_of_the_same_name_takes_its_place(world: World) -> None:
     """Its predecessor went while nobody looked."""
-    world.objects.want(EVERY)
+    world.objects.subscribe(EVERY)
     old, new = raw("a"), raw("a", 7)
     old["metadata"]["uid"] = "uid-before"
     await world.watch(event("ADDED", old), end(5), event("ADDED", new), changes=3)
@@ -160,7 +160,7 @@ async def test_what_came_before_the_wish_is_listed(world: World) -> None:
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", 9)), end(9), changes=2)
     first = Answer(body={"metadata": {"continue": "more"}, "items": [raw("a")]})
     world.api.on("GET", PODS, first, Answer(body={"metadata": {}, "items": [raw("b", 8), raw("c")]}))
-    world.objects.want(WAITING)
+    world.objects.subscribe(WAITING)
     assert await world.read("a") == {"n/a": shown("a")}
     assert len(world.objects) == 1
     assert [seen.query for seen in world.api.requests("GET", PODS)] == [
@@ -171,7 +171,7 @@ async def test_what_came_before_the_wish_is_listed(world: World) -> None:
 
 async def test_what_is_not_kept_is_read(world: World) -> None:
     """Beyond the budget, and where a list failed; what is gone is left out."""
-    world.objects.want(EVERY)
+    world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a", spec={"pad": "x" * 2000})), end(5), changes=1)
     assert len(world.objects) == 0
     world.api.on("GET", ONE, Answer(body=raw("a", 2)))
@@ -180,7 +180,7 @@ async def test_what_is_not_kept_is_read(world: World) -> None:
 
 async def test_a_pod_of_the_same_name_is_another_one(world: World) -> None:
     """It is not shown in the place of the one that is gone."""
-    world.objects.want(EVERY)
+    world.objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
     world.api.on("GET", ONE, Answer(body=raw("a")))
     assert await world.objects.read([("n", "a", "uid-before")]) == {}
@@ -189,7 +189,7 @@ async def test_a_pod_of_the_same_name_is_another_one(world: World) -> None:
 
 async def test_a_read_that_fails_is_told(world: World) -> None:
     """What would be sent without it would be wrong."""
-    world.objects.want(EVERY)
+    world.objects.subscribe(EVERY)
     world.api.on("GET", ONE, refusal(503, "overloaded"))
     with pytest.raises(ServerUnavailableError):
         await world.read("a")
@@ -199,22 +199,22 @@ async def test_the_last_wish_ends(world: World) -> None:
     """Each takes what only it was about; with the last one everything goes and the informer is left alone."""
     await world.watch(event("ADDED", raw("a")), event("ADDED", raw("b", spec={"nodeName": "x"})), end(5), changes=2)
     world.api.on("GET", PODS, Answer(body={"metadata": {}, "items": [raw("a"), raw("b", spec={"nodeName": "x"})]}))
-    other = Wish[Pod](lambda _: True)
-    world.objects.want(WAITING)
-    world.objects.want(other)
+    other = Subscription[Pod](lambda _: True)
+    world.objects.subscribe(WAITING)
+    world.objects.subscribe(other)
     await world.read("a", "b")
     assert len(world.objects) == 2
-    world.objects.drop(other)
+    world.objects.unsubscribe(other)
     assert len(world.objects) == 1
-    world.objects.drop(WAITING)
-    assert (len(world.objects), world.objects.kept_bytes, world.informer.tap) == (0, 0, None)
+    world.objects.unsubscribe(WAITING)
+    assert (len(world.objects), world.objects.stored_bytes, world.informer.tap) == (0, 0, None)
 
 
 async def test_managed_fields_are_kept_of_nodes(world: World) -> None:
     """As kube-scheduler does, which trims its pods only."""
     resource = RawResource("/api/v1/nodes", managed_fields=True)
     objects = RawObjects(world.objects._connection, resource, world.informer)
-    objects.want(EVERY)
+    objects.subscribe(EVERY)
     await world.watch(event("ADDED", raw("a")), end(5), changes=1)
     kept = json.loads((await objects.read([("n", "a", "")]))["n/a"])
     assert kept == {key: value for key, value in raw("a").items() if key not in {"kind", "apiVersion"}}

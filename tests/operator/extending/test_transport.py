@@ -118,7 +118,10 @@ UNUSABLE = [
         "https://x", {"caFile": "/nonexistent/ca.crt"}, "tlsConfig.caFile: cannot be read: ", id="no-authority-file"
     ),
     pytest.param(
-        "https://x", {"caData": data("rubbish")}, "tlsConfig.caData: holds no certificate", id="bad-authority"
+        "https://x",
+        {"caData": data("rubbish")},
+        "tlsConfig.caData: contains no readable certificate",
+        id="bad-authority",
     ),
     pytest.param("https://x", {"caData": "/w=="}, "tlsConfig.caData: is not PEM in base64", id="binary-authority"),
     pytest.param(
@@ -144,7 +147,7 @@ UNUSABLE = [
     ),
     pytest.param("ftp://x", {}, "urlPrefix: must begin with http:// or https:// and a host", id="scheme"),
     pytest.param("/scheduler", {}, "urlPrefix: must begin with http:// or https:// and a host", id="path-only"),
-    pytest.param("http://x:port", {}, "urlPrefix: is no URL", id="port"),
+    pytest.param("http://x:port", {}, "urlPrefix: is not a URL", id="port"),
 ]
 
 

@@ -74,28 +74,28 @@ def test_a_victim_has_its_node(pod: Any, expected: Any) -> None:
 
 
 ANSWERS = [
-    pytest.param("{}", wire.FilterAnswer(), id="nothing"),
-    pytest.param("null", wire.FilterAnswer(), id="null"),
-    pytest.param('{"NodeNames":["a"]}', wire.FilterAnswer(node_names=("a",)), id="names"),
-    pytest.param('{"nodenames":["a"],"error":"e"}', wire.FilterAnswer(node_names=("a",), error="e"), id="old-names"),
-    pytest.param('{"NodeNames":[]}', wire.FilterAnswer(node_names=()), id="no-names"),
-    pytest.param('{"NodeNames":null,"Error":null,"X":1}', wire.FilterAnswer(), id="nulls-and-unknown"),
+    pytest.param("{}", wire.FilterResponse(), id="nothing"),
+    pytest.param("null", wire.FilterResponse(), id="null"),
+    pytest.param('{"NodeNames":["a"]}', wire.FilterResponse(node_names=("a",)), id="names"),
+    pytest.param('{"nodenames":["a"],"error":"e"}', wire.FilterResponse(node_names=("a",), error="e"), id="old-names"),
+    pytest.param('{"NodeNames":[]}', wire.FilterResponse(node_names=()), id="no-names"),
+    pytest.param('{"NodeNames":null,"Error":null,"X":1}', wire.FilterResponse(), id="nulls-and-unknown"),
     pytest.param(
         '{"Nodes":{"items":[{"metadata":{"name":"a","labels":{}},"spec":{"x":1}},{"Metadata":{"Name":"b"}}]}}',
-        wire.FilterAnswer(nodes=("a", "b")),
+        wire.FilterResponse(nodes=("a", "b")),
         id="nodes",
     ),
-    pytest.param('{"Nodes":{"items":null}}', wire.FilterAnswer(nodes=()), id="null-items"),
+    pytest.param('{"Nodes":{"items":null}}', wire.FilterResponse(nodes=()), id="null-items"),
     pytest.param(
         '{"FailedNodes":{"a":"full"},"failedAndUnresolvableNodes":{"b":"never"}}',
-        wire.FilterAnswer(failed={"a": "full"}, unresolvable={"b": "never"}),
+        wire.FilterResponse(failed={"a": "full"}, unresolvable={"b": "never"}),
         id="failed",
     ),
 ]
 
 
 @pytest.mark.parametrize(("text", "expected"), ANSWERS)
-def test_filter_answers(text: str, expected: wire.FilterAnswer) -> None:
+def test_filter_answers(text: str, expected: wire.FilterResponse) -> None:
     """Names in any case are read, what is not known is passed over."""
     assert wire.read_filter(text.encode()) == expected
 

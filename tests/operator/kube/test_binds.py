@@ -79,8 +79,8 @@ async def test_ambiguous_bind_that_happened(api: FakeApi, binder: Binder, answer
     [
         pytest.param(TAKEN, pod_on("node-2"), (BoundElsewhereError, "bound to node node-2"), id="bound-elsewhere"),
         pytest.param(TAKEN, pod_on(""), (ClusterWriteError, "cannot be fulfilled"), id="refused-and-unbound"),
-        pytest.param(refusal(500, "no"), pod_on(""), (ServerUnavailableError, "try again"), id="failed-and-unbound"),
-        pytest.param(refusal(504, "slow"), pod_on(""), (ServerUnavailableError, "try again"), id="timeout-and-unbound"),
+        pytest.param(refusal(500, "no"), pod_on(""), (ServerUnavailableError, "retry"), id="failed-and-unbound"),
+        pytest.param(refusal(504, "slow"), pod_on(""), (ServerUnavailableError, "retry"), id="timeout-and-unbound"),
         pytest.param(TAKEN, pod_on("", uid="other"), (NotFoundError, "uid-a is gone"), id="another-pod-of-the-name"),
         pytest.param(LOST, refusal(404, "no pod"), (NotFoundError, "uid-a is gone"), id="gone"),
         pytest.param(LOST, refusal(503, "away"), (WriteTimeoutError, "is unknown"), id="cannot-be-read"),

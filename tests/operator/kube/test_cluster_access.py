@@ -79,7 +79,7 @@ async def test_proxy_and_server_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "context", "text"),
     [
-        pytest.param(None, None, "is not there", id="no-file"),
+        pytest.param(None, None, "does not exist", id="no-file"),
         pytest.param("", None, "cannot be used", id="empty-file"),
         pytest.param("clusters: []", None, "cannot be used", id="incomplete"),
         pytest.param("a: [", None, "cannot be used", id="no-yaml"),

@@ -294,7 +294,7 @@ async def test_unreadable_object_is_skipped(
         await sink.until_called("+b@6")
         assert (informer.decode_errors, informer.restarts) == (3, 0)
     assert sink.calls == ["+a@2", "synced", "-a@2", "+b@6"]
-    assert "n/bad is not readable" in caplog.text
+    assert "n/bad cannot be decoded" in caplog.text
 
 
 async def test_sink_error_does_not_end_the_stream(

@@ -41,7 +41,9 @@ def test_it_names_the_pod_and_both_nodes() -> None:
 def test_the_first_loss_is_told_without_a_count() -> None:
     """One pod is named, not counted."""
     told = contested(profile_status(LIVE, lost(1), {}, NOW))["message"]
-    assert told.startswith("Someone else has bound pod n/p1 to node theirs, while this profile was binding it to ours.")
+    assert told.startswith(
+        "Another client has bound pod n/p1 to node theirs, while this profile was binding it to ours."
+    )
 
 
 @pytest.mark.parametrize(

@@ -38,25 +38,25 @@ def test_what_matches(text: str, labels: dict[str, str], matches: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
-        pytest.param("  ", "leave it out to serve them all", id="empty"),
-        pytest.param("tier=a,", "nothing where there must be a label key", id="a comma at the end"),
-        pytest.param(",tier", '"," where there must be a label key', id="a comma at the beginning"),
-        pytest.param("tier in a", '"a" where there must be values in parentheses', id="no parentheses"),
-        pytest.param("tier in (a", 'nothing where there must be a comma or "\\)"', id="not closed"),
-        pytest.param("tier in (a b)", '"b" where there must be a comma or', id="no comma in a set"),
-        pytest.param("tier=a old", '"old" where there must be a comma', id="no comma"),
-        pytest.param("tier > 3", '">" where there must be one of =, !=, in and notin', id="greater"),
-        pytest.param("!tier=a", '"=" where there must be a comma', id="not, and a value"),
+        pytest.param("  ", "remove it to serve them all", id="empty"),
+        pytest.param("tier=a,", "found the end, expected a label key", id="a comma at the end"),
+        pytest.param(",tier", 'found ",", expected a label key', id="a comma at the beginning"),
+        pytest.param("tier in a", 'found "a", expected values in parentheses', id="no parentheses"),
+        pytest.param("tier in (a", 'found the end, expected a comma or "\\)"', id="not closed"),
+        pytest.param("tier in (a b)", 'found "b", expected a comma or', id="no comma in a set"),
+        pytest.param("tier=a old", 'found "old", expected a comma', id="no comma"),
+        pytest.param("tier > 3", 'found ">", expected one of =, !=, in and notin', id="greater"),
+        pytest.param("!tier=a", 'found "=", expected a comma', id="not, and a value"),
         pytest.param("-tier=a", '"-tier" is not a label key', id="a bad key"),
         pytest.param("tier=a_", '"a_" of key "tier" is not a label value', id="a bad value"),
         pytest.param("x" * (MAX_LENGTH + 1), f"at most {MAX_LENGTH}", id="too long"),
     ],
 )
-def test_what_is_refused(text: str, told: str) -> None:
-    """What is wrong is told with what should stand there."""
-    with pytest.raises(ConfigError, match=told):
+def test_what_is_refused(text: str, message: str) -> None:
+    """The message names the error and what is expected."""
+    with pytest.raises(ConfigError, match=message):
         ProfileSelection(text)
 
 

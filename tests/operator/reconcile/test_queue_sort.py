@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from bayplan.reconcile.queue_sort import QueueSort, QueueSortWish, decide_queue_sort
+from bayplan.reconcile.queue_sort import ProfileQueueSort, QueueSort, decide_queue_sort
 
 PRIORITY, FAIR, AGE = ("PrioritySort", ""), ("FairSort", ""), ("AgeSort", "")
 
 
-def wish(profile: str, live: QueueSort | None, wanted: QueueSort | None) -> QueueSortWish:
-    return QueueSortWish(profile, live, wanted)
+def wish(profile: str, live: QueueSort | None, wanted: QueueSort | None) -> ProfileQueueSort:
+    return ProfileQueueSort(profile, live, wanted)
 
 
 ROWS = [
@@ -35,8 +35,8 @@ ROWS = [
 ]
 
 
-@pytest.mark.parametrize(("wishes", "ready", "waiting"), ROWS)
-def test_who_goes_live(wishes: list[QueueSortWish], ready: str, waiting: dict[str, tuple[str, ...]]) -> None:
+@pytest.mark.parametrize(("profiles", "ready", "waiting"), ROWS)
+def test_who_goes_live(profiles: list[ProfileQueueSort], ready: str, waiting: dict[str, tuple[str, ...]]) -> None:
     """A profile waits while a live one asks for another order, and knows for whom."""
-    decision = decide_queue_sort(wishes)
+    decision = decide_queue_sort(profiles)
     assert (decision.ready, decision.waiting) == (frozenset(ready), waiting)

@@ -59,9 +59,9 @@ def test_plugin_configs_are_judged_alike_everywhere() -> None:
 def test_whose_a_name_is() -> None:
     """Ours, another process's, or nobody's."""
     served = ServedProfiles(TIER_A)
-    assert served.noted(judged(TIER_A, profile("mine", "a"), profile("theirs", "b")))
+    assert served.update(judged(TIER_A, profile("mine", "a"), profile("theirs", "b")))
     assert [served.serves(name) for name in ("mine", "theirs", "nobodys")] == [True, False, None]
-    assert not served.noted(judged(TIER_A, profile("theirs", "b")))
+    assert not served.update(judged(TIER_A, profile("theirs", "b")))
     assert served.serves("mine") is None
 
 
@@ -78,10 +78,10 @@ def test_a_profile_that_becomes_ours_is_noticed(
 ) -> None:
     """Its past was kept by another process, and is read anew."""
     served = ServedProfiles(selection)
-    served.noted(judged(TIER_A, profile("mine", "a")))
-    assert served.has_newcomers([profile("mine", "a"), later]) is newcomer
+    served.update(judged(TIER_A, profile("mine", "a")))
+    assert served.has_new_profiles([profile("mine", "a"), later]) is newcomer
 
 
 def test_nothing_is_new_at_the_start() -> None:
     """What is kept was read before the first step."""
-    assert not ServedProfiles(TIER_A).has_newcomers([profile("mine", "a")])
+    assert not ServedProfiles(TIER_A).has_new_profiles([profile("mine", "a")])

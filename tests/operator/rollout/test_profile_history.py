@@ -99,7 +99,7 @@ async def test_who_may_see_none_is_told(api: FakeApi, namespace: str | None, wor
 async def test_two_operators(api: FakeApi) -> None:
     """Revisions in two namespaces are not mixed."""
     keeps(api, EVERYWHERE, revision(1, 10, "a"), revision(1, 20, "b"))
-    with pytest.raises(ConfigError, match="in a, b; name one of these"):
+    with pytest.raises(ConfigError, match="in a, b; name one of them"):
         await history(api)
 
 
@@ -175,9 +175,9 @@ async def test_what_is_written(api: FakeApi) -> None:
 @pytest.mark.parametrize(
     ("status", "error", "words"),
     [
-        pytest.param(409, ConflictError, "was changed while this ran; look at it and run", id="conflict"),
+        pytest.param(409, ConflictError, "was changed in the meantime; check it and run", id="conflict"),
         pytest.param(403, ForbiddenError, "you may not change SchedulerProfile", id="forbidden"),
-        pytest.param(422, RollbackError, "refuses the spec of revision 1", id="invalid"),
+        pytest.param(422, RollbackError, "rejects the spec of revision 1", id="invalid"),
     ],
 )
 async def test_refused_writes(api: FakeApi, status: int, error: type[Exception], words: str) -> None:

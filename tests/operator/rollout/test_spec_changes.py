@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from bayplan.rollout.spec_changes import changes, in_short, unified_diff
+from bayplan.rollout.spec_changes import changes, changes_summary, unified_diff
 
 FIT = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "LeastAllocated"}}}
 PACK = {"name": "NodeResourcesFit", "args": {"scoringStrategy": {"type": "MostAllocated"}}}
@@ -51,7 +51,7 @@ def test_changes(old: dict[str, Any], new: dict[str, Any], told: list[str]) -> N
 )
 def test_in_short(told: list[str], text: str) -> None:
     """The first is told, the others are counted."""
-    assert in_short(told) == text
+    assert changes_summary(told) == text
 
 
 def test_diff() -> None:
