@@ -33,8 +33,8 @@ LOOPBACK = "127.0.0.1"
 GRANT_SECONDS = 20.0
 
 
-def nobody(remote: str | None) -> bool:
-    """Tests ask from loopback; here that is no reason to trust."""
+def untrusted(remote: str | None) -> bool:
+    """Trust no address, since tests send requests from loopback."""
     return False
 
 
@@ -61,7 +61,7 @@ async def server(connection: ApiConnection) -> AsyncIterator[HealthServer]:
     metrics = CollectorRegistry()
     Gauge("answer", "Of everything.", registry=metrics).set(42)
     clock = SystemClock()
-    authorization = RequestAuthorization(AccessReviews(connection), clock, nobody, COMMAND_PATHS)
+    authorization = RequestAuthorization(AccessReviews(connection), clock, untrusted, COMMAND_PATHS)
     protection = Protection(ServedCertificate(ServingSettings(secure_serving=True)), authorization, clock)
     routes = [web.get(path, status) for path in ("/debug/status", "/debug/explain")]
     server = HealthServer((LOOPBACK, 0), Readiness(()), metrics, routes, protection)
@@ -159,12 +159,12 @@ async def test_no_token_is_logged(
     caplog.set_level(logging.DEBUG)
     own = await connection.access.authorization()
     assert own is not None
-    for token in (scraper, "token-that-nobody-knows"):
+    for token in (scraper, "unknown-token"):
         for path in ("/metrics", "/debug", "/nowhere"):
             await ask(server, path, token)
     logging.getLogger("bayplan.x").debug("the log is heard")
     assert "the log is heard" in caplog.text
-    for secret in (scraper, scraper.rpartition(".")[2], "token-that-nobody-knows", own.removeprefix("Bearer ")):
+    for secret in (scraper, scraper.rpartition(".")[2], "unknown-token", own.removeprefix("Bearer ")):
         assert secret not in caplog.text
 
 
@@ -190,4 +190,4 @@ async def test_an_api_server_that_hangs(
         control_plane.apiserver.resume()
         await usual.stop()
     assert status == HTTPStatus.SERVICE_UNAVAILABLE
-    assert "cannot be asked of the API server" in json.loads(text)["message"]
+    assert "the API server cannot authorize the request" in json.loads(text)["message"]

@@ -76,7 +76,7 @@ bayplan
 {{- fail "terminationGracePeriodSeconds must be more than settings.gracefulStopSeconds, or the kubelet ends the operator before its last binds" -}}
 {{- end -}}
 {{- if and $settings.authorizeRequests (eq (include "bayplan.serveScheme" .) "HTTP") -}}
-{{- fail "settings.authorizeRequests needs settings.secureServing: tokens must not travel in the clear" -}}
+{{- fail "settings.authorizeRequests requires settings.secureServing: tokens must not be sent unencrypted" -}}
 {{- end -}}
 {{- if and .Values.service.create $settings.serveAddress -}}
 {{- if or (hasPrefix "127." $settings.serveAddress) (hasPrefix "localhost:" $settings.serveAddress) (hasPrefix "[::1]:" $settings.serveAddress) -}}

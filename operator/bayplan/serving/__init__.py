@@ -1,1 +1,1 @@
-"""What the process tells about itself over HTTP: health and metrics."""
+"""The operator's HTTP server: health, metrics and debug endpoints."""

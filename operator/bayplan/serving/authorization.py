@@ -1,20 +1,20 @@
-"""Who may ask the operator: callers on its own host, and those whose bearer token the API server accepts for the path.
+"""Authenticates and authorizes requests by bearer tokens, which the API server reviews.
 
-Owns the order of the questions, how long answers hold and how refusals look. It must not know how the API server is
-asked. Follows kube-scheduler v1.36.3, whose delegated authentication and authorization are those of k8s.io/apiserver
-v0.36.3, ``pkg/server/options``: answers hold ten seconds, health is for all, ``system:masters`` may do all.
+Callers on the operator's own host need no token. Follows kube-scheduler v1.36.3, whose delegated authentication and
+authorization are those of k8s.io/apiserver v0.36.3, ``pkg/server/options``: reviews are cached for ten seconds, health
+is open to all, ``system:masters`` may do everything.
 
-    health, loopback ─▶ answered
-    no token ─▶ 401      token unknown ─▶ 401      no right to get the path ─▶ 403      the API server is away ─▶ 503
+    health, loopback ─▶ accepted
+    no token ─▶ 401   unknown token ─▶ 401   no permission to get the path ─▶ 403   API server unavailable ─▶ 503
 
 A command that follows the leader from the pod of a standby comes from another host. It is accepted for the paths of
 ``command_paths`` with a token of the audience ``bayplan.dev``, which the API server itself does not accept. A token for
-the API server is not accepted there, so a right to get all paths, such as scrapers often have, shows no pods.
+the API server is not accepted there, so permission to get all paths, which scrapers often have, does not expose pods.
 
-Three differences. There, no token is the user ``system:anonymous``, who is asked about; here one without costs
-the API server nothing. There, a caller on the same host needs a token as well; here ``bayplan explain`` in the pod
-needs none, since whoever may exec or port-forward into it was asked about by the API server. And there, an API server
-that is away makes 401 or 500; here the answer says what is the matter.
+Three differences from the reference. There, a request without a token is reviewed as the user ``system:anonymous``;
+here it causes no request to the API server. There, a caller on the same host needs a token as well; here ``bayplan
+explain`` in the pod needs none, since the API server has authorized its exec or port-forward. There, an unavailable API
+server causes 401 or 500; here the response says so.
 """
 
 from __future__ import annotations
@@ -35,36 +35,36 @@ from scheduler_core.errors import ClusterWriteError, ServerUnavailableError
 from scheduler_core.ports import Clock
 
 OPEN_PATHS = frozenset({"/healthz", "/readyz", "/livez"})
-"""Asked by the kubelet, which has no token."""
+"""Paths for the kubelet, which has no token."""
 COMMAND_AUDIENCE = "bayplan.dev"
 """Audience of the tokens of commands that follow the leader; the chart mounts such a token."""
 _MASTERS = "system:masters"
-_SECONDS = 10.0
-_MOST_KEPT = 1024
-_MOST_UNDER_WAY = 64
+_CACHE_SECONDS = 10.0
+_MAX_CACHED = 1024
+_MAX_IN_PROGRESS = 64
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 
 
 class Reviews(Protocol):
-    """Who answers for users and rights."""
+    """Reviews of tokens and permissions."""
 
     async def user_of(self, token: str, audience: str = "") -> User | None:
         """Return the user of a token for an audience, "" for the API server; None for a token that is not known."""
 
     async def access(self, user: User, verb: str, path: str) -> Access:
-        """Whether a user may do something to a path."""
+        """Return whether a user may use a verb on a path."""
 
 
 class RequestAuthorization:
-    """Lets requests through, or refuses them.
+    """Accepts or rejects requests.
 
     Args:
-        reviews: Who knows.
-        clock: Time.
-        is_trusted: Whether whoever asks from an address need not show a token.
-        command_paths: Paths that are for commands, which show a token of their own audience.
+        reviews: Reviews of tokens and permissions.
+        clock: Source of time.
+        is_trusted: Returns whether callers from an address need no token.
+        command_paths: Paths for commands, which send a token of their own audience.
     """
 
     def __init__(
@@ -77,12 +77,12 @@ class RequestAuthorization:
         self._reviews = reviews
         self._is_trusted = is_trusted
         self._command_paths = command_paths
-        self._users: _Answers[tuple[bytes, str], User | None] = _Answers(clock)
-        self._access: _Answers[tuple[str, ...], Access] = _Answers(clock)
+        self._users: _ReviewCache[tuple[bytes, str], User | None] = _ReviewCache(clock)
+        self._access: _ReviewCache[tuple[str, ...], Access] = _ReviewCache(clock)
 
     @property
     def middleware(self) -> Middleware:
-        """What to put before a server's handlers."""
+        """Middleware that authorizes requests before the server's handlers run."""
 
         @web.middleware
         async def authorize(request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -98,26 +98,25 @@ class RequestAuthorization:
     async def _refusal(self, request: web.Request) -> web.Response | None:
         scheme, _, token = request.headers.get("Authorization", "").partition(" ")
         token = token.strip()
-        # A token is ASCII; what is no text at all could not even be asked about.
+        # A token is ASCII; other bytes could not be sent to the API server.
         if scheme.lower() != "bearer" or not token or not token.isascii():
             return status_response(HTTPStatus.UNAUTHORIZED, "Unauthorized: send a bearer token of the cluster")
         verb, path = request.method.lower(), request.path
         audience = COMMAND_AUDIENCE if path in self._command_paths else ""
         try:
-            # The token itself is not kept.
+            # The token itself is not stored.
             digest = hashlib.sha256(token.encode()).digest()
-            user = await self._users.of((digest, audience), lambda: self._reviews.user_of(token, audience))
+            user = await self._users.get((digest, audience), lambda: self._reviews.user_of(token, audience))
             if user is None:
-                wanted = f" of the audience {audience}" if audience else ""
-                text = f"Unauthorized: the API server does not know this token{wanted}"
-                return status_response(HTTPStatus.UNAUTHORIZED, text)
+                wanted = f" for audience {audience}" if audience else ""
+                return status_response(HTTPStatus.UNAUTHORIZED, f"Unauthorized: the token is not valid{wanted}")
             if _MASTERS in user.groups:
                 return None
             extra = (part for name, values in sorted(user.extra.items()) for part in (name, *values))
             key = (verb, path, user.username, user.uid, *sorted(user.groups), "", *extra)
-            access = await self._access.of(key, lambda: self._reviews.access(user, verb, path))
+            access = await self._access.get(key, lambda: self._reviews.access(user, verb, path))
         except ClusterWriteError as error:
-            text = f"whether this may be answered cannot be asked of the API server: {error}; ask again"
+            text = f"the API server cannot authorize the request: {error}; retry"
             return status_response(HTTPStatus.SERVICE_UNAVAILABLE, text)
         if access.allowed:
             return None
@@ -126,39 +125,39 @@ class RequestAuthorization:
         return status_response(HTTPStatus.FORBIDDEN, text)
 
 
-class _Answers(Generic[K, V]):
-    """Answers that hold for a while; who asks for the same one meanwhile waits for it too. Errors are not kept."""
+class _ReviewCache(Generic[K, V]):
+    """Cache of reviews; concurrent requests for the same key share one review. Errors are not cached."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._kept: dict[K, tuple[float, V]] = {}
-        self._under_way: dict[K, asyncio.Task[V]] = {}
+        self._cached: dict[K, tuple[float, V]] = {}
+        self._in_progress: dict[K, asyncio.Task[V]] = {}
 
-    async def of(self, key: K, ask: Callable[[], Coroutine[Any, Any, V]]) -> V:
-        """Give the answer, asking for it if none is kept.
+    async def get(self, key: K, review: Callable[[], Coroutine[Any, Any, V]]) -> V:
+        """Return the cached result of a review, or call ``review``.
 
         Raises:
-            ServerUnavailableError: Too many are being asked for.
-            ClusterWriteError: As ``ask`` raises it.
+            ServerUnavailableError: Too many reviews are in progress.
+            ClusterWriteError: ``review`` raised it.
         """
-        kept = self._kept.get(key)
-        if kept is not None and self._clock.now() < kept[0]:
-            return kept[1]
-        task = self._under_way.get(key)
+        cached = self._cached.get(key)
+        if cached is not None and self._clock.now() < cached[0]:
+            return cached[1]
+        task = self._in_progress.get(key)
         if task is None:
-            if len(self._under_way) >= _MOST_UNDER_WAY:
-                raise ServerUnavailableError(f"{_MOST_UNDER_WAY} questions wait for an answer already")
-            task = self._under_way[key] = asyncio.create_task(ask(), name="access review")
-            task.add_done_callback(lambda task: self._answered(key, task))
-        # Shielded: others may wait for it when this caller hangs up.
+            if len(self._in_progress) >= _MAX_IN_PROGRESS:
+                raise ServerUnavailableError(f"{_MAX_IN_PROGRESS} reviews are already in progress")
+            task = self._in_progress[key] = asyncio.create_task(review(), name="access review")
+            task.add_done_callback(lambda task: self._finished(key, task))
+        # Shielded, because other callers may wait for it when this one disconnects.
         return await asyncio.shield(task)
 
-    def _answered(self, key: K, task: asyncio.Task[V]) -> None:
-        del self._under_way[key]
+    def _finished(self, key: K, task: asyncio.Task[V]) -> None:
+        del self._in_progress[key]
         if task.cancelled() or task.exception() is not None:
             return
-        # Oldest first: all hold equally long.
-        while len(self._kept) >= _MOST_KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept.pop(key, None)
-        self._kept[key] = (self._clock.now() + _SECONDS, task.result())
+        # All results are valid for the same time, so the oldest is removed first.
+        while len(self._cached) >= _MAX_CACHED:
+            del self._cached[next(iter(self._cached))]
+        self._cached.pop(key, None)
+        self._cached[key] = (self._clock.now() + _CACHE_SECONDS, task.result())

@@ -1,11 +1,9 @@
-"""The certificate that the operator serves HTTPS with.
+"""The certificate for HTTPS: from files that are reloaded when they change, or generated at start and kept in memory.
 
-Owns where it comes from and the TLS context that shows it. It must not know what is served. Two ways: files, which are
-read again when they change, such as a mounted Secret that is renewed; or one that is made at start and lives in memory,
-as kube-scheduler makes its own. Nobody can verify that one; it keeps tokens from who only listens.
+As in kube-scheduler, clients cannot verify a generated certificate; it only protects tokens from eavesdroppers.
 
-    files ──changed──▶ tried in a context of its own ──fits──▶ shown to whoever connects from now on
-                                        └──does not fit──▶ told; the last good one is shown on
+    files ──changed──▶ loaded into a separate context ──valid──▶ used for new connections
+                                        └──invalid──▶ logged; the last valid certificate stays in use
 """
 
 from __future__ import annotations
@@ -26,9 +24,9 @@ from scheduler_core.ports import Clock
 
 log = logging.getLogger(__name__)
 
-_LOOK_SECONDS = 10.0
+_RELOAD_SECONDS = 10.0
 _DAYS = 3650
-"""Of a certificate that is made here. It ends with the process, and nobody verifies it; it must not end before."""
+"""Validity of a generated certificate, which must outlive the process; clients do not verify it."""
 _VERSIONS: dict[TlsVersion, ssl.TLSVersion] = {
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
@@ -36,16 +34,16 @@ _VERSIONS: dict[TlsVersion, ssl.TLSVersion] = {
 
 
 class ServedCertificate:
-    """A certificate in the context that serves it.
+    """Certificate with the TLS context of the server.
 
     Args:
-        settings: Which files, if any, and the least version of TLS.
+        settings: Certificate files, if any, and the minimum TLS version.
 
     Attributes:
-        context: For the server; it shows the newest good certificate.
+        context: TLS context of the server, with the newest valid certificate.
 
     Raises:
-        ConfigError: The files cannot be read, or are no pair of certificate and key.
+        ConfigError: The files cannot be read, or the key does not belong to the certificate.
     """
 
     def __init__(self, settings: ServingSettings) -> None:
@@ -53,20 +51,20 @@ class ServedCertificate:
         self.context = self._new_context()
         self._files: tuple[Path, Path] | None = None
         self._pem = b""
-        self._told = ""
+        self._last_error = ""
         if settings.tls_cert_file is None or settings.tls_private_key_file is None:
-            self._take(self_signed_pem())
+            self._use(self_signed_pem())
             return
         self._files = Path(settings.tls_cert_file), Path(settings.tls_private_key_file)
         try:
-            self._take(self._read())
+            self._use(self._read())
         except (OSError, ValueError) as error:
             raise ConfigError([Problem("tlsCertFile", self._unusable(error))]) from error
 
     @property
     def fingerprint(self) -> str:
-        """SHA-256 of the certificate that is served now, in DER, as lower-case hex; "" for an unusual form of PEM."""
-        # The certificate itself comes first, its intermediates after it.
+        """SHA-256 of the current certificate in DER, as lower-case hex; "" for an unusual form of PEM."""
+        # The certificate comes first, followed by its intermediates.
         _, begin, rest = self._pem.decode("latin-1").partition("-----BEGIN CERTIFICATE-----")
         body, end, _ = rest.partition("-----END CERTIFICATE-----")
         try:
@@ -75,37 +73,37 @@ class ServedCertificate:
             return ""
 
     async def run(self, clock: Clock) -> None:
-        """Look after the files until cancelled."""
+        """Reload the files when they change, until cancelled."""
         while self._files is not None:
-            await clock.sleep(_LOOK_SECONDS)
+            await clock.sleep(_RELOAD_SECONDS)
             await self.refresh()
 
     async def refresh(self) -> bool:
-        """Take up the files if they have changed and fit; whether they did."""
+        """Reload the files if they have changed and are valid; return whether they were reloaded."""
         try:
-            # A file system may hang; the context, which handshakes use, is changed between two of them.
+            # A file system may hang, so only reading runs in a thread; the context changes between two handshakes.
             pem = await asyncio.to_thread(self._read)
             is_new = pem != self._pem
             if is_new:
-                self._take(pem)
+                self._use(pem)
         except (OSError, ValueError) as error:
-            # A renewal may be seen half-way; one that stays so is told once.
+            # The files may be read in the middle of a renewal; a lasting error is logged once.
             text = self._unusable(error)
-            if text != self._told:
-                log.warning("%s; the last certificate is served on", text)
-            self._told = text
+            if text != self._last_error:
+                log.warning("%s; the last valid certificate stays in use", text)
+            self._last_error = text
             return False
-        self._told = ""
+        self._last_error = ""
         if is_new:
-            log.info("The certificate of %s has changed and is served from now on", self._named)
+            log.info("Reloaded the certificate from %s", self._named)
         return is_new
 
     def _read(self) -> bytes:
         assert self._files is not None
         return b"\n".join(file.read_bytes() for file in self._files)
 
-    def _take(self, pem: bytes) -> None:
-        # A pair that does not fit leaves a context without a key, so it is tried elsewhere first.
+    def _use(self, pem: bytes) -> None:
+        # A key that does not match leaves a context without a key, so a separate context is loaded first.
         _load(self._new_context(), pem)
         _load(self.context, pem)
         self._pem = pem
@@ -123,15 +121,15 @@ class ServedCertificate:
     def _unusable(self, error: Exception) -> str:
         assert self._files is not None
         certificate, key = self._files
-        return f"{certificate} and {key} cannot be served ({error}); give a PEM certificate and its own key"
+        return f"{certificate} and {key} cannot be used ({error}); provide a PEM certificate and its private key"
 
 
 def self_signed_pem() -> bytes:
-    """Make a certificate for this host and process, with its key, both PEM.
+    """Generate a certificate for this process with its private key, both in PEM.
 
-    ECDSA on P-256; for localhost, the host's name (a pod's own) and loopback's addresses.
+    The key is ECDSA on P-256; the names are localhost, the host name (of the pod) and the loopback addresses.
     """
-    # Imported here: with files of one's own, and for the other commands, it is not needed.
+    # Imported here, because it is not needed with certificate files or for other commands.
     from cryptography import x509  # noqa: PLC0415 - as said
     from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415 - as said
     from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415 - as said
@@ -142,7 +140,7 @@ def self_signed_pem() -> bytes:
     hosts = dict.fromkeys(("localhost", host))
     names: list[x509.GeneralName] = [x509.DNSName(each) for each in hosts if each.isascii()]
     names += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
-    # The system's time, not the injected clock's: it is for the peer's eyes. An hour back, since clocks differ.
+    # The peer compares it with the system's time, not with the injected clock; an hour back, since clocks differ.
     began = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
     certificate = (
         x509.CertificateBuilder()
@@ -163,11 +161,11 @@ def self_signed_pem() -> bytes:
 
 
 def _load(context: ssl.SSLContext, pem: bytes) -> None:
-    """Load a certificate and its key from memory; the standard library takes files only."""
+    """Load a certificate and its key from memory; the standard library accepts only files."""
     with as_file(pem) as path:
         context.load_cert_chain(path, password=_no_passphrase)
 
 
 def _no_passphrase() -> str:
-    # Otherwise OpenSSL would ask the terminal, and wait.
-    raise ValueError("the key asks for a passphrase; give one without")
+    # Without this callback OpenSSL would wait for input from the terminal.
+    raise ValueError("the private key is encrypted; provide one without a passphrase")

@@ -1,7 +1,6 @@
-"""``/debug``: status, cache check, tasks and, behind its switch, a profile of the running operator.
+"""``/debug``: status, cache check, leader, tasks and, if enabled, a profile of the running operator.
 
-Owns the paths, their parameters and the HTTP answers. It must not know how any of it comes about: that is handed in.
-Answers callers on the same host only; see ``local_callers``.
+Only callers on the same host are accepted, with the exceptions in ``authorization``; see ``local_callers``.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ _DEFAULT_PROFILE_SECONDS = 10.0
 
 
 class DebugSources(Struct, frozen=True):
-    """What the endpoints tell.
+    """Sources of the endpoints' responses.
 
     Attributes:
-        status: Gives the status, with so many pods of each place of the queue.
+        status: Returns the status, with at most the given number of pods for each place in the queue.
         check_cache: Compares the cache with the API server.
-        leader: Returns who leads.
-        is_profiling_enabled: Whether ``/debug/profile`` answers.
+        leader: Returns the leader.
+        is_profiling_enabled: Whether ``/debug/profile`` is enabled.
     """
 
     status: Callable[[int], Status]
@@ -55,10 +54,10 @@ class DebugSources(Struct, frozen=True):
 
 
 class DebugEndpoints:
-    """Answers questions about the process.
+    """Debug endpoints of the process.
 
     Args:
-        sources: What is told.
+        sources: Sources of the responses.
     """
 
     def __init__(self, sources: DebugSources) -> None:
@@ -67,7 +66,7 @@ class DebugEndpoints:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """What to add to a server."""
+        """Routes to add to a server."""
         answers = {
             INDEX_PATH: self._index,
             STATUS_PATH: self._status,
@@ -82,11 +81,11 @@ class DebugEndpoints:
         profile = "" if self._sources.is_profiling_enabled else "  (off; start with --enable-profiling)"
         return web.Response(
             text=f"{STATUS_PATH}?limit=N           queue, waiting pods, nominations, cache, profiles: bayplan status\n"
-            f"{CACHE_PATH}                    the cache against the API server\n"
-            f"{LEADER_PATH}                   who leads, and where it serves\n"
-            f"{TASKS_PATH}                    what every task waits for\n"
-            f"{PROFILE_PATH}?seconds=N       where the time goes; &format=pstats for a file{profile}\n"
-            "/debug/explain?namespace=NS&pod=NAME  why a pod goes where it goes: bayplan explain\n"
+            f"{CACHE_PATH}                    differences between the cache and the API server\n"
+            f"{LEADER_PATH}                   the leader and its address\n"
+            f"{TASKS_PATH}                    stacks of all tasks\n"
+            f"{PROFILE_PATH}?seconds=N       profile of the event loop; &format=pstats for a file{profile}\n"
+            "/debug/explain?namespace=NS&pod=NAME  why a pod is or is not scheduled: bayplan explain\n"
             "/debug/explain?namespace=NS&podgroup=NAME  why a gang waits: bayplan explain podgroup/NAME\n"
         )
 
@@ -100,7 +99,7 @@ class DebugEndpoints:
         try:
             found = await self._sources.check_cache()
         except ClusterWriteError as error:
-            return refusal(503, f"the API server cannot be asked: {error}; ask again")
+            return refusal(503, f"nodes or pods cannot be listed: {error}; retry")
         return web.Response(body=msgspec.json.encode(cache_report(found)), content_type="application/json")
 
     async def _leader(self, _: web.Request) -> web.Response:
@@ -121,7 +120,7 @@ class DebugEndpoints:
         try:
             profile = await self._profiler.run(seconds)
         except ProfilerBusyError:
-            return refusal(409, "a profile is being taken already; ask again when it has ended")
+            return refusal(409, "another profile is in progress; retry when it has finished")
         if kind == "pstats":
             return web.Response(body=profile_bytes(profile), content_type="application/octet-stream")
         return web.Response(text=profile_text(profile, seconds))

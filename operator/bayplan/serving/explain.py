@@ -1,10 +1,8 @@
-"""``GET /debug/explain``: why a pod or a gang goes where it goes, from the scheduler that decides.
+"""``GET /debug/explain``: explains from the running scheduler why a pod or a gang is or is not scheduled.
 
-``?namespace=NS&pod=NAME`` asks about a pod, ``?namespace=NS&podgroup=NAME`` about a gang; ``&api=`` may name the API of
-its PodGroup.
-
-Owns the parameters, who may ask, and the HTTP answers. It must not know how an explanation comes about: that is handed
-in. It runs in the scheduler's loop and so between two cycles; what is tried in thought is undone before it answers.
+``?namespace=NS&pod=NAME`` explains a pod, ``?namespace=NS&podgroup=NAME`` a gang; ``&api=`` may name the API of the
+PodGroup. The handler runs in the scheduler's event loop and so between two cycles; a dry run is reverted before the
+response.
 """
 
 from __future__ import annotations
@@ -26,11 +24,11 @@ PATH = "/debug/explain"
 _SOURCES = {source.value: source for source in GroupSource}
 
 Explainer = Callable[[str, str], Explanation | None]
-"""Explains the pod of a namespace and name; None if there is none."""
+"""Explains the pod with a namespace and name; None if it does not exist."""
 
 
 GangExplainer = Callable[[str, str, GroupSource | None], GangExplanation | None]
-"""Explains the gang of a namespace and name, and of an API unless that is None; None if there is none."""
+"""Explains the gang with a namespace and name, and an API unless that is None; None if it does not exist."""
 
 
 def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
@@ -39,12 +37,12 @@ def _no_gangs(namespace: str, name: str, source: GroupSource | None) -> GangExpl
 
 
 class ExplainEndpoint:
-    """Answers questions about pods and gangs.
+    """Endpoint that explains pods and gangs.
 
     Args:
         explain: Explains a pod.
-        readiness: Until the process is ready, an explanation would be of half a cluster.
-        is_suspended: Whether a cycle waits for an extender: what is tried in thought would disturb it.
+        readiness: Readiness of the process; before that an explanation would be based on an incomplete cluster.
+        is_suspended: Whether a cycle waits for an extender, which a dry run would disturb.
         explain_gang: Explains a gang.
     """
 
@@ -62,24 +60,24 @@ class ExplainEndpoint:
 
     @property
     def routes(self) -> list[web.RouteDef]:
-        """What to add to a server."""
-        return [web.get(PATH, for_this_host(self._answer))]
+        """Routes to add to a server."""
+        return [web.get(PATH, for_this_host(self._respond))]
 
-    async def _answer(self, request: web.Request) -> web.Response:
+    async def _respond(self, request: web.Request) -> web.Response:
         missing = self._readiness.missing
         if missing:
-            return refusal(503, f"not ready: {'; '.join(missing)}; ask again")
+            return refusal(503, f"not ready: {'; '.join(missing)}; retry")
         if self._readiness.role:
-            return refusal(503, f"{self._readiness.role}; ask the process that leads, or use --offline")
+            return refusal(503, f"{self._readiness.role}; send the request to the leader, or use --offline")
         if self._is_suspended():
-            return refusal(503, "a scheduling cycle waits for an extender; ask again")
+            return refusal(503, "a scheduling cycle waits for an extender; retry")
         namespace, name = request.query.get("namespace", ""), request.query.get("pod", "")
         group, api = request.query.get("podgroup", ""), request.query.get("api", "")
         if not namespace or bool(name) == bool(group):
             usage = "?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
-            return refusal(400, f"name a pod or a PodGroup: {usage}")
+            return refusal(400, f"specify a pod or a PodGroup: {usage}")
         if api and api not in _SOURCES:
-            return refusal(400, f"api {api} has no PodGroups that are read; choose one of {', '.join(_SOURCES)}")
+            return refusal(400, f'api: unsupported value "{api}": supported values: {", ".join(_SOURCES)}')
         what = f"PodGroup {namespace}/{group}" if group else f"pod {namespace}/{name}"
         explanation: Explanation | GangExplanation | None
         try:
@@ -90,5 +88,5 @@ class ExplainEndpoint:
         except SchedulerCoreError as error:
             return refusal(422, f"{what} cannot be explained: {error}")
         if explanation is None:
-            return refusal(404, f"there is no {what}; correct namespace or name")
+            return refusal(404, f"{what} not found; check the namespace and the name")
         return web.Response(body=msgspec.json.encode(explanation), content_type="application/json")

@@ -1,7 +1,6 @@
-"""Metrics of extenders, read off their clients at each scrape.
+"""Metrics of extenders, read from their clients at each scrape.
 
-Owns their names and labels. It must not count anything itself. kube-scheduler v1.36.3 has none of its own for calls to
-extenders, so all of these are ours.
+kube-scheduler v1.36.3 has no metrics for calls to extenders, so the names are Bayplan's.
 """
 
 from __future__ import annotations
@@ -17,26 +16,26 @@ from bayplan.extending.tally import BUCKETS
 
 
 class ExtenderCollector(Collector):
-    """What the clients of extenders tell of themselves.
+    """Collector of the metrics of extender clients.
 
     Args:
-        clients: All of them.
+        clients: All clients.
     """
 
     def __init__(self, clients: ExtenderClients) -> None:
         self._clients = clients
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the clients; nothing is told where no profile ever had an extender."""
+        """Yield the metrics; none if no profile ever had an extender."""
         if not self._clients.tallies:
             return
         labels = ["extender", "verb"]
         durations = HistogramMetricFamily(
-            "bayplan_extender_request_duration_seconds", "How long calls to extenders took.", labels=labels
+            "bayplan_extender_request_duration_seconds", "Duration of calls to extenders.", labels=labels
         )
         errors = CounterMetricFamily("bayplan_extender_errors", "Calls to extenders that failed.", labels=labels)
         bounds = [*(f"{bound:g}" for bound in BUCKETS), "+Inf"]
@@ -49,14 +48,14 @@ class ExtenderCollector(Collector):
         yield durations
         yield errors
         circuits = GaugeMetricFamily(
-            "bayplan_extender_circuit_open", "Whether an extender is left alone, since it failed.", labels=["extender"]
+            "bayplan_extender_circuit_open", "Whether the circuit breaker of an extender is open.", labels=["extender"]
         )
         for url, is_open in self._clients.circuits_open.items():
             circuits.add_metric([url], float(is_open))
         yield circuits
-        kept = GaugeMetricFamily(
-            "bayplan_extender_object_bytes", "JSON of objects that is kept for extenders.", labels=["resource"]
+        cached = GaugeMetricFamily(
+            "bayplan_extender_object_bytes", "Size of the JSON of objects cached for extenders.", labels=["resource"]
         )
         for resource, size in self._clients.stored_bytes.items():
-            kept.add_metric([resource], size)
-        yield kept
+            cached.add_metric([resource], size)
+        yield cached

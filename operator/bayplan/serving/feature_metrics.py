@@ -1,7 +1,6 @@
-"""Which feature gates are on, as a metric.
+"""A metric of the feature gates.
 
-Owns its name and labels, those of component-base v0.36.3 (metrics/prometheus/feature/metrics.go). It must not know what
-a gate turns off.
+Its name and labels are those of component-base v0.36.3 (``metrics/prometheus/feature/metrics.go``).
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from bayplan.feature_gates import FeatureGates
 
 
 class FeatureCollector(Collector):
-    """Tells each gate, on or off.
+    """Collector of the state of each feature gate.
 
     Args:
-        gates: Those of the process.
+        gates: Feature gates of the process.
     """
 
     def __init__(self, gates: FeatureGates) -> None:
         self._gates = gates
 
     def collect(self) -> Iterator[Metric]:
-        """Read the gates."""
+        """Yield the metric."""
         family = GaugeMetricFamily(
-            "kubernetes_feature_enabled", "Whether a feature gate is on, with its stage.", labels=["name", "stage"]
+            "kubernetes_feature_enabled", "Whether a feature gate is enabled, with its stage.", labels=["name", "stage"]
         )
         for name, stage, is_on in self._gates.states():
             family.add_metric([name, stage.value], float(is_on))

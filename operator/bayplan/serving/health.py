@@ -1,8 +1,7 @@
-"""The HTTP server: ``/livez``, ``/healthz``, ``/readyz`` and ``/metrics``.
+"""The HTTP server: ``/livez``, ``/healthz``, ``/readyz``, ``/metrics`` and additional routes.
 
-Owns the listening socket and the answers. It must not know the scheduler: readiness and metrics are handed in, and so
-is what protects it. It runs in the scheduler's loop, so that an answer proves that the loop turns; nothing that health
-is answered with is asked of the API server, so that one that hangs does not fail the probes.
+It runs in the scheduler's event loop, so a response proves that the loop runs. Health never depends on a request to the
+API server, so that an API server that hangs does not fail the probes.
 """
 
 from __future__ import annotations
@@ -21,25 +20,25 @@ from bayplan.serving.readiness import Check, Readiness
 from scheduler_core.errors import ConfigError, Problem
 
 IDLE_SECONDS = 90.0
-"""How long a connection may be without a whole request: none yet, one whose headers trickle in, or none after the last.
+"""Maximum time that a connection may be without a complete request: before the first, during, or after the last.
 
-kube-scheduler v1.36.3 lets one be idle for as long (``apiserver/pkg/server/secure_serving.go``). Why one time for all:
-this is the one timer that aiohttp has before a request is whole.
+kube-scheduler v1.36.3 has the same idle timeout (``apiserver/pkg/server/secure_serving.go``). aiohttp has only one
+timer for all three cases.
 """
 
 
 class HealthServer:
-    """Serves health and metrics; an asynchronous context manager.
+    """Server of health, metrics and additional routes.
 
     Args:
-        address: Host and port; port 0 takes a free one.
-        readiness: What ``/readyz`` tells.
-        metrics: What ``/metrics`` tells.
-        routes: What else is served.
-        protection: TLS and the question who asks; plain HTTP for everybody unless given.
+        address: Host and port; port 0 selects a free one.
+        readiness: Readiness for ``/readyz``.
+        metrics: Registry for ``/metrics``.
+        routes: Additional routes.
+        protection: TLS and authorization; without it plain HTTP for all callers.
 
     Attributes:
-        port: The port that is listened on.
+        port: Port of the listening socket.
     """
 
     def __init__(
@@ -65,10 +64,10 @@ class HealthServer:
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5, keepalive_timeout=IDLE_SECONDS)
 
     async def start(self) -> None:
-        """Listen.
+        """Start listening.
 
         Raises:
-            ConfigError: The address cannot be listened on.
+            ConfigError: The server cannot listen on the address.
         """
         certificate, clock = self._protection.certificate, self._protection.clock
         context = None if certificate is None else certificate.context
@@ -77,7 +76,7 @@ class HealthServer:
             await web.TCPSite(self._runner, self._host, self.port, ssl_context=context).start()
         except OSError as error:
             await self._runner.cleanup()
-            message = f"{self._host}:{self.port} cannot be listened on ({error}); choose another with --serve-address"
+            message = f"cannot listen on {self._host}:{self.port} ({error}); set another address with --serve-address"
             raise ConfigError([Problem("serveAddress", message)]) from error
         self.port = self._runner.addresses[0][1]
         if certificate is not None and clock is not None:
@@ -95,7 +94,7 @@ class HealthServer:
         return None if endpoint_problem(endpoint) else endpoint
 
     async def stop(self) -> None:
-        """Stop listening; requests under way are given half a second."""
+        """Stop listening; requests in progress may take another half second."""
         if self._renewal is not None:
             self._renewal.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -104,12 +103,12 @@ class HealthServer:
 
     async def _alive(self, request: web.Request) -> web.Response:
         if "verbose" in request.query:
-            return _listed(request.path.strip("/"), [Check("the event loop turns", is_passed=True)])
+            return _verbose(request.path.strip("/"), [Check("event loop", is_passed=True)])
         return web.Response(text="ok\n")
 
     async def _ready(self, request: web.Request) -> web.Response:
         if "verbose" in request.query:
-            return _listed("readyz", self._readiness.checks)
+            return _verbose("readyz", self._readiness.checks)
         missing = self._readiness.missing
         if missing:
             return web.Response(status=503, text="".join(f"not ready: {condition}\n" for condition in missing))
@@ -121,8 +120,8 @@ class HealthServer:
         return web.Response(body=encode(self._metrics), headers={"Content-Type": content_type})
 
 
-def _listed(name: str, checks: Iterable[Check]) -> web.Response:
-    """Every check in a line of its own, as the API server lists its own."""
+def _verbose(name: str, checks: Iterable[Check]) -> web.Response:
+    """Return each check on its own line, as the API server does."""
     checks = list(checks)
     lines = [f"[+]{check.name} ok" if check.is_passed else f"[-]{check.name} failed: {check.why}" for check in checks]
     is_passed = all(check.is_passed for check in checks)

@@ -1,10 +1,9 @@
-"""Who may ask for what names pods and nodes, and how others are refused.
+"""Restricts endpoints that name pods and nodes to callers on the same host.
 
-Owns the rule and the body of a refusal. Commands that follow the leader are the one exception: see ``authorization``.
-Why only callers on the same host are answered: what is told names pods, nodes
-and labels of every namespace, and the right to get ``/debug`` is one that nobody thinks of when granting rights to all
-paths. ``kubectl port-forward`` comes from the pod's own loopback, and whoever may open one is asked about by the API
-server. A pod on the network of its node shares loopback with every process there.
+Commands that follow the leader are the one exception: see ``authorization``. The responses name pods, nodes and labels
+of every namespace, and permission to get ``/debug`` is often granted unintentionally together with all paths. ``kubectl
+port-forward`` comes from the pod's own loopback, and the API server authorizes it. A pod with ``hostNetwork`` shares
+loopback with every process on its node.
 """
 
 from __future__ import annotations
@@ -22,37 +21,38 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """The body of any answer but 200."""
+    """Body of every response except 200."""
 
     error: str = ""
 
 
 def refusal(status: int, text: str) -> web.Response:
-    """Refuse a request.
+    """Return a response that rejects a request.
 
     Args:
-        status: The HTTP status.
-        text: Why, and what to do.
+        status: HTTP status.
+        text: Reason, and what to do.
     """
     return web.Response(status=status, body=msgspec.json.encode(Refusal(text)), content_type="application/json")
 
 
-def for_this_host(answer: Handler) -> Handler:
-    """Let ``answer`` be asked from this host only; others are refused with 403.
+def for_this_host(handler: Handler) -> Handler:
+    """Restrict a handler to callers on this host; others get 403.
 
-    Commands of other replicas are let through to the few paths that ``authorization`` accepts them for.
+    Commands of other replicas are accepted for the few paths that ``authorization`` accepts them for.
     """
 
     async def guarded(request: web.Request) -> web.StreamResponse:
         if not is_on_this_host(request.remote) and not request.get(AUTHORIZED_COMMAND, False):
-            return refusal(403, "asked from another host; use kubectl port-forward and ask 127.0.0.1")
-        return await answer(request)
+            text = "requests from other hosts are not accepted; use kubectl port-forward and connect to 127.0.0.1"
+            return refusal(403, text)
+        return await handler(request)
 
     return guarded
 
 
 def is_on_this_host(remote: str | None) -> bool:
-    """Whether an address that a request came from is loopback, also written as IPv6; False where it is not known."""
+    """Return whether the remote address of a request is loopback, also IPv4 in IPv6; False if it is unknown."""
     try:
         address = ip_address((remote or "").partition("%")[0])
     except ValueError:

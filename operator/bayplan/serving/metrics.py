@@ -1,8 +1,7 @@
-"""Metrics, read off the running parts at each scrape.
+"""Metrics that kube-scheduler does not have (``bayplan_``), read from the running parts at each scrape.
 
-Owns the registry, and the names and labels of what kube-scheduler does not have (``bayplan_``); what it has is named in
-``scheduler_metrics``. It must not count anything itself: whoever does the work counts, and a scrape costs the hot path
-nothing.
+Metrics that kube-scheduler has are in ``scheduler_metrics``. The parts count by themselves, so a scrape does not slow
+down scheduling.
 """
 
 from __future__ import annotations
@@ -21,38 +20,38 @@ from scheduler_core.framework.histogram import Histogram
 from scheduler_core.ports import Clock
 from scheduler_core.scheduler import Scheduler
 
-_TOLD = "Told by installed plugins."
+_PLUGIN_HELP = "Metric of installed plugins."
 _INFORMER_COUNTERS = (
-    ("events", "Changes that the API server told, those of lists included."),
-    ("restarts", "Watches that ended and were opened again."),
+    ("events", "Changes received from the API server, including those of lists."),
+    ("restarts", "Watches that ended and were restarted."),
     ("relists", "Lists after the first one."),
-    ("decode_errors", "Objects that could not be read and were skipped."),
-    ("sink_errors", "Changes that the scheduler failed to take in."),
+    ("decode_errors", "Objects that could not be decoded and were skipped."),
+    ("sink_errors", "Changes that the scheduler failed to process."),
 )
 
 
 class ProfileCollector(Collector):
-    """What the scheduler core tells of its profiles, which kube-scheduler has no name for."""
+    """Collector of the metrics of profiles that kube-scheduler does not have."""
 
     def __init__(self, context: CycleContext) -> None:
         self._context = context
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the scheduler."""
+        """Yield the metrics of the scheduler."""
         context = self._context
         revision = GaugeMetricFamily(
-            "bayplan_profile_revision_info", "The revision that is live.", labels=["profile", "revision"]
+            "bayplan_profile_revision_info", "Live revision of the profile.", labels=["profile", "revision"]
         )
         for instance in context.profiles:
             revision.add_metric([instance.name, instance.revision], 1)
         yield revision
         lost = CounterMetricFamily(
             "bayplan_binds_lost",
-            "Pods that someone else bound while the profile was binding them; they are let go.",
+            "Pods that another scheduler bound while the profile was binding them.",
             labels=["profile"],
         )
         for name in sorted({*context.records, *(instance.name for instance in context.profiles)}):
@@ -66,29 +65,29 @@ class ProfileCollector(Collector):
 
 
 def _plugin_metrics(context: CycleContext) -> Iterator[Metric]:
-    """What plugins tell of themselves; a name may be a counter in one profile and a histogram in another."""
+    """Yield the metrics of plugins; a name may be a counter in one profile and a histogram in another."""
     counters: dict[str, CounterMetricFamily] = {}
     observations: dict[str, list[tuple[tuple[str], Histogram]]] = {}
-    for profile, told in context.metrics.items():
-        for name, value in told.counters.items():
+    for profile, recorded in context.metrics.items():
+        for name, value in recorded.counters.items():
             counter = counters.setdefault(
-                name, CounterMetricFamily(f"bayplan_plugin_{name}", _TOLD, labels=["profile"])
+                name, CounterMetricFamily(f"bayplan_plugin_{name}", _PLUGIN_HELP, labels=["profile"])
             )
             counter.add_metric([profile], value)
-        for name, observed in told.histograms.items():
+        for name, observed in recorded.histograms.items():
             observations.setdefault(name, []).append(((profile,), observed))
     yield from counters.values()
     for name, children in observations.items():
         if name not in counters:
-            yield histograms(f"bayplan_plugin_{name}", _TOLD, ["profile"], children)
+            yield histograms(f"bayplan_plugin_{name}", _PLUGIN_HELP, ["profile"], children)
 
 
 class InformerCollector(Collector):
-    """What the informers tell of themselves.
+    """Collector of the metrics of informers.
 
     Args:
-        informers: By the plural of the resource.
-        clock: By which they note when they heard something.
+        informers: Informers by plural of the resource.
+        clock: Clock of the informers.
     """
 
     def __init__(self, informers: Mapping[str, Informer[Any]], clock: Clock) -> None:
@@ -96,11 +95,11 @@ class InformerCollector(Collector):
         self._clock = clock
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the informers."""
+        """Yield the metrics of informers."""
         for name, help_text in _INFORMER_COUNTERS:
             family = CounterMetricFamily(f"bayplan_informer_{name}", help_text, labels=["resource"])
             for resource, informer in self._informers.items():
@@ -108,14 +107,14 @@ class InformerCollector(Collector):
             yield family
         silence = GaugeMetricFamily(
             "bayplan_informer_silence_seconds",
-            "Time since the API server last told anything, be it a bookmark, of which it sends one a minute.",
+            "Time since the last message from the API server, which sends at least one bookmark a minute.",
             labels=["resource"],
         )
         for resource, informer in self._informers.items():
             if informer.last_event_time:
                 silence.add_metric([resource], max(0.0, self._clock.now() - informer.last_event_time))
         yield silence
-        objects = GaugeMetricFamily("bayplan_informer_objects", "Objects that are known.", labels=["resource"])
+        objects = GaugeMetricFamily("bayplan_informer_objects", "Objects in the cache.", labels=["resource"])
         synced = GaugeMetricFamily(
             "bayplan_informer_synced", "Whether the first list is complete.", labels=["resource"]
         )
@@ -127,14 +126,14 @@ class InformerCollector(Collector):
 
 
 def metrics_registry(scheduler: Scheduler, informers: Mapping[str, Informer[Any]]) -> CollectorRegistry:
-    """All metrics of the process but those of its writer.
+    """Return a registry of all metrics of the process except those of its writer.
 
     Args:
-        scheduler: What schedules.
-        informers: By the plural of the resource.
+        scheduler: The scheduler.
+        informers: Informers by plural of the resource.
 
     Returns:
-        A registry of its own, beside the library's global one.
+        A new registry, separate from the library's global one.
     """
     registry = CollectorRegistry()
     registry.register(SchedulerCollector(scheduler.context, lambda: scheduler.binding_count))

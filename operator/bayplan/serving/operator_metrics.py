@@ -1,8 +1,7 @@
-"""Metrics of the operator around the scheduler: build, leadership, reconciling, conditions.
+"""Metrics of the operator: build, leadership, reconciles, conditions.
 
-Owns their names and labels. It must not count anything itself, nor know how profiles are reconciled: what it reads is
-handed in. ``leader_election_master_status`` is component-base's name (v0.36.3, ``metrics/prometheus/leaderelection``),
-so that alerts on any leader of a cluster see this one.
+``leader_election_master_status`` is component-base's name (v0.36.3, ``metrics/prometheus/leaderelection``), so that
+alerts on any leader of a cluster cover this one.
 """
 
 from __future__ import annotations
@@ -30,14 +29,14 @@ _CONDITIONS = (
 
 
 class OperatorSources(Struct, frozen=True):
-    """What is read.
+    """Sources of the metrics.
 
     Attributes:
-        election: Of which this process is a candidate; None where there is none and it leads.
-        clock: By which the election counts.
-        reconciles: How often what was made so, by resource and result.
-        conditions: As they were last written.
-        arrivals: How late pods come.
+        election: Leader election of this process; None if there is none and it always leads.
+        clock: Clock of the election.
+        reconciles: Returns the number of reconciles by resource and result.
+        conditions: Returns the conditions as last written.
+        arrivals: Delays of pods from creation to the scheduler.
     """
 
     election: LeaderElection | None
@@ -48,24 +47,24 @@ class OperatorSources(Struct, frozen=True):
 
 
 class OperatorCollector(Collector):
-    """What the operator tells of itself.
+    """Collector of the metrics of the operator.
 
     Args:
-        sources: What is read at each scrape.
+        sources: Sources that are read at each scrape.
     """
 
     def __init__(self, sources: OperatorSources) -> None:
         self._sources = sources
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read all of it."""
+        """Yield the metrics of the operator."""
         build = GaugeMetricFamily(
             "bayplan_build_info",
-            "Always 1: Bayplan's version, the kube-scheduler that it follows, and Python's.",
+            "Always 1: versions of Bayplan, of the kube-scheduler that it follows, and of Python.",
             labels=["version", "reference", "python"],
         )
         build.add_metric([__version__, REFERENCE_VERSION, platform.python_version()], 1)
@@ -73,7 +72,7 @@ class OperatorCollector(Collector):
         yield from self._leadership()
         reconciles = CounterMetricFamily(
             "bayplan_reconciles",
-            "How often objects were made so (schedulerprofiles) and what was found written (statuses), by result.",
+            "Number of reconciles of objects (schedulerprofiles) and of writes of statuses (statuses), by result.",
             labels=["resource", "result"],
         )
         for labels, count in self._sources.reconciles().items():
@@ -82,7 +81,7 @@ class OperatorCollector(Collector):
         yield from self._conditions()
         yield histograms(
             "bayplan_pod_arrival_seconds",
-            "Time from a pod's creation, which the API server tells in whole seconds, until the scheduler knew it.",
+            "Time from the creation of a pod, in whole seconds, until the scheduler received it.",
             [],
             [((), self._sources.arrivals.seconds)],
         )
@@ -91,7 +90,7 @@ class OperatorCollector(Collector):
         election = self._sources.election
         is_leading = election is None or self._sources.clock.now() < election.is_leading_until
         leader = GaugeMetricFamily(
-            "bayplan_leader", "Whether this process may schedule; always, where there is no election.", labels=["lease"]
+            "bayplan_leader", "Whether this process may schedule; always 1 without leader election.", labels=["lease"]
         )
         leader.add_metric(["" if election is None else election.lease], float(is_leading))
         yield leader
@@ -99,12 +98,12 @@ class OperatorCollector(Collector):
             return
         name = election.lease.rpartition("/")[2]
         status = GaugeMetricFamily(
-            "leader_election_master_status", "Whether this process holds the Lease of that name.", labels=["name"]
+            "leader_election_master_status", "Whether this process holds the Lease with this name.", labels=["name"]
         )
         status.add_metric([name], float(is_leading))
         yield status
         transitions = CounterMetricFamily(
-            "bayplan_leader_transitions", "How often the Lease has changed hands, as it says itself.", labels=["lease"]
+            "bayplan_leader_transitions", "Number of leader transitions according to the Lease.", labels=["lease"]
         )
         transitions.add_metric([election.lease], election.transitions)
         yield transitions
@@ -114,7 +113,7 @@ class OperatorCollector(Collector):
         for plural, metric, label, kind in _CONDITIONS:
             family = GaugeMetricFamily(
                 metric,
-                f"Which status a condition of a {kind} has, as last written: 1 for one of True, False and Unknown.",
+                f"Status of a condition of a {kind}, as last written: 1 for one of True, False and Unknown.",
                 labels=[label, "type", "status"],
             )
             for condition in found:

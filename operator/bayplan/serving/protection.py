@@ -1,7 +1,4 @@
-"""What stands between the network and the answers: TLS, and the question who asks.
-
-Owns how both follow from the settings. It must not know what is served.
-"""
+"""TLS and authorization of the HTTP server, as the settings define them."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from bayplan.serving.serving_settings import ServingSettings
 from scheduler_core.ports import Clock
 
 COMMAND_PATHS = frozenset({STATUS_PATH, CACHE_PATH, EXPLAIN_PATH})
-"""Paths that commands ask the leader for from the pod of a standby."""
+"""Paths that commands in the pod of a standby request from the leader."""
 
 
 class Protection(Struct, frozen=True):
-    """How a server is protected; not at all as it is made here.
+    """Protection of a server; none by default.
 
     Attributes:
-        certificate: To serve HTTPS with; None serves plain HTTP.
-        authorization: Who is let through; None lets all.
-        clock: For the certificate's renewal; needed with one.
+        certificate: Certificate for HTTPS; None for plain HTTP.
+        authorization: Authorization of requests; None accepts all.
+        clock: Clock for reloads of the certificate; required with a certificate.
     """
 
     certificate: ServedCertificate | None = None
@@ -35,15 +32,15 @@ class Protection(Struct, frozen=True):
 
 
 def protection_of(settings: ServingSettings, connection: ApiConnection, clock: Clock) -> Protection:
-    """Make what the settings ask for.
+    """Return the protection that the settings define.
 
     Args:
-        settings: Of what is served.
-        connection: Whom to ask about tokens and rights.
-        clock: Time.
+        settings: Settings of the server.
+        connection: Connection to the API server that reviews tokens and permissions.
+        clock: Source of time.
 
     Raises:
-        ConfigError: The certificate's files cannot be used.
+        ConfigError: The certificate files cannot be used.
     """
     return Protection(
         ServedCertificate(settings) if settings.serves_tls else None,

@@ -1,7 +1,6 @@
-"""Whether the process is ready, and what it waits for.
+"""Readiness of the process, as a list of named conditions.
 
-Owns the list of conditions. It must not know what they mean: each is named by whoever fulfils it, and what keeps it
-from being fulfilled is asked of them when somebody wants to know.
+Why a condition is not met yet is computed only when readiness is requested.
 """
 
 from __future__ import annotations
@@ -12,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that readiness is made of.
+    """Check for readiness.
 
     Attributes:
-        name: What it is.
-        is_passed: Whether it holds.
-        why: Why it does not.
+        name: Name of the check.
+        is_passed: Whether it passes.
+        why: Why it does not pass.
     """
 
     name: str
@@ -26,10 +25,10 @@ class Check:
 
 
 class Readiness:
-    """What must be fulfilled before the process is ready.
+    """Conditions that must be fulfilled before the process is ready.
 
     Args:
-        conditions: Their names.
+        conditions: Names of the conditions.
     """
 
     def __init__(self, conditions: Iterable[str]) -> None:
@@ -39,33 +38,33 @@ class Readiness:
         self._standby: Callable[[], str] | None = None
 
     def explain(self, condition: str, obstacle: Callable[[], str]) -> None:
-        """Let ``obstacle`` say what keeps a condition from being fulfilled; empty when nothing is known to."""
+        """Register a function that returns why a condition is not fulfilled; empty if the reason is unknown."""
         self._obstacles[condition] = obstacle
 
     def fulfil(self, condition: str) -> None:
-        """A condition holds from now on."""
+        """Mark a condition as fulfilled."""
         self._fulfilled[condition] = True
 
     def stand_by(self, role: Callable[[], str]) -> None:
-        """The process is ready to take over, and waits; ``role`` says for whom."""
+        """Mark the process as a standby that is ready to take over; ``role`` returns a text that names the leader."""
         self._standby = role
 
     def lead(self) -> None:
-        """The process takes over: what it has not done so far is missing now."""
+        """Mark the process as the leader: conditions that are not fulfilled count from now on."""
         self._standby = None
 
     @property
     def role(self) -> str:
-        """What a standby says of itself; empty for a process that works."""
+        """Role of a standby, as text; empty for a process that schedules."""
         return self._standby() if self._standby is not None else ""
 
     def stop(self) -> None:
-        """The process stops: it is not ready any more."""
+        """Mark the process as stopping: it is not ready any more."""
         self._stopping = True
 
     @property
     def missing(self) -> list[str]:
-        """What is not fulfilled; empty when the process is ready."""
+        """Conditions that are not fulfilled; empty if the process is ready."""
         if self._stopping:
             return ["the process is stopping"]
         if self._standby is not None:
@@ -74,9 +73,9 @@ class Readiness:
 
     @property
     def checks(self) -> list[Check]:
-        """Everything that readiness is made of, whether it holds or not."""
+        """All checks for readiness, passed or not."""
         if self._stopping:
-            return [Check("the process goes on", is_passed=False, why="it is stopping")]
+            return [Check("shutdown", is_passed=False, why="the process is stopping")]
         if self._standby is not None:
             return [Check(f"{self._standby()}; ready to take over", is_passed=True)]
         return [
@@ -94,5 +93,5 @@ class Readiness:
 
 
 def _as_done(condition: str) -> str:
-    """A condition, which is worded as what goes on, worded as what it leads to: a check has one name either way."""
+    """Return the name of the check for a condition, the same whether it passes: "pods are listed"."""
     return condition.replace(" are being ", " are ").replace(" has not ", " has ")

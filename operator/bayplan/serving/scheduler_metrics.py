@@ -1,8 +1,8 @@
-"""Metrics that are named as kube-scheduler names them, read off the running parts at each scrape.
+"""Metrics with kube-scheduler's names, read from the running parts at each scrape.
 
-Owns names, help, labels and bounds, so that dashboards and alerts written for kube-scheduler v1.36.3
-(``pkg/scheduler/metrics/metrics.go``) work unchanged; ``docs/metrics.md`` lists what differs. It must not count
-anything itself: whoever does the work counts, and a scrape costs the hot path nothing.
+Names, labels and bucket bounds are those of kube-scheduler v1.36.3 (``pkg/scheduler/metrics/metrics.go``), so that its
+dashboards and alerts work unchanged; ``docs/metrics.md`` lists the differences. The parts count by themselves, so a
+scrape does not slow down scheduling.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from scheduler_core.framework.status import Code, Status
 
 _QUEUES = ("active", "backoff", "unschedulable", "gated")
 _POPPED = "PodPopped"
-"""Attempts under way; shown also at 0, as there."""
+"""Event of attempts in progress; shown even if it is 0, as in kube-scheduler."""
 _CODES = {code: Status(code).code_name for code in Code}
 
 Labelled = Iterable[tuple[Sequence[str], Histogram]]
 
 
 def as_label(bound: float) -> str:
-    """A bucket's bound as Go's client writes it: without a fraction where it is whole."""
+    """Return the bound of a bucket as Go's client writes it: an integer without a fraction."""
     return repr(float(bound)).removesuffix(".0")
 
 
 def histograms(name: str, help_text: str, labels: Sequence[str], children: Labelled) -> HistogramMetricFamily:
-    """A family of histograms.
+    """Return a family of histograms.
 
     Args:
-        name: Of the family.
-        help_text: What is observed.
+        name: Name of the family.
+        help_text: Help of the family.
         labels: Names of its labels.
         children: Label values with their observations.
     """
@@ -52,11 +52,11 @@ def histograms(name: str, help_text: str, labels: Sequence[str], children: Label
 
 
 class SchedulerCollector(Collector):
-    """What the scheduler core tells of itself under kube-scheduler's names.
+    """Collector of the metrics of the scheduler core.
 
     Args:
-        context: The scheduler's.
-        binding_cycles: How many run.
+        context: The scheduler's context.
+        binding_cycles: Returns the number of binding cycles in progress.
     """
 
     def __init__(self, context: CycleContext, binding_cycles: Callable[[], int]) -> None:
@@ -64,11 +64,11 @@ class SchedulerCollector(Collector):
         self._binding_cycles = binding_cycles
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the scheduler."""
+        """Yield the metrics of the scheduler."""
         self._context.measures.settle()
         yield from self._attempts()
         yield from self._queue()
@@ -82,8 +82,8 @@ class SchedulerCollector(Collector):
     def _attempts(self) -> Iterator[Metric]:
         attempts = CounterMetricFamily(
             "scheduler_schedule_attempts",
-            "Number of attempts to schedule pods, by result: unschedulable is a pod that was turned away, error a "
-            "fault of the scheduler, of a plugin or of a write.",
+            "Number of attempts to schedule pods, by result: unschedulable means that the pod was rejected, error that "
+            "the scheduler, a plugin or a write failed.",
             labels=["result", "profile"],
         )
         for profile, record in self._context.records.items():
@@ -96,8 +96,8 @@ class SchedulerCollector(Collector):
         queue = self._context.queue
         pending = GaugeMetricFamily(
             "scheduler_pending_pods",
-            "Number of pods that wait, by queue: active ones are tried next, backoff ones after a pause, unschedulable "
-            "ones when something happens that may help, gated ones have never been tried.",
+            "Number of pending pods, by queue: active pods are attempted next, backoff pods after their backoff, "
+            "unschedulable pods after an event that may make them schedulable; gated pods are not attempted.",
             labels=["queue"],
         )
         counts = list(queue.counts().values())
@@ -105,20 +105,22 @@ class SchedulerCollector(Collector):
             pending.add_metric([name], sum(getattr(count, name) for count in counts))
         yield pending
         incoming = CounterMetricFamily(
-            "scheduler_queue_incoming_pods", "Number of pods put into queues, by event.", labels=["queue", "event"]
+            "scheduler_queue_incoming_pods", "Number of pods added to queues, by event.", labels=["queue", "event"]
         )
         for (event, name), count in queue.incoming.items():
             incoming.add_metric([name, event], count)
         yield incoming
         events = GaugeMetricFamily(
-            "scheduler_inflight_events", "Number of events kept for pods whose attempt is under way.", labels=["event"]
+            "scheduler_inflight_events",
+            "Number of events stored for pods whose attempt is in progress.",
+            labels=["event"],
         )
         for event, count in ({_POPPED: 0} | queue.in_flight_events()).items():
             events.add_metric([event], count)
         yield events
         rejected = GaugeMetricFamily(
             "scheduler_unschedulable_pods",
-            "Number of pods that wait, by each plugin that turned them away.",
+            "Number of pending pods, by each plugin that rejected them.",
             labels=["plugin", "profile"],
         )
         for (plugin, profile), count in queue.unschedulable_by.items():
@@ -126,7 +128,7 @@ class SchedulerCollector(Collector):
         yield rejected
         yield CounterMetricFamily(
             "scheduler_pod_scheduled_after_flush",
-            "Number of pods scheduled in the attempt that only the passing of time had brought: a hint may be wrong.",
+            "Number of pods scheduled in an attempt after a periodic flush: a queueing hint may be wrong.",
             value=queue.scheduled_after_flush,
         )
 
@@ -140,7 +142,7 @@ class SchedulerCollector(Collector):
         size.add_metric(["assumed_pods"], cache.assumed_count)
         yield size
         running = GaugeMetricFamily(
-            "scheduler_goroutines", "Number of tasks that run, by what they do.", labels=["operation"]
+            "scheduler_goroutines", "Number of running tasks, by operation.", labels=["operation"]
         )
         running.add_metric(["binding"], self._binding_cycles())
         yield running
@@ -172,7 +174,7 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
     )
     evaluations = CounterMetricFamily(
         "scheduler_plugin_evaluation",
-        "Number of pods (PreFilter, PreScore) or nodes (Filter, Score) that a plugin has judged.",
+        "Number of pods (PreFilter, PreScore) or nodes (Filter, Score) that a plugin has evaluated.",
         labels=["plugin", "extension_point", "profile"],
     )
     for name, profile in profiles:
@@ -205,7 +207,7 @@ def _cycles(measures: Measures) -> Iterator[Metric]:
     yield reuse
     yield histograms(
         "scheduler_scheduling_attempt_duration_seconds",
-        "Latency of scheduling attempts, binding included.",
+        "Latency of scheduling attempts, including binding.",
         ["result", "profile"],
         (
             ((result, name), observed)
@@ -254,7 +256,7 @@ def _groups(measures: Measures) -> Iterator[Metric]:
 def _gang_waits(measures: Measures) -> Iterator[Metric]:
     yield histograms(
         "bayplan_gang_wait_seconds",
-        "Time from when a gang had its quorum, and was there to be tried, until all of it was placed.",
+        "Time from when a gang had its quorum and could be attempted until all of its members were scheduled.",
         ["profile"],
         (((name,), profile.gang_waits) for name, profile in measures.profiles.items() if profile.gang_waits.count),
     )
@@ -263,13 +265,13 @@ def _gang_waits(measures: Measures) -> Iterator[Metric]:
 def _pods(measures: Measures) -> Iterator[Metric]:
     yield histograms(
         "scheduler_pod_scheduling_attempts",
-        "Number of attempts that it took to schedule a pod.",
+        "Number of attempts until a pod was scheduled.",
         [],
         [((), measures.attempts_to_schedule)],
     )
     yield histograms(
         "scheduler_pod_scheduling_sli_duration_seconds",
-        "Latency from a pod's coming into the scheduling queue until it was scheduled, over all of its attempts.",
+        "Latency from when a pod entered the scheduling queue until it was scheduled, over all of its attempts.",
         ["attempts"],
         (((attempts,), observed) for attempts, observed in measures.sli.items()),
     )
@@ -281,7 +283,7 @@ def _pods(measures: Measures) -> Iterator[Metric]:
     )
     yield histograms(
         "scheduler_event_handling_duration_seconds",
-        "Latency of taking an event into cache and queue.",
+        "Latency of processing an event in the cache and the queue.",
         ["event"],
         (((event,), observed) for event, observed in measures.events.items()),
     )
@@ -299,10 +301,12 @@ def _preemption(measures: Measures) -> Iterator[Metric]:
         "Number of attempts to preempt in the cluster so far.",
         value=measures.preemption_attempts,
     )
-    yield histograms("scheduler_preemption_victims", "Number of chosen victims.", [], [((), measures.victims)])
+    yield histograms(
+        "scheduler_preemption_victims", "Number of selected preemption victims.", [], [((), measures.victims)]
+    )
     yield histograms(
         "scheduler_preemption_goroutines_duration_seconds",
-        "Duration of preemptions: until the victims are told to go.",
+        "Duration of preemptions, until the victims are evicted.",
         ["result"],
         (((result,), observed) for result, observed in measures.preemptions.items()),
     )
@@ -315,7 +319,7 @@ def _preemption(measures: Measures) -> Iterator[Metric]:
 
 
 class ApiCallCollector(Collector):
-    """What the writer tells of its calls under kube-scheduler's names.
+    """Collector of the metrics of API calls.
 
     Args:
         writer: The writer.
@@ -325,15 +329,15 @@ class ApiCallCollector(Collector):
         self._writer = writer
 
     def describe(self) -> Iterator[Metric]:
-        """Nothing: names are known when they are collected."""
+        """Yield nothing: names are known only when metrics are collected."""
         yield from ()
 
     def collect(self) -> Iterator[Metric]:
-        """Read the writer."""
+        """Yield the metrics of the writer."""
         executed = self._writer.calls.executed
         total = CounterMetricFamily(
             "scheduler_async_api_call_execution",
-            "Number of API calls that were carried out.",
+            "Number of API calls that were executed.",
             labels=["call_type", "result"],
         )
         for labels, observed in executed.items():

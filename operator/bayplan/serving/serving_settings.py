@@ -1,7 +1,6 @@
-"""Settings of what the operator serves: the address, TLS, and who may ask.
+"""Settings of the HTTP server: the address, TLS and authorization.
 
-Owns the fields and their rules. It must not know what uses them. Why apart from the other settings: they are one
-subject, and read best side by side. Names follow kube-scheduler v1.36.3's flags where it has one.
+Names follow kube-scheduler v1.36.3's flags if it has one.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ TlsVersion = Literal["VersionTLS12", "VersionTLS13"]
 
 
 class ServingSettings(ConfigModel):
-    """Where and to whom health, metrics and ``/debug`` are served."""
+    """Settings of the server of health, metrics and ``/debug``."""
 
     serve_address: str = Field(
         default=DEFAULT_SERVE_ADDRESS,
-        description='host:port of /livez, /readyz and /metrics; "" serves nothing. Use 0.0.0.0:10259 in a pod.',
+        description='host:port of /livez, /readyz and /metrics; "" disables the server. Use 0.0.0.0:10259 in a pod.',
     )
     advertise_address: str | None = Field(
         default=None,
@@ -34,54 +33,53 @@ class ServingSettings(ConfigModel):
     )
     secure_serving: bool = Field(
         default=False,
-        description="Serve HTTPS. Without tlsCertFile the certificate is made at start and kept in memory.",
+        description="Serve HTTPS. Without tlsCertFile a certificate is generated at start and kept in memory.",
     )
     tls_cert_file: str | None = Field(
         default=None,
         min_length=1,
-        description="PEM file of the certificate to serve HTTPS with, its intermediates after it; read again when it "
-        "changes.",
+        description="PEM file of the certificate for HTTPS, followed by its intermediates; reloaded when it changes.",
     )
     tls_private_key_file: str | None = Field(
         default=None, min_length=1, description="PEM file of the private key of tlsCertFile, without a passphrase."
     )
-    tls_min_version: TlsVersion = Field(default="VersionTLS12", description="The oldest version of TLS to speak.")
+    tls_min_version: TlsVersion = Field(default="VersionTLS12", description="Minimum TLS version.")
     authorize_requests: bool = Field(
         default=False,
-        description="Answer callers from other hosts only if the API server knows their bearer token and lets them "
-        "get the path; /livez, /readyz and /healthz answer all.",
+        description="Accept requests from other hosts only if the API server authenticates their bearer token and "
+        "authorizes them to get the path; /livez, /readyz and /healthz are open to all.",
     )
 
     def serving_problems(self) -> Iterator[RuleProblem]:
-        """The address can be listened on, a certificate has its key, and no token travels in the clear."""
+        """Validate the address, that a certificate has its key, and that tokens are not sent unencrypted."""
         if self.serve_address:
             host, _, port = self.serve_address.rpartition(":")
             if not host or not port.isdigit() or int(port) > 65535:
                 yield RuleProblem(
                     ("serveAddress",),
-                    f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to serve nothing, '
+                    f'must be host:port such as "{DEFAULT_SERVE_ADDRESS}", or "" to disable the server, '
                     f'not "{self.serve_address}"',
                 )
         problem = "" if self.advertise_address is None else address_problem(self.advertise_address)
         if problem:
             yield RuleProblem(("advertiseAddress",), problem)
         if self.tls_cert_file and not self.tls_private_key_file:
-            yield RuleProblem(("tlsPrivateKeyFile",), "must be given with tlsCertFile")
+            yield RuleProblem(("tlsPrivateKeyFile",), "must be set together with tlsCertFile")
         if self.tls_private_key_file and not self.tls_cert_file:
-            yield RuleProblem(("tlsCertFile",), "must be given with tlsPrivateKeyFile")
+            yield RuleProblem(("tlsCertFile",), "must be set together with tlsPrivateKeyFile")
         if self.authorize_requests and not self.serves_tls:
             yield RuleProblem(
-                ("authorizeRequests",), "needs secureServing or tlsCertFile: tokens must not travel in the clear"
+                ("authorizeRequests",), "requires secureServing or tlsCertFile: tokens must not be sent unencrypted"
             )
 
     @property
     def serves_tls(self) -> bool:
-        """Whether HTTPS is served: it is asked for, or there is a certificate for it."""
+        """Whether HTTPS is served: it is enabled, or there is a certificate for it."""
         return self.secure_serving or self.tls_cert_file is not None
 
     @property
     def serve_host_and_port(self) -> tuple[str, int] | None:
-        """Where to listen; None to serve nothing."""
+        """Address to listen on; None if the server is disabled."""
         if not self.serve_address:
             return None
         host, _, port = self.serve_address.rpartition(":")

@@ -1,7 +1,4 @@
-"""Refusals in the form of the API server's: a ``Status`` object, so that clients of Kubernetes can read them.
-
-Owns that form. It must not know who is refused.
-"""
+"""Rejections in the form of the API server's: a ``Status`` object, which Kubernetes clients can decode."""
 
 from __future__ import annotations
 
@@ -18,7 +15,7 @@ _REASONS = {
 
 
 class StatusBody(msgspec.Struct, frozen=True, rename="camel"):
-    """What of a ``Status`` is written."""
+    """Fields of a ``Status`` that are written."""
 
     message: str
     reason: str
@@ -30,11 +27,11 @@ class StatusBody(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def status_response(code: HTTPStatus, message: str) -> web.Response:
-    """Refuse a request.
+    """Return a response that rejects a request.
 
     Args:
         code: 401, 403 or 503.
-        message: Why, and what to do.
+        message: Reason, and what to do.
     """
     body = msgspec.json.encode(StatusBody(message, _REASONS[code], code.value))
     headers = {"WWW-Authenticate": "Bearer"} if code is HTTPStatus.UNAUTHORIZED else None

@@ -247,7 +247,7 @@ def test_a_token_that_is_not_accepted(secure: Replica, token_file: Path) -> None
     with standby(secure) as server:
         result = run(server, "status")
     assert (result.exit_code, secure.asked) == (1, [])
-    assert "Unauthorized: the API server does not know this token of the audience bayplan.dev" in result.stderr
+    assert "Unauthorized: the token is not valid for audience bayplan.dev" in result.stderr
 
 
 def test_a_leader_leads_nowhere_else(token_file: Path) -> None:

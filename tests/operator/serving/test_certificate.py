@@ -1,4 +1,4 @@
-"""The certificate that is served: made in memory, read from files, read again."""
+"""The certificate of the server: generated, loaded from files, and reloaded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 
 @asynccontextmanager
 async def served(certificate: ServedCertificate) -> AsyncIterator[int]:
-    """A server that shows the certificate; its port."""
+    """Run a server with the certificate and yield its port."""
     protection = Protection(certificate, clock=VirtualClock())
     server = HealthServer((LOOPBACK, 0), Readiness(()), CollectorRegistry(), protection=protection)
     await server.start()
@@ -38,8 +38,8 @@ async def served(certificate: ServedCertificate) -> AsyncIterator[int]:
         await server.stop()
 
 
-async def shown(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, str]:
-    """What a client is shown, and the version of TLS."""
+async def peer(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, str]:
+    """Return the certificate that a client receives, and the TLS version."""
     _, writer = await asyncio.open_connection(LOOPBACK, port, ssl=context)
     try:
         connection = writer.get_extra_info("ssl_object")
@@ -49,12 +49,12 @@ async def shown(port: int, context: ssl.SSLContext) -> tuple[x509.Certificate, s
         await writer.wait_closed()
 
 
-def trusting(nobody: bool = True, authority: str = "") -> ssl.SSLContext:
-    """A client that verifies nothing, or by one authority."""
+def client_context(verify: bool = False, authority: str = "") -> ssl.SSLContext:
+    """Return a client context that verifies nothing, or by one authority."""
     context = ssl.create_default_context(cadata=authority or None)
-    if nobody:
+    if not verify:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    # The authority of these tests leaves out extensions that strict mode asks for.
+    # The authority of these tests lacks extensions that strict mode requires.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     return context
 
@@ -63,12 +63,12 @@ def settings_of(certificate: Path, key: Path) -> ServingSettings:
     return ServingSettings(tls_cert_file=str(certificate), tls_private_key_file=str(key))
 
 
-async def test_one_is_made_where_none_is_given() -> None:
-    """It is for loopback and the host's name, of ECDSA on P-256, and no two servers share a key."""
+async def test_a_generated_certificate() -> None:
+    """It is for loopback and the host name, with ECDSA on P-256, and no two servers share a key."""
     one, other = (ServedCertificate(ServingSettings(secure_serving=True)) for _ in range(2))
     async with served(one) as port, served(other) as second:
-        certificate, version = await shown(port, trusting())
-        another, _ = await shown(second, trusting())
+        certificate, version = await peer(port, client_context())
+        another, _ = await peer(second, client_context())
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
     assert "localhost" in names.get_values_for_type(x509.DNSName)
     assert [str(address) for address in names.get_values_for_type(x509.IPAddress)] == [LOOPBACK, "::1"]
@@ -80,36 +80,36 @@ async def test_one_is_made_where_none_is_given() -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "spoken", "is_served"),
+    ("minimum", "maximum", "is_served"),
     [
         pytest.param("VersionTLS12", ssl.TLSVersion.TLSv1_2, True, id="1.2 by default"),
-        pytest.param("VersionTLS13", ssl.TLSVersion.TLSv1_2, False, id="1.2 is refused where 1.3 is asked for"),
+        pytest.param("VersionTLS13", ssl.TLSVersion.TLSv1_2, False, id="1.2 is rejected if 1.3 is the minimum"),
     ],
 )
-async def test_the_least_version(least: str, spoken: ssl.TLSVersion, *, is_served: bool) -> None:
-    """Older versions of TLS are not spoken."""
-    settings = ServingSettings.model_validate({"secureServing": True, "tlsMinVersion": least})
-    client = trusting()
-    client.maximum_version = spoken
+async def test_the_minimum_version(minimum: str, maximum: ssl.TLSVersion, *, is_served: bool) -> None:
+    """Older TLS versions are rejected."""
+    settings = ServingSettings.model_validate({"secureServing": True, "tlsMinVersion": minimum})
+    client = client_context()
+    client.maximum_version = maximum
     async with served(ServedCertificate(settings)) as port:
         if is_served:
-            assert (await shown(port, client))[1] == "TLSv1.2"
+            assert (await peer(port, client))[1] == "TLSv1.2"
         else:
             with pytest.raises((ssl.SSLError, ConnectionError)):
-                await shown(port, client)
+                await peer(port, client)
 
 
 async def test_files_are_served_and_verified(tmp_path: Path) -> None:
-    """A client that trusts the authority is content."""
+    """A client that trusts the authority verifies the certificate."""
     authority = Authority()
     certificate, key = authority.issue("localhost").write(tmp_path, "tls")
     async with served(ServedCertificate(settings_of(certificate, key))) as port:
-        shown_one, _ = await shown(port, trusting(nobody=False, authority=authority.certificate))
-    assert shown_one.subject.rfc4514_string() == "CN=localhost"
+        received, _ = await peer(port, client_context(verify=True, authority=authority.certificate))
+    assert received.subject.rfc4514_string() == "CN=localhost"
 
 
-async def test_changed_files_are_taken_up(tmp_path: Path) -> None:
-    """Whoever connects after a renewal is shown the new certificate; what is half-way renewed is not taken up."""
+async def test_changed_files_are_reloaded(tmp_path: Path) -> None:
+    """New connections get the renewed certificate; an incomplete renewal is not used."""
     authority = Authority()
     certificate, key = authority.issue("first").write(tmp_path, "tls")
     one = ServedCertificate(settings_of(certificate, key))
@@ -118,31 +118,31 @@ async def test_changed_files_are_taken_up(tmp_path: Path) -> None:
     async with served(one) as port:
         certificate.write_text(renewed.certificate)
         assert not await one.refresh()
-        assert (await shown(port, trusting()))[0].subject.rfc4514_string() == "CN=first"
+        assert (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=first"
         key.write_text(renewed.key)
         assert await one.refresh()
-        assert (await shown(port, trusting()))[0].subject.rfc4514_string() == "CN=second"
+        assert (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=second"
 
 
-async def test_the_server_looks_after_the_files(tmp_path: Path) -> None:
-    """A renewal is taken up in time, without a restart."""
+async def test_the_server_reloads_the_files(tmp_path: Path) -> None:
+    """A renewed certificate is used without a restart."""
     authority = Authority()
     certificate, key = authority.issue("first").write(tmp_path, "tls")
     one, clock = ServedCertificate(settings_of(certificate, key)), VirtualClock()
-    looking = asyncio.create_task(one.run(clock))
+    reloading = asyncio.create_task(one.run(clock))
     renewed = authority.issue("second")
     certificate.write_text(renewed.certificate)
     key.write_text(renewed.key)
     async with served(one) as port:
         for _ in range(200):
             clock.advance(10)
-            if (await shown(port, trusting()))[0].subject.rfc4514_string() == "CN=second":
+            if (await peer(port, client_context()))[0].subject.rfc4514_string() == "CN=second":
                 break
         else:
             raise AssertionError("the new certificate is not served")
-    looking.cancel()
+    reloading.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await looking
+        await reloading
 
 
 def with_passphrase(directory: Path) -> tuple[Path, Path]:
@@ -163,16 +163,16 @@ def not_there(directory: Path) -> tuple[Path, Path]:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "expected"),
     [
         pytest.param(not_there, "No such file", id="no files"),
-        pytest.param(of_two_pairs, "cannot be served", id="another's key"),
-        pytest.param(with_passphrase, "give one without", id="a passphrase"),
+        pytest.param(of_two_pairs, "cannot be used", id="another's key"),
+        pytest.param(with_passphrase, "provide one without", id="a passphrase"),
     ],
 )
-def test_files_that_cannot_be_served(tmp_path: Path, make: object, told: str) -> None:
-    """The process does not start, and says which files."""
+def test_files_that_cannot_be_used(tmp_path: Path, make: object, expected: str) -> None:
+    """The process does not start, and the error names the files."""
     assert callable(make)
-    with pytest.raises(ConfigError, match=told) as raised:
+    with pytest.raises(ConfigError, match=expected) as raised:
         ServedCertificate(settings_of(*make(tmp_path)))
-    assert "give a PEM certificate and its own key" in str(raised.value)
+    assert "provide a PEM certificate and its private key" in str(raised.value)

@@ -32,14 +32,14 @@ LOOPBACK = "127.0.0.1"
 
 
 class Source:
-    """What is told; remembers the limit that it was asked with."""
+    """Source of responses that records the limits of its calls."""
 
     def __init__(self) -> None:
         self.limits: list[int] = []
-        self.is_server_away = False
+        self.is_server_unavailable = False
 
     def status(self, limit: int) -> Status:
-        """An empty one."""
+        """Return an empty status."""
         self.limits.append(limit)
         return Status("1", "", (), 1.0, 0, False, (), {}, {}, (), (), (), CacheState(0, 0), ())
 
@@ -49,8 +49,8 @@ class Source:
         )
 
     async def check_cache(self) -> list[CacheDifference]:
-        """One difference."""
-        if self.is_server_away:
+        """Return one difference."""
+        if self.is_server_unavailable:
             raise ServerUnavailableError("connection refused")
         return [CacheDifference("Node", "a", "is not in the cache")]
 
@@ -69,42 +69,42 @@ async def server(request: pytest.FixtureRequest, source: Source) -> AsyncIterato
     await server.stop()
 
 
-async def asked(server: HealthServer, path: str) -> tuple[int, bytes]:
-    """Ask for a path."""
+async def get(server: HealthServer, path: str) -> tuple[int, bytes]:
+    """Get a path."""
     url = f"http://{LOOPBACK}:{server.port}{path}"
     async with aiohttp.ClientSession() as client, client.get(url) as answer:
         return answer.status, await answer.read()
 
 
 async def test_the_index_names_every_endpoint(server: HealthServer) -> None:
-    """Whoever finds the port finds the rest."""
-    status, body = await asked(server, INDEX_PATH)
+    """The index lists all paths."""
+    status, body = await get(server, INDEX_PATH)
     assert status == 200
     for path in (STATUS_PATH, CACHE_PATH, TASKS_PATH, PROFILE_PATH, "/debug/explain"):
         assert path in body.decode()
 
 
-async def test_the_status_is_asked_with_its_limit(server: HealthServer, source: Source) -> None:
-    """20 of each place unless more are wanted."""
-    status, body = await asked(server, STATUS_PATH)
+async def test_the_status_has_a_limit(server: HealthServer, source: Source) -> None:
+    """The default limit is 20 for each place."""
+    status, body = await get(server, STATUS_PATH)
     assert status == 200
     assert read_status(body).version == "1"
-    await asked(server, f"{STATUS_PATH}?limit=0")
+    await get(server, f"{STATUS_PATH}?limit=0")
     assert source.limits == [20, 0]
 
 
-async def test_the_cache_check_names_differences(server: HealthServer, source: Source) -> None:
-    """And says so when the API server cannot be asked."""
-    assert await asked(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
-    source.is_server_away = True
-    status, body = await asked(server, CACHE_PATH)
+async def test_the_cache_check(server: HealthServer, source: Source) -> None:
+    """The response has the differences, or an error if the API server is unavailable."""
+    assert await get(server, CACHE_PATH) == (200, b'{"differences":["Node a: is not in the cache"]}')
+    source.is_server_unavailable = True
+    status, body = await get(server, CACHE_PATH)
     assert status == 503
-    assert "the API server cannot be asked: connection refused; ask again" in json.loads(body)["error"]
+    assert "nodes or pods cannot be listed: connection refused; retry" in json.loads(body)["error"]
 
 
-async def test_who_leads_is_named(server: HealthServer) -> None:
-    """With the address at which the leader serves."""
-    status, body = await asked(server, LEADER_PATH)
+async def test_the_leader_is_named(server: HealthServer) -> None:
+    """The response has the leader and its address."""
+    status, body = await get(server, LEADER_PATH)
     assert (status, json.loads(body)) == (
         200,
         {
@@ -117,20 +117,20 @@ async def test_who_leads_is_named(server: HealthServer) -> None:
 
 
 async def test_tasks_are_listed_with_their_stacks(server: HealthServer) -> None:
-    """The test's own task waits in this file."""
-    status, body = await asked(server, TASKS_PATH)
+    """The stack of the test's own task names this file."""
+    status, body = await get(server, TASKS_PATH)
     assert status == 200
     assert "test_debug.py" in body.decode()
 
 
 async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
-    """Of what ran meanwhile."""
-    status, body = await asked(server, f"{PROFILE_PATH}?seconds=0.05")
+    """The profile covers the event loop while it runs."""
+    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05")
     assert status == 200
     assert "function calls" in body.decode()
-    status, body = await asked(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
+    status, body = await get(server, f"{PROFILE_PATH}?seconds=0.05&format=pstats")
     assert status == 200
-    assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own answer
+    assert isinstance(marshal.loads(body), dict)  # noqa: S302 - our own response
 
 
 @pytest.mark.parametrize(
@@ -142,16 +142,16 @@ async def test_a_profile_as_text_and_as_a_file(server: HealthServer) -> None:
         pytest.param(f"{PROFILE_PATH}?format=svg", 400, "format must be text or pstats", id="format"),
     ],
 )
-async def test_bad_parameters_are_named(server: HealthServer, path: str, status: int, text: str) -> None:
-    """With what is allowed."""
-    got, body = await asked(server, path)
+async def test_invalid_parameters(server: HealthServer, path: str, status: int, text: str) -> None:
+    """The error says which values are valid."""
+    got, body = await get(server, path)
     assert got == status
     assert text in json.loads(body)["error"]
 
 
 @pytest.mark.parametrize("server", [False], indirect=True)
-async def test_without_its_switch_there_is_no_profile(server: HealthServer) -> None:
-    """The answer names the switch."""
-    status, body = await asked(server, PROFILE_PATH)
+async def test_profiling_is_disabled_by_default(server: HealthServer) -> None:
+    """The error names the flag."""
+    status, body = await get(server, PROFILE_PATH)
     assert status == 403
     assert "--enable-profiling" in json.loads(body)["error"]

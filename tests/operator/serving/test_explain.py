@@ -21,10 +21,14 @@ from prometheus_client import CollectorRegistry
 from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod_group import GroupSource
 
-USAGE = "name a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
+USAGE = "specify a pod or a PodGroup: ?namespace=NAMESPACE&pod=NAME, or &podgroup=NAME instead of the pod"
 LOOPBACK = "127.0.0.1"
 KNOWN = Explanation(
-    namespace="shop", name="web", scheduler_name="spread", verdict=Verdict.PLACED, headline="pod shop/web is on node n"
+    namespace="shop",
+    name="web",
+    scheduler_name="spread",
+    verdict=Verdict.PLACED,
+    headline="pod shop/web is already scheduled to node n",
 )
 
 GANG = GangExplanation(
@@ -32,20 +36,20 @@ GANG = GangExplanation(
     name="train",
     api="bayplan.dev",
     verdict=GangVerdict.PLACED,
-    headline="gang ml/train is placed",
+    headline="gang ml/train is scheduled",
     members=MemberCounts(2, 0, 0, 2, 0, 0, 2, 0),
 )
 
 
 def explained(namespace: str, name: str) -> Explanation | None:
-    """One pod is known, and one cannot be read."""
+    """Explain one pod, and fail for another."""
     if name == "odd":
         raise QuantityError("quantity 1x cannot be read")
     return KNOWN if (namespace, name) == ("shop", "web") else None
 
 
 def explained_gang(namespace: str, name: str, source: GroupSource | None) -> GangExplanation | None:
-    """One gang is known, in one API."""
+    """Explain one gang of one API."""
     return GANG if (namespace, name) == ("ml", "train") and source in (None, GroupSource.BAYPLAN) else None
 
 
@@ -65,8 +69,8 @@ async def server(readiness: Readiness) -> AsyncIterator[HealthServer]:
     await server.stop()
 
 
-async def asked(server: HealthServer, **query: str) -> tuple[int, bytes]:
-    """Ask about a pod."""
+async def explain(server: HealthServer, **query: str) -> tuple[int, bytes]:
+    """Get the explanation of a pod or gang."""
     url = f"http://{LOOPBACK}:{server.port}{PATH}"
     async with aiohttp.ClientSession() as client, client.get(url, params=query) as answer:
         assert answer.content_type == "application/json"
@@ -74,35 +78,35 @@ async def asked(server: HealthServer, **query: str) -> tuple[int, bytes]:
 
 
 def error_in(body: bytes) -> str:
-    """The text of a refusal."""
+    """Return the text of an error."""
     document: dict[str, Any] = json.loads(body)
     assert list(document) == ["error"]
     return str(document["error"])
 
 
-async def test_answers_with_the_explanation(server: HealthServer) -> None:
-    """The very explanation comes out of it again."""
-    status, body = await asked(server, namespace="shop", pod="web")
+async def test_an_explanation_of_a_pod(server: HealthServer) -> None:
+    """The response is decoded to the same explanation."""
+    status, body = await explain(server, namespace="shop", pod="web")
     assert (status, read_explanation(body)) == (200, KNOWN)
 
 
 @pytest.mark.parametrize("api", [pytest.param({}, id="any API"), pytest.param({"api": "bayplan.dev"}, id="its API")])
-async def test_answers_with_the_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
-    """Whether its API is named or not."""
-    status, body = await asked(server, namespace="ml", podgroup="train", **api)
+async def test_an_explanation_of_a_gang(server: HealthServer, api: dict[str, str]) -> None:
+    """The API may be specified."""
+    status, body = await explain(server, namespace="ml", podgroup="train", **api)
     assert (status, read_gang_explanation(body)) == (200, GANG)
 
 
 async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
-    """What is tried in thought would disturb a cycle that waits for an extender."""
+    """A dry run would disturb a cycle that waits for an extender."""
     endpoint = ExplainEndpoint(explained, readiness, lambda: True, explained_gang)
     server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
-        status, body = await asked(server, namespace="ml", podgroup="train")
+        status, body = await explain(server, namespace="ml", podgroup="train")
     finally:
         await server.stop()
-    assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; ask again")
+    assert (status, error_in(body)) == (503, "a scheduling cycle waits for an extender; retry")
 
 
 @pytest.mark.parametrize(
@@ -113,28 +117,28 @@ async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
         pytest.param(
             {"namespace": "shop", "pod": "gone"},
             404,
-            "there is no pod shop/gone; correct namespace or name",
+            "pod shop/gone not found; check the namespace and the name",
             id="no such pod",
         ),
         pytest.param({"namespace": "ml", "podgroup": "train", "pod": "web"}, 400, USAGE, id="a pod and a gang"),
         pytest.param(
             {"namespace": "ml", "podgroup": "gone"},
             404,
-            "there is no PodGroup ml/gone; correct namespace or name",
+            "PodGroup ml/gone not found; check the namespace and the name",
             id="no such gang",
         ),
         pytest.param(
             {"namespace": "ml", "podgroup": "train", "api": "scheduling.k8s.io"},
             404,
-            "there is no PodGroup ml/train; correct namespace or name",
+            "PodGroup ml/train not found; check the namespace and the name",
             id="no such gang in that API",
         ),
         pytest.param(
             {"namespace": "ml", "podgroup": "train", "api": "volcano.sh"},
             400,
-            "api volcano.sh has no PodGroups that are read; choose one of bayplan.dev, scheduling.x-k8s.io, "
+            'api: unsupported value "volcano.sh": supported values: bayplan.dev, scheduling.x-k8s.io, '
             "scheduling.k8s.io",
-            id="an API that is not read",
+            id="an unsupported API",
         ),
         pytest.param(
             {"namespace": "shop", "pod": "odd"},
@@ -144,30 +148,30 @@ async def test_waits_for_a_suspended_cycle(readiness: Readiness) -> None:
         ),
     ],
 )
-async def test_refuses(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
-    """Each refusal says what to do."""
-    answered, body = await asked(server, **query)
+async def test_errors(server: HealthServer, query: dict[str, str], status: int, text: str) -> None:
+    """Each error says what to do."""
+    answered, body = await explain(server, **query)
     assert (answered, error_in(body)) == (status, text)
 
 
 async def test_waits_for_readiness() -> None:
-    """Half a cluster is not explained."""
+    """Pods are not explained before the process is ready."""
     waiting = Readiness(("pods are being listed",))
     endpoint = ExplainEndpoint(explained, waiting)
     server = HealthServer((LOOPBACK, 0), waiting, CollectorRegistry(), endpoint.routes)
     await server.start()
     try:
-        status, body = await asked(server, namespace="shop", pod="web")
+        status, body = await explain(server, namespace="shop", pod="web")
     finally:
         await server.stop()
-    assert (status, error_in(body)) == (503, "not ready: pods are being listed; ask again")
+    assert (status, error_in(body)) == (503, "not ready: pods are being listed; retry")
 
 
-async def test_a_standby_sends_to_the_leader(server: HealthServer, readiness: Readiness) -> None:
-    """It schedules nothing, so that what it would say is not what happens."""
+async def test_a_standby_names_the_leader(server: HealthServer, readiness: Readiness) -> None:
+    """It does not schedule, so its explanation would not match the leader's decisions."""
     readiness.stand_by(lambda: "standby, other leads")
-    status, body = await asked(server, namespace="shop", pod="web")
-    assert (status, error_in(body)) == (503, "standby, other leads; ask the process that leads, or use --offline")
+    status, body = await explain(server, namespace="shop", pod="web")
+    assert (status, error_in(body)) == (503, "standby, other leads; send the request to the leader, or use --offline")
 
 
 @pytest.mark.parametrize(
@@ -183,5 +187,5 @@ async def test_a_standby_sends_to_the_leader(server: HealthServer, readiness: Re
     ],
 )
 def test_only_callers_on_the_host(remote: str | None, is_local: bool) -> None:
-    """The answer names pods of every namespace, and the port has no authentication."""
+    """The response names pods of every namespace, and the port has no authentication."""
     assert is_on_this_host(remote) is is_local

@@ -1,4 +1,4 @@
-"""Attempts of gangs as kube-scheduler counts them, read off a real scheduler."""
+"""Metrics of attempts of gangs with kube-scheduler's names, read from a real scheduler."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALGORITHM = "scheduler_podgroup_scheduling_algorithm_duration_seconds"
 
 
 def tried(size: int, *, priority: int = 0, running: int = 0) -> Rig:
-    """A node of 4 CPUs, pods of one CPU that run on it, and a gang of such pods that was tried."""
+    """Return a scheduler with a node of 4 CPUs, pods of one CPU that run on it, and a gang of such pods."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.add(node("a"), *(pod(f"old-{number}", requests={"cpu": "1"}, node_name="a") for number in range(running)))
@@ -35,7 +35,7 @@ def tried(size: int, *, priority: int = 0, running: int = 0) -> Rig:
     ],
 )
 async def test_an_attempt_is_counted(size: int, priority: int, running: int, result: str) -> None:
-    """Once, by how it ended; its search is counted too."""
+    """Attempts are counted by result, and the search for nodes as well."""
     made = tried(size, priority=priority, running=running)
     async with made.running():
         await made.until(lambda: any(made.context.measures.profile(DEFAULT_NAME).groups[result].counts))

@@ -39,12 +39,12 @@ async def get(server: HealthServer, path: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("path", [pytest.param("/livez", id="livez"), pytest.param("/healthz", id="healthz")])
 async def test_alive_before_ready(server: HealthServer, path: str) -> None:
-    """A process that still lists is alive."""
+    """A process is alive before its lists are complete."""
     assert await get(server, path) == (200, "ok\n")
 
 
 async def test_ready_when_everything_is_fulfilled(server: HealthServer, readiness: Readiness) -> None:
-    """Until then the answer names what is missing; a process that stops is not ready any more."""
+    """Before that the response names what is missing; a stopping process is not ready any more."""
     readiness.fulfil("nodes are being listed")
     assert await get(server, "/readyz") == (503, "not ready: pods are being listed\n")
     readiness.fulfil("pods are being listed")
@@ -54,7 +54,7 @@ async def test_ready_when_everything_is_fulfilled(server: HealthServer, readines
 
 
 async def test_a_standby_is_ready_and_says_so(server: HealthServer, readiness: Readiness) -> None:
-    """It could take over; once it does, what it has not done yet is missing."""
+    """After it takes over, conditions that are not fulfilled count."""
     readiness.stand_by(lambda: "standby, other leads")
     assert await get(server, "/readyz") == (200, "ok: standby, other leads\n")
     readiness.lead()
@@ -68,15 +68,15 @@ async def test_metrics(server: HealthServer) -> None:
     assert "answer 42.0" in text
 
 
-async def test_a_taken_port_is_told(server: HealthServer, readiness: Readiness) -> None:
-    """The message names the address and the flag."""
+async def test_a_port_in_use_is_an_error(server: HealthServer, readiness: Readiness) -> None:
+    """The error names the address and the flag."""
     second = HealthServer((LOOPBACK, server.port), readiness, CollectorRegistry())
-    with pytest.raises(ConfigError, match=r"cannot be listened on .*--serve-address"):
+    with pytest.raises(ConfigError, match=r"cannot listen on .*--serve-address"):
         await second.start()
 
 
-async def test_readiness_in_full(server: HealthServer, readiness: Readiness) -> None:
-    """Asked for more, each condition is told in a line, as the API server's own checks are."""
+async def test_verbose_readiness(server: HealthServer, readiness: Readiness) -> None:
+    """With ``verbose`` each condition has a line, like the API server's checks."""
     readiness.explain("nodes are being listed", lambda: "no right to list nodes")
     readiness.fulfil("pods are being listed")
     assert await get(server, "/readyz?verbose") == (
@@ -90,8 +90,8 @@ async def test_readiness_in_full(server: HealthServer, readiness: Readiness) -> 
     )
 
 
-async def test_the_full_answer_of_a_standby(server: HealthServer, readiness: Readiness) -> None:
-    """A standby passes with its role; a process that stops fails."""
+async def test_verbose_readiness_of_a_standby(server: HealthServer, readiness: Readiness) -> None:
+    """A standby passes with its role; a stopping process fails."""
     readiness.stand_by(lambda: "standby, other leads")
     assert await get(server, "/readyz?verbose") == (
         200,
@@ -101,9 +101,9 @@ async def test_the_full_answer_of_a_standby(server: HealthServer, readiness: Rea
     assert (await get(server, "/readyz?verbose"))[0] == 503
 
 
-async def test_liveness_in_full(server: HealthServer) -> None:
-    """The one thing that liveness is made of."""
-    assert await get(server, "/livez?verbose") == (200, "[+]the event loop turns ok\nlivez check passed\n")
+async def test_verbose_liveness(server: HealthServer) -> None:
+    """Liveness has one check."""
+    assert await get(server, "/livez?verbose") == (200, "[+]event loop ok\nlivez check passed\n")
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ async def test_liveness_in_full(server: HealthServer) -> None:
         pytest.param([b"GET /livez HTTP/1.1\r\nHost: a\r\n\r\n", b"GET /li"], b"ok\n", id="one request and a half"),
     ],
 )
-async def test_a_connection_without_a_whole_request_is_closed(
+async def test_a_connection_without_a_complete_request_is_closed(
     monkeypatch: pytest.MonkeyPatch, readiness: Readiness, sent: list[bytes], answer: bytes
 ) -> None:
-    """Nobody holds a connection by sending a request slowly, or none."""
+    """No client keeps a connection open by sending a request slowly, or none."""
     monkeypatch.setattr(health, "IDLE_SECONDS", 0.1)
     server = HealthServer((LOOPBACK, 0), readiness, CollectorRegistry())
     await server.start()
@@ -128,9 +128,9 @@ async def test_a_connection_without_a_whole_request_is_closed(
             writer.write(part)
             await writer.drain()
         async with asyncio.timeout(10):
-            told = await reader.read()
+            received = await reader.read()
         writer.close()
     finally:
         await server.stop()
-    assert told.endswith(answer)
-    assert bool(told) == bool(answer)
+    assert received.endswith(answer)
+    assert bool(received) == bool(answer)

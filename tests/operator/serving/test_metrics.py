@@ -1,4 +1,4 @@
-"""Metrics, read off a real scheduler."""
+"""Metrics read from a real scheduler."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from tests.support.recording_writer import RecordingWriter
 from tests.support.virtual_clock import VirtualClock
 
 
-class Nobody:
-    """A sink that takes nothing in."""
+class IgnoringSink:
+    """Sink that ignores all events."""
 
     def on_add(self, obj: Pod) -> None: ...
 
@@ -65,12 +65,12 @@ ROWS = [
 
 @pytest.mark.parametrize(("name", "labels", "value"), ROWS)
 def test_scheduler_metrics(scheduler: Scheduler, name: str, labels: dict[str, str], value: float) -> None:
-    """Each scrape tells what is."""
+    """Each scrape has the current values."""
     assert metrics_registry(scheduler, {}).get_sample_value(name, labels) == value
 
 
 def test_live_revisions(scheduler: Scheduler) -> None:
-    """The revision that is live is a label; the one before is gone."""
+    """The live revision is a label; the previous one is not reported any more."""
     registry = metrics_registry(scheduler, {})
     first = {"profile": "batch", "revision": revision(scheduler)}
     assert registry.get_sample_value("bayplan_profile_revision_info", first) == 1
@@ -85,7 +85,7 @@ async def test_informer_metrics(scheduler: Scheduler) -> None:
     """Counters of an informer carry the resource."""
     clock = VirtualClock()
     async with FakeApi() as api, ApiConnection(api, ConnectionOptions(), clock) as connection:
-        informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, Nobody(), clock)
+        informer: Informer[Pod] = Informer(connection, Resource("/api/v1/pods"), Pod, IgnoringSink(), clock)
         informer.events, informer.relists = 7, 2
         registry = metrics_registry(scheduler, {"pods": informer})
         assert sample(registry, "bayplan_informer_events_total") == 7

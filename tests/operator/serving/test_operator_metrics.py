@@ -37,7 +37,7 @@ def clock() -> VirtualClock:
     return VirtualClock()
 
 
-def shown_by(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
+def scraped(clock: VirtualClock, election: LeaderElection | None = None) -> CollectorRegistry:
     registry = CollectorRegistry()
     sources = OperatorSources(election, clock, lambda: RECONCILES, lambda: CONDITIONS, PodArrivals(clock, lambda: True))
     registry.register(OperatorCollector(sources))
@@ -53,8 +53,8 @@ async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
 @pytest.mark.parametrize(
     ("name", "labels", "value"),
     [
-        pytest.param("bayplan_leader", {"lease": ""}, 1, id="who has no rival leads"),
-        pytest.param("leader_election_master_status", {"name": ""}, None, id="no election, no status of it"),
+        pytest.param("bayplan_leader", {"lease": ""}, 1, id="without an election the process leads"),
+        pytest.param("leader_election_master_status", {"name": ""}, None, id="no status without an election"),
         pytest.param(
             "bayplan_reconciles_total", {"resource": "schedulerprofiles", "result": "success"}, 3, id="reconciled"
         ),
@@ -74,20 +74,20 @@ async def election(clock: VirtualClock) -> AsyncIterator[LeaderElection]:
     ],
 )
 def test_values(clock: VirtualClock, name: str, labels: dict[str, str], value: float | None) -> None:
-    """What is handed in is shown."""
-    assert shown_by(clock).get_sample_value(name, labels) == value
+    """The metrics have the values of the sources."""
+    assert scraped(clock).get_sample_value(name, labels) == value
 
 
 async def test_a_standby(clock: VirtualClock, election: LeaderElection) -> None:
-    """A candidate that does not hold the Lease says so, by our name and by that of every component."""
-    shown = shown_by(clock, election)
-    assert shown.get_sample_value("bayplan_leader", {"lease": "ops/bayplan"}) == 0
-    assert shown.get_sample_value("leader_election_master_status", {"name": "bayplan"}) == 0
-    assert shown.get_sample_value("bayplan_leader_transitions_total", {"lease": "ops/bayplan"}) == 0
+    """Both metrics of a candidate without the Lease are 0, Bayplan's and component-base's."""
+    registry = scraped(clock, election)
+    assert registry.get_sample_value("bayplan_leader", {"lease": "ops/bayplan"}) == 0
+    assert registry.get_sample_value("leader_election_master_status", {"name": "bayplan"}) == 0
+    assert registry.get_sample_value("bayplan_leader_transitions_total", {"lease": "ops/bayplan"}) == 0
 
 
 def test_arrivals(clock: VirtualClock) -> None:
-    """Pods that wait are counted from their creation on; those of the first list and those with a node are not."""
+    """Pending pods are counted; pods of the first list and bound pods are not."""
     is_listed, taken = asyncio.Event(), list[str]()
     arrivals = PodArrivals(clock, is_listed.is_set)
     add = arrivals.counting(lambda pod: taken.append(pod.metadata.name))
@@ -107,7 +107,7 @@ def test_arrivals(clock: VirtualClock) -> None:
 
 
 async def test_gangs_wait() -> None:
-    """A gang's wait begins with its quorum and ends with its placement."""
+    """The wait of a gang starts with its quorum and ends when it is scheduled."""
     made = rig(defaults=default_plugins())
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     made.scheduler.group_feed.group_changed(group(min_member=3))

@@ -1,4 +1,4 @@
-"""Settings of what is served."""
+"""Settings of the HTTP server."""
 
 from __future__ import annotations
 
@@ -11,11 +11,13 @@ from scheduler_core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
-        pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be given with tlsCertFile", id="no key"),
-        pytest.param("tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be given with tlsPrivateKeyFile", id="no pair"),
-        pytest.param("authorizeRequests: true", "tokens must not travel in the clear", id="tokens in the clear"),
+        pytest.param("tlsCertFile: /tls.crt", "tlsPrivateKeyFile: must be set together with tlsCertFile", id="no key"),
+        pytest.param(
+            "tlsPrivateKeyFile: /tls.key", "tlsCertFile: must be set together with tlsPrivateKeyFile", id="no pair"
+        ),
+        pytest.param("authorizeRequests: true", "tokens must not be sent unencrypted", id="unencrypted tokens"),
         pytest.param(
             "advertiseAddress: bayplan-0", 'advertiseAddress: must be an IP address, not "bayplan-0"', id="name"
         ),
@@ -23,24 +25,24 @@ from scheduler_core.errors import ConfigError
         pytest.param("tlsMinVersion: VersionTLS11", "tlsMinVersion", id="an old version"),
     ],
 )
-def test_what_does_not_go_together(tmp_path: Path, text: str, told: str) -> None:
-    """It is told at start, by the field's name."""
+def test_invalid_combinations(tmp_path: Path, text: str, expected: str) -> None:
+    """The error at start names the field."""
     path = tmp_path / "settings.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         load_settings({}, path)
 
 
 @pytest.mark.parametrize(
     ("flags", "serves_tls"),
     [
-        pytest.param({}, False, id="plain HTTP on loopback unless asked"),
-        pytest.param({"secure_serving": True}, True, id="asked for"),
-        pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="files say enough"),
+        pytest.param({}, False, id="plain HTTP on loopback by default"),
+        pytest.param({"secure_serving": True}, True, id="enabled"),
+        pytest.param({"tls_cert_file": "/c", "tls_private_key_file": "/k"}, True, id="implied by files"),
     ],
 )
 def test_when_https_is_served(flags: dict[str, object], *, serves_tls: bool) -> None:
-    """By a flag, or since there is a certificate for it."""
+    """HTTPS is enabled by the setting or by certificate files."""
     settings = load_settings(flags)
     assert settings.serves_tls == serves_tls
     assert not settings.authorize_requests
