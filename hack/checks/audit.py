@@ -1,11 +1,10 @@
-"""The locked dependencies have no known vulnerability, as far as anybody can be asked.
+"""Checks the locked dependencies for known vulnerabilities with pip-audit.
 
-Owns the question, its judgement and the list of what is allowed for a while. Fetching and judging are apart, so that
-every outcome is tested without a network.
+Fetching and evaluation are separate, so tests cover every outcome without a network.
 
-Why a canary goes first: a mirror of the index that knows no vulnerabilities makes pip-audit report that there are
-none. A release that is known to be vulnerable must be told as such before an answer about ours is believed, and where
-it is not, one package has been looked up and not a hundred.
+A canary, a release that is known to be vulnerable, is looked up first: some mirrors of the index store no
+vulnerabilities, and pip-audit then reports a clean result. The result for our dependencies counts only if the canary is
+reported as vulnerable.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 CANARY = "requests==2.19.0"
-"""Has had known vulnerabilities since 2018 (CVE-2018-18074)."""
+"""The canary: it has had known vulnerabilities since 2018 (CVE-2018-18074)."""
 
 _ROOT = Path(__file__).resolve().parents[2]
 _ALLOWED = Path(__file__).with_name("audit_allowed.toml")
@@ -30,17 +29,17 @@ _TIMEOUT_SECONDS = 300
 
 Report = Mapping[str, Any]
 Ask = Callable[[Path], "Report | None"]
-"""Asks about a file of requirements; None where nobody answers."""
+"""Audits a requirements file and returns the report, or None if no service can be reached."""
 
 
 @dataclass(frozen=True, slots=True)
 class Allowance:
-    """A vulnerability that is lived with for a while.
+    """A vulnerability that is accepted for a limited time.
 
     Attributes:
         id: Its identifier, or one of its aliases.
         reason: Why it does no harm here.
-        expires: The last day.
+        expires: Last day on which it is accepted.
     """
 
     id: str
@@ -50,11 +49,11 @@ class Allowance:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What came of it.
+    """Outcome of the check.
 
     Attributes:
         passes: Whether the check passes.
-        lines: What is said.
+        lines: Lines to print.
     """
 
     passes: bool
@@ -62,10 +61,10 @@ class Verdict:
 
 
 def read_allowed(text: str) -> tuple[Allowance, ...]:
-    """Read the list of what is allowed.
+    """Return the accepted vulnerabilities that a TOML text lists.
 
     Raises:
-        ValueError: An entry lacks its id, its reason or its day, so that nobody can judge it later.
+        ValueError: An entry lacks its id, reason or expires.
     """
     allowed = []
     for entry in tomllib.loads(text).get("allowed", ()):
@@ -76,28 +75,28 @@ def read_allowed(text: str) -> tuple[Allowance, ...]:
 
 
 def sees_vulnerabilities(canary: Report | None) -> bool:
-    """Whether who was asked about the canary knows vulnerabilities at all."""
+    """Return whether the report lists a vulnerability of the canary."""
     return canary is not None and any(found.get("vulns") for found in canary.get("dependencies", ()))
 
 
 def judge(report: Report | None, allowed: Sequence[Allowance], today: date) -> Verdict:
-    """Judge a report of pip-audit.
+    """Evaluate a report of pip-audit.
 
     Args:
-        report: Its JSON; None where nobody could be asked.
-        allowed: What is lived with.
-        today: The day.
+        report: Its JSON; None if no service can be reached.
+        allowed: The accepted vulnerabilities.
+        today: The current day.
 
     Returns:
-        It fails for each vulnerability that is not allowed, or not any more, and for dependencies that were passed
-        over; it passes where nobody could be asked, and says so.
+        The verdict. The check fails if a vulnerability is not accepted, if its acceptance has expired, or if a
+        dependency was skipped. It passes with a warning if no service can be reached.
     """
     if report is None:
         return Verdict(
             passes=True,
             lines=(
-                "!! NOT AUDITED: no service that knows vulnerabilities can be reached from here.",
-                "!! Nothing is known about the dependencies; run `make audit` where pypi.org is at hand.",
+                "!! NOT AUDITED: no vulnerability service can be reached from here.",
+                "!! The state of the dependencies is unknown; run `make audit` where pypi.org can be reached.",
             ),
         )
     lines: list[str] = []
@@ -105,17 +104,17 @@ def judge(report: Report | None, allowed: Sequence[Allowance], today: date) -> V
     for dependency in report.get("dependencies", ()):
         name = f"{dependency.get('name')} {dependency.get('version', '')}".rstrip()
         if "skip_reason" in dependency:
-            lines.append(f"{name} was passed over: {dependency['skip_reason']}")
+            lines.append(f"{name} was skipped: {dependency['skip_reason']}")
         for found in dependency.get("vulns", ()):
             known_as = {found["id"], *found.get("aliases", ())}
             allowance = next((one for one in allowed if one.id in known_as), None)
             if allowance is not None:
                 used.add(allowance.id)
             if allowance is None or allowance.expires < today:
-                fixed = ", ".join(found.get("fix_versions", ())) or "no version yet"
+                fixed = ", ".join(found.get("fix_versions", ())) or "no release yet"
                 late = "" if allowance is None else f" (allowed until {allowance.expires}: {allowance.reason})"
                 lines.append(f"{name} has {found['id']}, fixed in {fixed}{late}")
-    lines += [f"{one.id} is allowed but is found no more; remove it" for one in allowed if one.id not in used]
+    lines += [f"{one.id} is allowed but no longer found; remove it" for one in allowed if one.id not in used]
     if lines:
         advice = f"lock a fixed version (uv lock --upgrade-package NAME), or allow it in {_ALLOWED.name} with a reason"
         return Verdict(passes=False, lines=(*lines, advice))
@@ -124,13 +123,13 @@ def judge(report: Report | None, allowed: Sequence[Allowance], today: date) -> V
 
 
 def audit(ask: Ask, requirements: Callable[[], str], allowed: Sequence[Allowance], today: date) -> Verdict:
-    """Ask about the canary, and if that is recognised about the locked dependencies.
+    """Audit the canary first, then the locked dependencies if the canary is reported.
 
     Args:
-        ask: Asks.
-        requirements: Gives the locked dependencies with their hashes.
-        allowed: What is lived with.
-        today: The day.
+        ask: Audits a requirements file.
+        requirements: Returns the locked dependencies with their hashes.
+        allowed: The accepted vulnerabilities.
+        today: The current day.
     """
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "requirements.txt"
@@ -142,7 +141,7 @@ def audit(ask: Ask, requirements: Callable[[], str], allowed: Sequence[Allowance
 
 
 def _ask_pip_audit(file: Path) -> Report | None:
-    """Ask by pip-audit, which ends with 1 when it finds something and when it cannot ask."""
+    """Run pip-audit, which exits with 1 both when it finds something and when it reaches no service."""
     command = [sys.executable, "-m", "pip_audit", f"--requirement={file}", "--disable-pip", "--no-deps"]
     command += ["--format=json", "--progress-spinner=off", "--timeout=15"]
     try:
@@ -163,7 +162,7 @@ def _locked() -> str:
 
 
 def main() -> int:
-    """Say what was found; 1 when something has to be done."""
+    """Print the outcome; return 1 if the check fails."""
     allowed = read_allowed(_ALLOWED.read_text(encoding="utf-8"))
     verdict = audit(_ask_pip_audit, _locked, allowed, datetime.now().astimezone().date())
     print("\n".join(verdict.lines))

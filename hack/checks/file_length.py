@@ -1,4 +1,4 @@
-"""No source file is longer than 400 lines; one that would be is split by what a reader looks for."""
+"""Checks that no source file is longer than 400 lines."""
 
 import subprocess
 import sys
@@ -40,7 +40,7 @@ def main() -> int:
     """
     found = too_long(Path(__file__).resolve().parents[2])
     for path, lines in found:
-        print(f"{path}: {lines} lines, the limit is {LIMIT}; split it by what a reader looks for")
+        print(f"{path}: {lines} lines, the limit is {LIMIT}; split it by topic")
     return 1 if found else 0
 
 

@@ -1,7 +1,7 @@
-"""What must never be found in a cluster, counted from its API objects and its audit log.
+"""Checks a cluster for states that must never occur, from its API objects and its audit log.
 
-Owns the counting: nodes with more than they hold, pods bound twice, pods that are bound and said not to be. It must not
-know which scheduler was at work, and takes no arithmetic from one: a mistake in both would go unseen.
+Nodes with more requests than allocatable, pods bound twice, and bound pods whose condition says otherwise. The
+arithmetic is independent of any scheduler: a mistake in a shared one would go unseen.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
 
     Args:
         nodes: Every node of the cluster.
-        pods: Every pod; of requests, those of containers are counted.
+        pods: Every pod; only the requests of containers count.
 
     Returns:
-        A sentence for each.
+        One message for each.
     """
     used: dict[str, Counter[str]] = {}
     for pod in pods:
@@ -52,13 +52,13 @@ def overcommitted(nodes: Iterable[Manifest], pods: Iterable[Manifest]) -> list[s
 
 
 def milli(quantity: str) -> int:
-    """Read a quantity, in thousandths."""
+    """Return a quantity in thousandths."""
     digits = quantity.rstrip("kKmMGTi")
     return round(float(digits) * _SUFFIXES[quantity[len(digits) :]])
 
 
 def said_unscheduled(pods: Iterable[Manifest]) -> list[str]:
-    """Name the pods that are bound while their condition PodScheduled is not True."""
+    """Return the names of bound pods whose condition PodScheduled is not True."""
     return [
         pod["metadata"]["name"]
         for pod in pods
@@ -82,10 +82,10 @@ class BindingLog:
         self._log = GrowingAuditLog(path)
 
     def read(self) -> int:
-        """Read on.
+        """Read the lines written since the last call.
 
         Returns:
-            How many pods were bound so far.
+            Number of pods bound so far.
         """
         for event in self._log.events(b'"subresource":"binding"'):
             if event.get("responseStatus", {}).get("code") == _CREATED:
@@ -94,5 +94,5 @@ class BindingLog:
         return len(self.counts)
 
     def twice(self) -> list[str]:
-        """Name the pods that were bound more than once."""
+        """Return the names of pods that were bound more than once."""
         return [name for name, times in self.counts.items() if times > 1]

@@ -1,7 +1,7 @@
-"""Requests to the API server of a control plane, blocking, as its administrator.
+"""Blocking client for the API server of a control plane, as its administrator.
 
-Owns the address of each kind and the connection. It must not know what is asked for. Why not kubectl: a test that looks
-at a cluster ten times a second would spend more on starting kubectl than the servers spend on answering.
+Tests do not use kubectl for this: at ten requests a second, starting kubectl costs more than the servers spend on the
+answers.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class ApiRefusalError(Exception):
 
 
 class ApiClient:
-    """Requests as administrator; may be used from several threads; a context manager that closes its connections.
+    """Client as administrator, safe for several threads; a context manager that closes its connections.
 
     Args:
-        plane: Whose API server is asked; it may be restarted meanwhile.
+        plane: The control plane; its API server may be restarted meanwhile.
     """
 
     def __init__(self, plane: ControlPlane) -> None:
@@ -79,25 +79,25 @@ class ApiClient:
         self.close()
 
     def close(self) -> None:
-        """Close the connections that are kept; the next request opens one again."""
+        """Close the pooled connections; the next request opens a new one."""
         while self._idle:
             self._idle.pop().close()
 
     def request(self, method: str, path: str, body: Any = None, content_type: str = "application/json") -> Manifest:
-        """Send a request; again when a kept connection turns out to be closed, as after a restart of the server.
+        """Send a request; retry if a pooled connection was closed, as after a restart of the server.
 
         Args:
             method: HTTP method.
             path: Path with its query.
-            body: Sent as JSON; None for none.
-            content_type: Of the body.
+            body: Sent as JSON; None for no body.
+            content_type: Content type of the body.
 
         Returns:
             The answer.
 
         Raises:
             ApiRefusalError: The answer is an error.
-            OSError: The server is away.
+            OSError: The server cannot be reached.
         """
         headers = {"Authorization": f"Bearer {self._token}", "Content-Type": content_type}
         payload = None if body is None else json.dumps(body)
@@ -133,14 +133,14 @@ class ApiClient:
         return found
 
     def create(self, manifest: Manifest) -> Manifest:
-        """Create an object; the status that it carries is written too, except a node's, which is kept as it comes."""
+        """Create an object and write its status; a node's status is accepted with the creation."""
         made = self.request("POST", collection(manifest), manifest)
         if manifest.get("status") and manifest["kind"] != "Node":
             self.patch(manifest, {"status": manifest["status"]}, subresource="status")
         return made
 
     def create_all(self, manifests: Iterable[Manifest]) -> None:
-        """Create many objects at once, in no order."""
+        """Create many objects concurrently, in no particular order."""
         with ThreadPoolExecutor(_CREATORS) as pool:
             list(pool.map(self.create, manifests))
 
@@ -150,7 +150,7 @@ class ApiClient:
         return self.request("PATCH", path, change, MERGE_PATCH)
 
     def delete(self, manifest: Manifest, grace_seconds: int | None = None) -> None:
-        """Delete an object; one that is gone is no error."""
+        """Delete an object; an object that does not exist is no error."""
         body = None if grace_seconds is None else {"gracePeriodSeconds": grace_seconds}
         try:
             self.request("DELETE", address(manifest), body)
@@ -160,7 +160,7 @@ class ApiClient:
 
 
 def collection(manifest: Mapping[str, Any]) -> str:
-    """The path of the collection that an object belongs to."""
+    """Return the path of the collection that an object belongs to."""
     version = manifest.get("apiVersion", "v1")
     kind = manifest["kind"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
@@ -171,5 +171,5 @@ def collection(manifest: Mapping[str, Any]) -> str:
 
 
 def address(manifest: Mapping[str, Any]) -> str:
-    """The path of an object."""
+    """Return the path of an object."""
     return f"{collection(manifest)}/{manifest['metadata']['name']}"

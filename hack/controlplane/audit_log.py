@@ -1,7 +1,6 @@
-"""The API server's audit log, read as it grows.
+"""Incremental reader of the API server's audit log.
 
-Owns where a reader stands in the file. Why not read it whole at each look: that would disturb what is watched. It must
-not know what the events are read for.
+It continues from its last position: reading the whole file each time would disturb the servers under test.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ class GrowingAuditLog:
     """One reader of an audit log.
 
     Args:
-        path: The file; it need not have been begun.
+        path: The file; it may not exist yet.
     """
 
     def __init__(self, path: Path) -> None:
@@ -23,10 +22,10 @@ class GrowingAuditLog:
         self._offset = 0
 
     def events(self, containing: bytes = b"") -> list[dict[str, Any]]:
-        """Events that were written since the last call, as far as their lines are whole.
+        """Return the events written since the last call, up to the last complete line.
 
         Args:
-            containing: Lines without these bytes are passed over, which is much cheaper than to decode them.
+            containing: Skip lines without these bytes, which is much cheaper than to decode them.
         """
         with self._path.open("rb") as log:
             log.seek(self._offset)

@@ -1,13 +1,11 @@
 """Finds or builds the control plane's binaries: etcd, kube-apiserver, kube-scheduler, kubectl, kwok; and Helm 3 and 4.
 
-Owns where a binary comes from and the per-user cache. It must not know how a binary is started, and it imports nothing
-but the standard library.
+It imports only the standard library and stores what it builds in a per-user cache. The binaries are built from Go
+modules because a module proxy and `go.sum` are the only things that a machine behind a firewall reliably has, and one
+pinned recipe gives the same API server to the tests, the demo and the benchmarks. The other sources
+(`KUBEBUILDER_ASSETS`, setup-envtest) serve machines without Go.
 
-Why build from Go modules: a module proxy and `go.sum` are the only things that a machine behind a firewall reliably
-has, and one pinned recipe gives the same API server to the tests, the demo and the benchmarks. Everything else
-(`KUBEBUILDER_ASSETS`, setup-envtest) is a way to do without Go.
-
-Sources, first hit wins, for each binary on its own:
+Sources, first hit wins, for each binary separately:
   1. the directory named by `KUBEBUILDER_ASSETS`;
   2. the cache, `$XDG_CACHE_HOME/bayplan/controlplane/<key>`, where the key covers the recipe and the modules;
   3. `go build` into that cache;
@@ -36,7 +34,7 @@ _HERE = Path(__file__).resolve().parent
 _CLUSTER_MODULES = (".", "kwok")
 _HELM_MODULES = ("helm",)
 _HELM3_MODULES = ("helm3",)
-# What k8s.io/client-go is there: the Kubernetes that Helm renders for where no cluster says otherwise.
+# What k8s.io/client-go is there: the Kubernetes version that Helm renders for unless a cluster reports another.
 _HELM3_STAMPS = tuple(
     f"helm.sh/helm/v3/pkg/{package}.k8sVersion{part}={number}"
     for package in ("chartutil", "lint/rules")
@@ -47,11 +45,11 @@ _ENVTEST_NAMES = frozenset({"etcd", "kube-apiserver", "kubectl"})
 _STAMPED_PACKAGES = ("k8s.io/component-base/version", "k8s.io/client-go/pkg/version")
 
 
-class MissingBinary(Exception):  # noqa: N818 - says what is wrong, as FileNotFoundError does
+class MissingBinary(Exception):  # noqa: N818 - names the problem, as FileNotFoundError does
     """A binary can neither be found nor built here.
 
     Attributes:
-        names: What is missing, in the order asked for.
+        names: The missing binaries, in the requested order.
     """
 
     def __init__(self, names: Sequence[str], reasons: Sequence[str], remedy: str) -> None:
@@ -82,23 +80,23 @@ RECIPES: Mapping[str, _Recipe] = {
     "kube-apiserver": _Recipe(".", "k8s.io/kubernetes/cmd/kube-apiserver"),
     "kubectl": _Recipe(".", "k8s.io/kubernetes/cmd/kubectl"),
     "kube-scheduler": _Recipe(".", "k8s.io/kubernetes/cmd/kube-scheduler"),
-    # A module of its own: its dependencies' versions differ from those that Kubernetes pins.
+    # A separate module: its dependencies' versions differ from those that Kubernetes pins.
     "kwok": _Recipe("kwok", "sigs.k8s.io/kwok/cmd/kwok"),
-    # Keyed by itself: a new Helm must not have the API server built anew.
+    # A cache key of its own: a new Helm must not rebuild the API server.
     "helm": _Recipe("helm", "helm.sh/helm/v4/cmd/helm", _HELM_MODULES),
-    # The release line before: charts have to work with both, and they share neither package nor dependencies.
-    # Without the stamps it believes in Kubernetes v1.20, and refuses charts for newer ones.
+    # The previous release line: charts have to work with both, and they share neither package nor dependencies.
+    # Without the stamps it assumes Kubernetes v1.20, and rejects charts for newer ones.
     "helm3": _Recipe("helm3", "helm.sh/helm/v3/cmd/helm", _HELM3_MODULES, _HELM3_STAMPS),
-    # Keyed by itself too, its own sources included: the parity tests' kube-scheduler framework.
+    # A cache key of its own, its sources included: the parity tests' kube-scheduler framework.
     "oracle": _Recipe("../oracle", ".", _ORACLE_MODULES),
 }
 
 CONTROL_PLANE = tuple(name for name in RECIPES if name != "oracle")
-"""What is built when nothing is named; the oracle is built when it is asked for (`make parity`)."""
+"""Binaries to build by default; the oracle is built only on request (`make parity`)."""
 
 
 def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
-    """Find each binary, building those that are not there yet.
+    """Find each binary; build those that do not exist yet.
 
     Args:
         names: Keys of `RECIPES`.
@@ -107,7 +105,7 @@ def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
         The absolute path of each executable, by name.
 
     Raises:
-        MissingBinary: At least one is neither found nor buildable; nothing else is returned then.
+        MissingBinary: At least one can neither be found nor built.
         ValueError: A name is no key of `RECIPES`.
     """
     unknown = [name for name in names if name not in RECIPES]
@@ -133,10 +131,10 @@ def resolve(names: Sequence[str] = CONTROL_PLANE) -> dict[str, Path]:
 
 
 def cache_dir(name: str = "kube-apiserver") -> Path:
-    """Return the directory of what this version of the recipe and modules builds.
+    """Return the directory for the binaries that this version of the recipe and modules builds.
 
     Args:
-        name: Key of `RECIPES`; all but Helm's two and the oracle share one directory.
+        name: Key of `RECIPES`; all except the two Helms and the oracle share one directory.
 
     Returns:
         The directory, which may not exist yet.
@@ -211,14 +209,14 @@ def _build_one(name: str, path: Path, position: str) -> str | None:
 
     Args:
         name: Key of `RECIPES`.
-        path: Where the binary goes; appears there whole or not at all.
+        path: Destination of the binary; it is written atomically.
         position: Shown in the progress line, "2/5".
 
     Returns:
-        What went wrong, or None.
+        The error, or None.
     """
     recipe = RECIPES[name]
-    # GOWORK and GOFLAGS of the user's own projects must not leak into a pinned build.
+    # GOWORK and GOFLAGS of the user's projects must not affect a pinned build.
     env = os.environ | {"CGO_ENABLED": "0", "GOFLAGS": "-mod=readonly", "GOWORK": "off"}
     with tempfile.TemporaryDirectory(prefix=".build-", dir=path.parent) as scratch:
         output, log = Path(scratch) / name, Path(scratch) / "log"
@@ -241,7 +239,7 @@ def _build_one(name: str, path: Path, position: str) -> str | None:
 
 
 def _show_progress(process: subprocess.Popen[bytes], label: str) -> None:
-    """Wait for a build; one line on stderr, ticking when a person can see it."""
+    """Wait for a build; show one line on stderr, updated only on a terminal."""
     ticking = sys.stderr.isatty()
     started = time.monotonic()
     sys.stderr.write(f"{label} ...")
@@ -259,7 +257,7 @@ def _show_progress(process: subprocess.Popen[bytes], label: str) -> None:
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock on a file; the kernel drops it should the holder die."""
+    """Hold an exclusive lock on a file; the kernel releases it if the process dies."""
     with path.open("a") as handle:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -298,7 +296,7 @@ def _remedy(names: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Build or find everything and print one `name path` line each; the status is 1 when something is missing."""
+    """Find or build every binary and print one `name path` line each; return 1 if one is missing."""
     try:
         paths = resolve()
     except MissingBinary as problem:

@@ -1,9 +1,7 @@
-"""`python -m hack.controlplane.launcher up|down`: a control plane for a person, which outlives the command.
+"""`python -m hack.controlplane.launcher up|down`: a control plane that keeps running after the command ends.
 
-Owns the command line. It must not know how servers are started.
-
-Why `down` takes the directory and not pids: the directory's record says which processes are meant beyond doubt, also
-after their pids were given to others.
+`down` takes the directory and not pids: the record in the directory identifies the processes even after their pids
+were reused.
 """
 
 import argparse
@@ -24,7 +22,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command.
 
     Args:
-        argv: Arguments, those of the process unless given.
+        argv: Arguments; those of the process by default.
 
     Returns:
         Exit status.
@@ -42,10 +40,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> None:
-    """Start a control plane that stays, and print how to use and end it.
+    """Start a control plane that keeps running, and print how to use and stop it.
 
     Args:
-        state_dir: Where it is kept; a temporary directory unless given.
+        state_dir: State directory; a temporary directory by default.
         audit: Write an audit log.
         kwok: Start kwok too.
     """
@@ -56,7 +54,7 @@ def up(state_dir: Path | None, *, audit: bool = False, kwok: bool = False) -> No
 
 
 def how_to_use(plane: ControlPlane) -> str:
-    """Return what a person needs to know of a control plane that stays: kubeconfig, logs, how to end it."""
+    """Return how to use a running control plane: kubeconfig, logs, and how to stop it."""
     lines = [
         f"The API server is {plane.url}. To use it:",
         f"  export KUBECONFIG={plane.kubeconfig}",
@@ -69,7 +67,7 @@ def how_to_use(plane: ControlPlane) -> str:
 
 
 def down(state_dir: Path) -> None:
-    """End the processes of a control plane, the last started first, and remove a temporary state directory.
+    """Stop the processes of a control plane, the last started first, and remove a temporary state directory.
 
     Args:
         state_dir: Its state directory.
@@ -90,10 +88,8 @@ def down(state_dir: Path) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m hack.controlplane.launcher", description="A real control plane.")
     commands = parser.add_subparsers(dest="command", required=True)
-    starting = commands.add_parser("up", help="start one that stays until `down`")
-    starting.add_argument("--state-dir", type=Path, help="where it is kept; a temporary directory unless given")
-    starting.add_argument("--kwok", action="store_true", help="let kwok play the kubelet of every node")
-    starting.add_argument("--audit", action="store_true", help="write an audit log of pod writes")
-    ending = commands.add_parser("down", help="end one")
-    ending.add_argument("state_dir", type=Path, help="its state directory")
+    starting = commands.add_parser("up", help="Start a control plane that runs until `down`")
+    starting.add_argument("--state-dir", type=Path, help="State directory; a temporary directory by default")
+    starting.add_argument("--kwok", action="store_true", help="Start kwok, which simulates the kubelet of every node")
+    starting.add_argument("--audit", action="store_true", help="Write an audit log of pod writes")
     return parser

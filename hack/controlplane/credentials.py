@@ -1,9 +1,7 @@
-"""Who may speak to the test API server: bearer tokens, the service-account key, and kubeconfig files.
+"""Credentials for the test API server: bearer tokens, the service-account key, and kubeconfig files.
 
-Owns the files that carry credentials. It must not know processes.
-
-Why static tokens and no client certificates: the standard library writes a token file, whereas issuing certificates
-would need a further dependency or the openssl program.
+Users have static tokens and no client certificates: the standard library can write a token file, but issuing
+certificates needs a further dependency or the openssl program.
 """
 
 import base64
@@ -23,12 +21,12 @@ _CONTEXT = "bayplan"
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """A user known to the API server by a bearer token.
+    """A user that the API server identifies by a bearer token.
 
     Args:
-        name: User name, as RBAC subjects and the audit log give it.
-        groups: Groups, "system:masters" may do everything.
-        token: Bearer token; random unless given.
+        name: User name, as in RBAC subjects and in the audit log.
+        groups: Groups; "system:masters" may do everything.
+        token: Bearer token; random by default.
     """
 
     name: str
@@ -64,13 +62,13 @@ def write_service_account_key(path: Path) -> None:
 
 
 def write_kubeconfig(path: Path, server: str, ca_pem: str, user: User) -> None:
-    """Write a kubeconfig that verifies the server and speaks as one user.
+    """Write a kubeconfig that verifies the server and authenticates as one user.
 
     Args:
         path: File to write, readable by the owner only.
         server: URL of the API server.
         ca_pem: Certificates to trust, PEM.
-        user: Whose token it carries.
+        user: User whose token the file contains.
     """
     authority = base64.b64encode(ca_pem.encode()).decode()
     config = {
@@ -85,7 +83,7 @@ def write_kubeconfig(path: Path, server: str, ca_pem: str, user: User) -> None:
 
 
 def write_secret(path: Path, text: str) -> None:
-    """Write a file that only its owner may read, from its first byte on.
+    """Write a file that is readable by its owner only from its creation on.
 
     Args:
         path: File to write or overwrite.

@@ -1,8 +1,6 @@
-"""An installed release, in the kubelet's place: what it would start, and with whose rights.
+"""An installed release, started in place of the kubelet: command line and service account of its Deployment.
 
-Owns the service account's token and kubeconfig, the wait until its rights hold, and the arguments of the Deployment's
-container. It must not know the chart's other objects. Why not the Deployment's pod itself: no container runs on the
-nodes of this control plane.
+The Deployment's pod itself cannot be used: no container runs on the nodes of this control plane.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from hack.controlplane.credentials import User, write_kubeconfig, write_secret
 from hack.controlplane.launcher import ControlPlane, ControlPlaneError
 from hack.controlplane.probes import LOOPBACK
 
-_GRANT_SECONDS = 120.0  # a lasting state: the limit is for failures, not for slow machines
+_GRANT_SECONDS = 120.0  # the bindings take effect once and stay: the limit is for failures, not for slow machines
 _POLL_SECONDS = 0.05
 _PROBED = (("", "nodes", False), ("apps", "controllerrevisions", True))
 
@@ -36,7 +34,7 @@ class Account:
 
     Attributes:
         token: Its bearer token.
-        kubeconfig: That was written last.
+        kubeconfig: The kubeconfig that was written last.
     """
 
     plane: ControlPlane
@@ -50,14 +48,14 @@ class Account:
 
     @property
     def user(self) -> str:
-        """Its name as the audit log has it."""
+        """User name, as in the audit log."""
         return f"system:serviceaccount:{self.namespace}:{self.name}"
 
     def wait_until_granted(self) -> None:
-        """Wait until the API server has taken notice of both bindings, which it does in its own time.
+        """Wait until the API server applies both role bindings, which takes it a moment.
 
         Raises:
-            ControlPlaneError: It has not, after a while.
+            ControlPlaneError: It does not within two minutes.
         """
         deadline = time.monotonic() + _GRANT_SECONDS
         command = ("create", "--filename=-", "--output=jsonpath={.status.allowed}")
@@ -75,10 +73,10 @@ class Account:
                 time.sleep(_POLL_SECONDS)
 
     def write_kubeconfig(self, path: Path, through: Path | None = None) -> Path:
-        """Write its kubeconfig, with its own namespace as a pod would find it.
+        """Write a kubeconfig for the account with its namespace as the default, as a pod has it.
 
         Args:
-            path: Where.
+            path: File to write.
             through: Kubeconfig of a proxy in front of the API server; None for the API server itself.
         """
         if through is None:
@@ -93,10 +91,10 @@ class Account:
 
 
 def expanded_arguments(container: Mapping[str, Any], pod_address: str = LOOPBACK) -> list[str]:
-    """Return the arguments of a container with its variables in place, as a kubelet passes them.
+    """Return the arguments of a container with its variables substituted, as a kubelet passes them.
 
     Args:
-        container: Of a pod's spec; each of its variables is the address of the pod.
+        container: Container of a pod's spec; each of its variables is the address of the pod.
         pod_address: That address.
     """
     arguments = list(container["args"])
@@ -108,7 +106,7 @@ def expanded_arguments(container: Mapping[str, Any], pod_address: str = LOOPBACK
 
 @dataclass(frozen=True)
 class InstalledOperator:
-    """What a Deployment of the chart has the kubelet start, read back from the API server.
+    """The process that the kubelet would start for a Deployment of the chart, read from the API server.
 
     Args:
         plane: The control plane.
@@ -121,11 +119,11 @@ class InstalledOperator:
     name: str
 
     def account(self) -> Account:
-        """The service account that its pods have."""
+        """The service account of its pods."""
         return Account(self.plane, self.namespace, self._pod()["serviceAccountName"])
 
     def arguments(self, directory: Path) -> list[str]:
-        """Arguments of its container, the mounted ConfigMap written into a directory of this host instead."""
+        """Return the container's arguments; the mounted ConfigMap is written to a directory of this host."""
         pod = self._pod()
         (container,) = pod["containers"]
         (volume,) = [one for one in pod["volumes"] if "configMap" in one]

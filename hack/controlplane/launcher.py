@@ -1,10 +1,7 @@
 """A real control plane on loopback: etcd and kube-apiserver, and on request kwok and kube-scheduler.
 
-Owns the state directory, the order of starting and stopping, and what happens to the processes when this one ends. It
-must not know the scheduler that is tested against it, and needs nothing beyond the standard library and PyYAML.
-
-Why not envtest or kind: the tests stop, freeze and crash the API server and etcd one by one and count bindings in the
-audit log, and they run where no container starts.
+It needs nothing but the standard library and PyYAML. It is neither envtest nor kind: the tests stop, freeze and crash
+the API server and etcd one by one and count bindings in the audit log, and they run where no container starts.
 
     new --start()--> running --stop()--> stopped --start()--> running
     running --stop_apiserver(), stop_etcd()--> degraded --start_etcd(), start_apiserver()--> running
@@ -31,7 +28,7 @@ from hack.controlplane.processes import Command, Process
 from hack.controlplane.servers import STAGES, Layout, Options
 
 TEMPORARY_PREFIX = "bayplan-controlplane-"
-"""How the names of the temporary state directories begin."""
+"""Prefix of the names of temporary state directories."""
 
 _PORT_ATTEMPTS = 3
 _POLL_SECONDS = 0.05
@@ -42,16 +39,15 @@ class ControlPlaneError(Exception):
 
 
 class ControlPlane:
-    """etcd and kube-apiserver, started and ended together; a context manager.
+    """etcd and kube-apiserver, started and stopped together; a context manager.
 
-    A temporary state directory is removed at the end when all went well; after a failure it is kept and its path
-    printed.
+    A temporary state directory is removed at the end unless there was a failure; then it is kept and its path printed.
 
     Args:
-        options: How the API server is set up.
+        options: Options of the API server.
         keep: Keep a temporary state directory in any case.
         detach: Leave the processes running when the context or the interpreter ends without an error; `python -m
-            hack.controlplane.launcher down STATE_DIR` ends them.
+            hack.controlplane.launcher down STATE_DIR` stops them.
     """
 
     def __init__(self, options: Options | None = None, *, keep: bool = False, detach: bool = False) -> None:
@@ -66,7 +62,7 @@ class ControlPlane:
         self._port = 0
         self._started = False
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- lifecycle ----------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         return self.start()
@@ -104,13 +100,13 @@ class ControlPlane:
         return self
 
     def stop(self) -> None:
-        """End every process, the last started first; remove a temporary state directory unless it is kept."""
+        """Stop every process, the last started first; remove a temporary state directory unless it is kept."""
         if not self._started:
             return
         self._started = False
         atexit.unregister(self.stop)
         for process in self._processes.values():
-            # An API server whose etcd is frozen would take all of its grace to end.
+            # An API server whose etcd is frozen would use its whole grace period.
             process.resume()
         while self._processes:
             self._processes.popitem()[1].stop()
@@ -131,22 +127,22 @@ class ControlPlane:
         return self._processes["etcd"]
 
     def start_etcd(self) -> Process:
-        """Start etcd again, on its ports and over its data, and wait until it is ready."""
+        """Start etcd again, on the same ports and data, and wait until it is ready."""
         process = self._spawn("etcd", servers.etcd_args(self._layout, *self._etcd_ports))
         self._await(process, lambda: probes.http_ok(self._etcd_ports[0], "/health"))
         return process
 
     def start_apiserver(self) -> Process:
-        """Start kube-apiserver again, on its port and with its certificate, and wait until it is ready."""
+        """Start kube-apiserver again, on the same port and with the same certificate, and wait until it is ready."""
         arguments = servers.apiserver_args(self._layout, self.options, self._port, self._etcd_ports[0])
         process = self._spawn("kube-apiserver", arguments)
-        # /readyz does not cover the namespaces that the API server makes for itself when it starts.
+        # /readyz does not cover the namespaces that the API server creates when it starts.
         for path in ("/readyz", "/api/v1/namespaces/default", "/api/v1/namespaces/kube-system"):
             self._await(process, partial(self._apiserver_answers, path))
         return process
 
     def stop_etcd(self, *, crash: bool = False) -> None:
-        """End etcd; the API server stays and answers errors.
+        """Stop etcd; the API server keeps running and answers with errors.
 
         Args:
             crash: SIGKILL instead of SIGTERM.
@@ -154,7 +150,7 @@ class ControlPlane:
         self._end(self.etcd, crash=crash)
 
     def stop_apiserver(self, *, crash: bool = False) -> None:
-        """End kube-apiserver; etcd stays.
+        """Stop kube-apiserver; etcd keeps running.
 
         Args:
             crash: SIGKILL instead of SIGTERM.
@@ -212,12 +208,12 @@ class ControlPlane:
         return self._on_free_ports(start)
 
     def start_program(self, name: str, command: Sequence[str], ready: Callable[[], bool]) -> Process:
-        """Start a program that works with this control plane, ended and recorded like its own servers.
+        """Start a program that works with this control plane; it is stopped and recorded as the servers are.
 
         Args:
             name: Its name in the log directory and the record.
             command: Program and arguments.
-            ready: Whether it is ready; asked until it is.
+            ready: Returns whether it is ready; called until it returns true.
 
         Returns:
             Its handle.
@@ -234,7 +230,7 @@ class ControlPlane:
 
     @property
     def state_dir(self) -> Path:
-        """Where data, certificates, kubeconfigs and logs are."""
+        """Directory with data, certificates, kubeconfigs and logs."""
         return self._layout.root
 
     @property
@@ -249,7 +245,7 @@ class ControlPlane:
 
     @property
     def audit_log(self) -> Path:
-        """File with one JSON audit event a line, when the options ask for it."""
+        """File with one JSON audit event a line, if the options enable it."""
         return self._layout.audit_log
 
     def binary(self, name: str) -> Path:
@@ -266,7 +262,7 @@ class ControlPlane:
             Its path.
 
         Raises:
-            ControlPlaneError: The options name no such user.
+            ControlPlaneError: The options have no such user.
         """
         for user in self.options.users:
             if user.name == name:
@@ -277,9 +273,9 @@ class ControlPlane:
         raise ControlPlaneError(f"no user {name!r}: add it to Options.users, which names {known}")
 
     def audit_events(self) -> list[dict[str, Any]]:
-        """Return the audit events written so far, in order of their end.
+        """Return the audit events written so far, ordered by completion.
 
-        The API server writes an event moments after the answer; a last line still being written is left out.
+        The API server writes an event moments after the answer; an incomplete last line is left out.
         """
         if not self.audit_log.exists():
             return []
@@ -291,7 +287,7 @@ class ControlPlane:
         Args:
             args: Its arguments.
             input: Text for its standard input.
-            timeout: Seconds that it may take.
+            timeout: Limit in seconds.
 
         Returns:
             What it wrote to standard output.
@@ -313,7 +309,7 @@ class ControlPlane:
             raise ControlPlaneError(f"`kubectl {' '.join(args)}` failed: {outcome.stderr.strip()}")
         return outcome.stdout
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- internals ----------------------------------------------------------------------------------------------------
 
     def _make_state_dir(self) -> None:
         if self.options.state_dir is None:
@@ -348,7 +344,7 @@ class ControlPlane:
         return probes.https_ok(self._port, path, self._layout.apiserver_certificate, self.admin.token)
 
     def _on_free_ports(self, start: Callable[[], Process]) -> Process:
-        """Call again, with other ports, when somebody took a port between its choice and its use."""
+        """Retry with other ports if another process took a port between its choice and its use."""
         for attempt in range(1, _PORT_ATTEMPTS + 1):
             try:
                 return start()

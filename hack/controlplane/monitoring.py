@@ -1,8 +1,7 @@
-"""Finds the custom resource definitions of the Prometheus operator that the chart's objects need.
+"""Finds the CustomResourceDefinitions of the Prometheus operator that the chart's objects need.
 
-Owns where they come from and the copy in the per-user cache. It must not know what is made of them, and it imports
-nothing beyond the standard library but its sibling. Why out of a Go module: the module proxy is there where everything
-else of the control plane comes from, and a hash says that it is what was reviewed.
+They come out of a Go module, because the module proxy also provides the rest of the control plane and a hash proves
+that the content is what was reviewed. The copies are in the per-user cache.
 """
 
 import json
@@ -19,7 +18,7 @@ _VERSION = "v0.85.0"
 _SUM = "h1:M5xLCLEoaW2IJfnuCwFzzpL+jSVQu3KGT84Pye+fW8s="
 _DIRECTORY = "example/prometheus-operator-crd"
 DEFINITIONS = ("monitoring.coreos.com_prometheusrules.yaml", "monitoring.coreos.com_servicemonitors.yaml")
-"""Files of a definition each."""
+"""One file for each definition."""
 
 _DOWNLOAD_SECONDS = 300.0
 _REMEDY = "Install Go 1.26 or newer (https://go.dev/dl) with a reachable module proxy."
@@ -32,7 +31,7 @@ def definitions() -> Path:
         A directory that holds :data:`DEFINITIONS`.
 
     Raises:
-        MissingBinary: They are not in the cache and cannot be had.
+        MissingBinary: They are not in the cache and cannot be downloaded.
     """
     base = Path(os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")) / "bayplan" / "controlplane"
     directory = base / f"prometheus-operator-{_VERSION}"
@@ -51,13 +50,13 @@ def definitions() -> Path:
 
 
 def _download() -> Path:
-    """Let Go download the module.
+    """Download the module with Go.
 
     Returns:
         Its directory in Go's cache.
 
     Raises:
-        MissingBinary: There is no Go, or it cannot, or the content is another one.
+        MissingBinary: Go is missing, the download fails, or the content has another hash.
     """
     if shutil.which("go") is None:
         raise MissingBinary(DEFINITIONS, ["go is not on PATH"], _REMEDY)
@@ -73,11 +72,11 @@ def _download() -> Path:
             timeout=_DOWNLOAD_SECONDS,
             check=False,
         )
-    told = json.loads(outcome.stdout or "{}")
-    if outcome.returncode or "Dir" not in told:
-        reason = told.get("Error") or outcome.stderr.strip()
+    module = json.loads(outcome.stdout or "{}")
+    if outcome.returncode or "Dir" not in module:
+        reason = module.get("Error") or outcome.stderr.strip()
         raise MissingBinary(DEFINITIONS, [f"`{' '.join(command)}` failed: {reason}"], _REMEDY)
-    if told["Sum"] != _SUM:
-        reason = f"{_MODULE}@{_VERSION} has the hash {told['Sum']}, and {_SUM} was reviewed"
+    if module["Sum"] != _SUM:
+        reason = f"{_MODULE}@{_VERSION} has the hash {module['Sum']}, and {_SUM} was reviewed"
         raise MissingBinary(DEFINITIONS, [reason], "Find out who changed it: check GOPROXY.")
-    return Path(told["Dir"])
+    return Path(module["Dir"])

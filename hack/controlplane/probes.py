@@ -1,8 +1,7 @@
-"""Questions put to a server that is starting: is a port free, does it answer.
+"""Probes for a server that is starting: whether a port is free, and whether an HTTP request succeeds.
 
-Owns plain HTTP on loopback. It must not know which server answers.
-
-Why http.client: urllib obeys the proxy variables of the environment, which a request to loopback never should.
+It uses http.client because urllib obeys the proxy variables of the environment, which a request to loopback never
+should.
 """
 
 import http.client
@@ -16,7 +15,7 @@ _TIMEOUT_SECONDS = 5.0
 
 
 def free_port() -> int:
-    """Return a TCP port of loopback that nobody listens on now; another process may still take it first."""
+    """Return a free TCP port of loopback; another process may still take it first."""
     with socket.socket() as probe:
         probe.bind((LOOPBACK, 0))
         port: int = probe.getsockname()[1]
@@ -24,7 +23,7 @@ def free_port() -> int:
 
 
 def http_ok(port: int, path: str) -> bool:
-    """Tell whether a GET over plain HTTP is answered with 200.
+    """Return whether a GET over plain HTTP is answered with 200.
 
     Args:
         port: Port on loopback.
@@ -34,12 +33,12 @@ def http_ok(port: int, path: str) -> bool:
 
 
 def https_ok(port: int, path: str, authority: Path, token: str | None = None) -> bool:
-    """Tell whether a GET over verified TLS is answered with 200.
+    """Return whether a GET over verified TLS is answered with 200.
 
     Args:
         port: Port on loopback.
         path: Path of the request.
-        authority: PEM file of the certificates to trust; False is the answer while it is not there or not whole.
+        authority: PEM file of the certificates to trust; the result is False while it is missing or incomplete.
         token: Bearer token.
     """
     try:

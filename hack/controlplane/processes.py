@@ -1,13 +1,9 @@
-"""Child processes that cannot outlive their parent: starting, watching, ending them, and ending recorded ones.
+"""Starts, watches and stops child processes that cannot outlive their parent, and stops recorded ones.
 
-Owns the `Process` handle and the record of a process (pid and start time) that identifies it later. It must not know
-what it starts.
-
-Why a wrapper and a spawning thread: the kernel kills a child when its parent dies (PR_SET_PDEATHSIG), also on
-`kill -9`, but the "parent" there is the *thread* that forked. A test that starts a server from a short-lived worker
-thread would lose it when that thread ends; so one thread, which lives as long as the interpreter, forks all of them.
-The wrapper sets the signal and becomes the program by exec, which is safe in a threaded parent where `preexec_fn` is
-not.
+The kernel kills a child when its parent dies (PR_SET_PDEATHSIG), also on `kill -9`, but the "parent" there is the
+*thread* that forked. A server started from a short-lived worker thread of a test would die with that thread; so one
+thread, which lives as long as the interpreter, forks all of them. A wrapper sets the signal and becomes the program by
+exec, which is safe in a threaded parent; `preexec_fn` is not.
 
     started --pause()--> stopped --resume()--> started --stop()|kill()|its own death--> ended
 """
@@ -26,11 +22,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 RECORDS_FILE = "processes.json"
-"""Name of the file, inside a state directory, that records what runs for it."""
+"""Name of the file in a state directory that records its processes."""
 
 _CLOCK_TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
-# argv: parent's pid, program, its arguments. The parent may have died before prctl: then nobody would send the signal.
+# argv: parent's pid, program, its arguments. If the parent died before prctl, no signal would follow.
 _TIED_TO_PARENT = """
 import ctypes, os, signal, sys
 ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)
@@ -40,18 +36,18 @@ os.execv(sys.argv[2], sys.argv[2:])
 """
 
 
-class ProcessFailed(Exception):  # noqa: N818 - says what happened, as the standard library's ProcessLookupError does
+class ProcessFailed(Exception):  # noqa: N818 - names the event, as the standard library's ProcessLookupError does
     """A process did not start, or ended when it should not have."""
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """What to run.
+    """A program to run.
 
     Args:
         name: Short name, used for the log file and in messages.
         argv: Absolute path of the program, then its arguments.
-        log: File that takes stdout and stderr; appended to, so that a restart keeps what came before.
+        log: File for stdout and stderr; appended to, so a restart keeps the earlier output.
         env: Added to this process's environment.
         detached: Let it outlive the parent.
     """
@@ -65,7 +61,7 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What identifies a process for good: pids are reused, a pid with its start time is not.
+    """Permanent identity of a process: pids are reused, a pid with its start time is not.
 
     Args:
         name: Short name.
@@ -80,7 +76,7 @@ class Record:
     boot: str
 
     def is_running(self) -> bool:
-        """Tell whether this very process, not a later one with its pid, is there and no zombie."""
+        """Return whether this very process, not a later one with its pid, is running and no zombie."""
         stat = _stat(self.pid)
         return stat is not None and stat.state != "Z" and stat.started == self.started and _boot_id() == self.boot
 
@@ -107,17 +103,17 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """Process id, also of one that has ended."""
+        """Process id, also after its end."""
         return self._popen.pid
 
     @property
     def log(self) -> Path:
-        """File with everything that it wrote to stdout and stderr."""
+        """File with its stdout and stderr."""
         return self.command.log
 
     @property
     def alive(self) -> bool:
-        """Whether it has not ended; a paused process is alive."""
+        """Whether it is still running; a paused process is alive."""
         return self._popen.poll() is None
 
     @property
@@ -126,29 +122,29 @@ class Process:
         return self._popen.poll()
 
     def cpu_seconds(self) -> float:
-        """Return user and system CPU time in seconds; of an ended process what it had when `stop` was called."""
+        """Return user and system CPU time in seconds; after `stop`, the value at its call."""
         return self._usage()[0]
 
     def peak_rss(self) -> int:
-        """Return the largest resident set in bytes; of an ended process what it had when `stop` was called."""
+        """Return the largest resident set in bytes; after `stop`, the value at its call."""
         return self._usage()[1]
 
     def pause(self) -> None:
-        """Freeze it: its connections stay open and answer nothing."""
+        """Freeze it: its connections stay open and get no answer."""
         self._signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused process go on."""
+        """Resume a paused process."""
         self._signal(signal.SIGCONT)
 
     def kill(self) -> None:
-        """End it at once, as a crash would, and wait for its end."""
+        """Kill it, as a crash would, and wait for its end."""
         self._usage()
         self._signal(signal.SIGKILL)
         self._popen.wait()
 
     def stop(self, grace: float = 5.0) -> None:
-        """End it by SIGTERM, by SIGKILL when that takes too long; does nothing when it has ended.
+        """Stop it by SIGTERM, then by SIGKILL after the grace period; do nothing if it has ended.
 
         Args:
             grace: Seconds between the two.
@@ -167,7 +163,7 @@ class Process:
         return "\n".join(text.splitlines()[-lines:])
 
     def _signal(self, number: signal.Signals) -> None:
-        # Popen polls before it sends, so that a pid which was reaped and given away is never signalled.
+        # Popen polls before it sends, so a pid that was reaped and reused is never signalled.
         self._popen.send_signal(number)
 
     def _usage(self) -> tuple[float, int]:
@@ -178,7 +174,7 @@ class Process:
 
 
 def start(command: Command) -> Process:
-    """Start a program in a process group of its own, tied to this process's life unless it is detached.
+    """Start a program in its own process group, tied to this process's life unless it is detached.
 
     Args:
         command: What to run.
@@ -204,7 +200,7 @@ def start(command: Command) -> Process:
                 stdout=sink,
                 stderr=subprocess.STDOUT,
                 env=os.environ | dict(command.env),
-                # A session of its own: a terminal's Ctrl-C reaches the parent, which then stops things in order.
+                # Its own session: a terminal's Ctrl-C reaches only the parent, which then stops things in order.
                 start_new_session=True,
             )
 
@@ -212,14 +208,14 @@ def start(command: Command) -> Process:
 
 
 def end_recorded(record: Record, grace: float = 5.0) -> bool:
-    """End a process that another interpreter started.
+    """Stop a process that another interpreter started.
 
     Args:
         record: Its identity.
         grace: Seconds between SIGTERM and SIGKILL.
 
     Returns:
-        False when it was not running any more, or when its pid now belongs to something else.
+        False if it was no longer running, or if its pid now belongs to another process.
     """
     if not record.is_running():
         return False
@@ -242,7 +238,7 @@ def end_recorded(record: Record, grace: float = 5.0) -> bool:
 
 
 def write_records(directory: Path, records: Sequence[Record]) -> None:
-    """Replace the record of what runs for a state directory.
+    """Replace the process record of a state directory.
 
     Args:
         directory: The state directory.
@@ -254,7 +250,7 @@ def write_records(directory: Path, records: Sequence[Record]) -> None:
 
 
 def read_records(directory: Path) -> list[Record]:
-    """Return what was recorded for a state directory, running or not; nothing when there is no record.
+    """Return the recorded processes of a state directory, running or not; an empty list if there is no record.
 
     Args:
         directory: The state directory.
@@ -305,7 +301,7 @@ def _stat(pid: int) -> _Stat | None:
         text = Path(f"/proc/{pid}/stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
         return None
-    # The second field, the program's name in brackets, may hold spaces and brackets itself.
+    # The second field, the program's name in brackets, may contain spaces and brackets.
     fields = text.rpartition(")")[2].split()
     return _Stat(fields[0], (int(fields[11]) + int(fields[12])) / _CLOCK_TICKS_PER_SECOND, int(fields[19]))
 

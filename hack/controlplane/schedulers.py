@@ -1,7 +1,6 @@
-"""The two schedulers that are compared, started on a control plane with nothing but defaults.
+"""Starts the two schedulers that benchmarks compare, each with default settings.
 
-Owns what each is told. It must not know what they are given to do. Why clients are not limited: limits, not schedulers,
-would be measured.
+Their API clients have no rate limit: a benchmark would otherwise measure the limit and not the scheduler.
 """
 
 from __future__ import annotations
@@ -27,11 +26,11 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
-    """Start either scheduler with one profile of no options.
+    """Start one of the schedulers with one profile of default settings.
 
     Args:
         plane: The control plane.
-        scheduler: Which.
+        scheduler: The scheduler to start.
         name: The scheduler name that it serves.
     """
     if scheduler == BAYPLAN:
@@ -40,7 +39,7 @@ def start_scheduler(plane: ControlPlane, scheduler: str, name: str) -> Process:
 
 
 def start_kube_scheduler(plane: ControlPlane, name: str, flags: Sequence[str] = ()) -> Process:
-    """Start kube-scheduler with one profile of no options.
+    """Start kube-scheduler with one profile of default settings.
 
     Args:
         plane: The control plane.
@@ -62,15 +61,15 @@ def start_bayplan(
     flags: Sequence[str] = (),
     program: str = BAYPLAN,
 ) -> Process:
-    """Start Bayplan with one SchedulerProfile of no options.
+    """Start Bayplan with one SchedulerProfile of default settings.
 
     Args:
         plane: The control plane.
-        name: Of the profile, which is the scheduler name.
-        port: Where it serves its metrics.
-        profile_to: Where its own profile (cProfile) is written; None for none.
+        name: Name of the profile, which is the scheduler name.
+        port: Port of its metrics.
+        profile_to: File for its own profile (cProfile); None for none.
         flags: Further flags.
-        program: The process's name; another one for a second process.
+        program: The process's name; a second process needs another one.
     """
     install_crds(plane)
     document = {
@@ -83,15 +82,15 @@ def start_bayplan(
     command = [sys.executable]
     if profile_to is not None:
         command += ["-m", "cProfile", "-o", str(profile_to)]
-    told = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", *flags]
-    return plane.start_program(program, [*command, "-m", "bayplan", "run", *told], lambda: _is_ready(port))
+    arguments = ["--kubeconfig", str(plane.kubeconfig), "--serve-address", f"{LOOPBACK}:{port}", *flags]
+    return plane.start_program(program, [*command, "-m", "bayplan", "run", *arguments], lambda: _is_ready(port))
 
 
 def install_crds(plane: ControlPlane) -> None:
     """Apply Bayplan's CRDs and wait until they are served.
 
     Raises:
-        ControlPlaneError: They are not, after a while.
+        ControlPlaneError: They are not in time.
     """
     plane.kubectl("apply", "-f", str(_ROOT / "crds"))
     deadline = time.monotonic() + _SERVED_SECONDS
@@ -99,7 +98,7 @@ def install_crds(plane: ControlPlane) -> None:
         try:
             plane.kubectl("wait", "--for=condition=Established", "crd", "--all")
         except ControlPlaneError:
-            # kubectl gives up on an object that has no conditions yet.
+            # kubectl fails on an object that has no conditions yet.
             if time.monotonic() > deadline:
                 raise
             time.sleep(_POLL_SECONDS)

@@ -1,8 +1,6 @@
-"""What each server of the control plane is told on its command line, and the options that change it.
+"""Command lines of the control plane's servers, and the options that change them.
 
-Owns the flags. It must not start anything.
-
-Why so few options: whatever a test varies is one; everything else is a flag here, with its reason.
+There is an option only for what some test varies; everything else is a fixed flag here, with its reason.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,21 +16,21 @@ STAGES = _HERE / "stages.yaml"
 """The kwok stages of this project."""
 
 AUDIT_POLICY = _HERE / "audit-policy.yaml"
-"""Records every write of a pod, every binding with its body, and every request of a service account."""
+"""Audit policy: every write of a pod, every binding with its body, and every request of a service account."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """How the API server is set up.
+    """Options of the API server.
 
     Args:
         feature_gates: Feature gates of kube-apiserver.
-        runtime_config: API versions to serve or not, such as `{"scheduling.k8s.io/v1alpha2": "true"}`.
+        runtime_config: API versions to enable or disable, such as `{"scheduling.k8s.io/v1alpha2": "true"}`.
         audit: Write an audit log by `audit-policy.yaml` to `ControlPlane.audit_log`.
-        users: Users beside the administrator; they may do what RBAC objects, made later, allow.
+        users: Users besides the administrator; RBAC objects, created later, grant their rights.
         apiserver_args: Further flags of kube-apiserver; they come last and win.
-        state_dir: Where everything is kept; a temporary directory unless given.
-        ready_seconds: How long each server may take to become ready, seconds.
+        state_dir: State directory; a temporary directory by default.
+        ready_seconds: Time limit for each server to become ready, in seconds.
     """
 
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
@@ -46,7 +44,7 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where things are inside a state directory.
+    """Paths inside a state directory.
 
     Args:
         root: The state directory.
@@ -61,7 +59,7 @@ class Layout:
 
     @property
     def apiserver_certificate(self) -> Path:
-        """The API server's own certificate, followed by the authority that it made up to sign it."""
+        """The API server's certificate, followed by the self-made authority that signed it."""
         return self.certificates / "apiserver.crt"
 
     @property
@@ -106,7 +104,7 @@ def etcd_args(layout: Layout, client_port: int, peer_port: int) -> list[str]:
         f"--listen-peer-urls={peer}",
         f"--initial-advertise-peer-urls={peer}",
         f"--initial-cluster=default={peer}",
-        # The data need not survive a power cut, and fsync is most of what a small write costs.
+        # The data need not survive a power cut, and fsync is most of the cost of a small write.
         "--unsafe-no-fsync",
         "--log-level=warn",
         "--quota-backend-bytes=4294967296",
@@ -118,9 +116,9 @@ def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) 
 
     Args:
         layout: The state directory.
-        options: What the caller varies.
+        options: Options of the API server.
         port: Port to serve on.
-        etcd_port: Where etcd serves.
+        etcd_port: Port of etcd.
     """
     arguments = [
         f"--etcd-servers=http://{LOOPBACK}:{etcd_port}",
@@ -135,7 +133,7 @@ def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) 
         "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
         "--service-cluster-ip-range=10.0.0.0/24",
         "--endpoint-reconciler-type=none",
-        # No controller makes service accounts or lifts the taint of a new node here.
+        # No controller creates service accounts or removes the taint of a new node here.
         "--disable-admission-plugins=ServiceAccount,TaintNodesByCondition",
     ]
     if options.feature_gates:
@@ -145,7 +143,7 @@ def apiserver_args(layout: Layout, options: Options, port: int, etcd_port: int) 
         settings = (f"{name}={value}" for name, value in options.runtime_config.items())
         arguments.append(f"--runtime-config={','.join(settings)}")
     if options.audit:
-        # Blocking, so that nothing is lost in a crash; a size in MB that is never reached, so that it never rotates.
+        # Blocking, so that a crash loses nothing; a size in MB that is never reached, so that it never rotates.
         arguments += [
             f"--audit-policy-file={AUDIT_POLICY}",
             f"--audit-log-path={layout.audit_log}",
@@ -168,10 +166,10 @@ def kwok_args(layout: Layout, stages: Sequence[Path], port: int) -> list[str]:
         "--manage-all-nodes",
         *(f"--config={path}" for path in stages),
         f"--server-address={LOOPBACK}:{port}",
-        # An address reserved for documentation: no packet sent to a node by mistake reaches anything.
+        # An address reserved for documentation: no packet sent to a node by mistake reaches a host.
         "--node-ip=192.0.2.1",
         "--cidr=10.64.0.1/10",
-        # Nobody reads the nodes' leases here, and renewing them is 500 writes/s at 5,000 nodes.
+        # Nothing reads the nodes' leases here, and renewing them is 500 writes/s at 5,000 nodes.
         "--node-lease-duration-seconds=0",
     ]
 
@@ -182,7 +180,7 @@ def kube_scheduler_args(layout: Layout, config: Path, certificates: Path, port: 
     Args:
         layout: The state directory.
         config: A whole KubeSchedulerConfiguration.
-        certificates: Where it puts the certificate that it makes up.
+        certificates: Directory for its self-signed certificate.
         port: Port for health checks and metrics.
     """
     return [

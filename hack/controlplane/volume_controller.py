@@ -1,8 +1,7 @@
-"""Plays the volume binder and an external provisioner on a control plane that has no controllers.
+"""Simulates the volume binder and an external provisioner on a control plane that has no controllers.
 
-Owns what those two write: volumes become Available, claims are bound to the volumes that name them, a claim with a
-selected node gets a volume there or loses the node again. It must not know the scheduler, and binds nothing by its own
-choice. Why it looks again and again instead of watching: there are a handful of objects, and it lives in a thread.
+Volumes become Available, claims are bound to the volumes that name them, and a claim with a selected node gets a volume
+there or loses the selected node. It polls instead of watching: there are few objects, and it runs in a thread.
 
     claim with a selected node --provisioned--> volume that names it --> both bound
                                --node fails---> selected node taken away
@@ -19,7 +18,7 @@ from hack.controlplane.api_client import ApiClient, ApiRefusalError, Manifest
 from hack.controlplane.launcher import ControlPlane
 
 PROVISIONER = "volumes.example.com"
-"""The provisioner that classes name."""
+"""Provisioner name for StorageClasses."""
 
 SELECTED_NODE = "volume.kubernetes.io/selected-node"
 _BOUND = "pv.kubernetes.io/bind-completed"
@@ -28,14 +27,14 @@ _POLL_SECONDS = 0.1
 
 
 class VolumeController:
-    """A thread that plays both; a context manager.
+    """Thread that simulates both; a context manager.
 
     Args:
         plane: The control plane.
 
     Attributes:
-        failing_nodes: Nodes on which nothing can be provisioned.
-        refused: How often a selected node was taken away.
+        failing_nodes: Nodes on which provisioning fails.
+        refused: How often a selected node was removed.
         working: Cleared, it does nothing, as a controller that is down.
     """
 
@@ -65,7 +64,7 @@ class VolumeController:
                 try:
                     self._look()
                 except (ApiRefusalError, OSError):
-                    # Somebody else was faster, or the server is away: the next look sees what is.
+                    # Another writer was faster, or the server is down: the next pass sees the current state.
                     continue
 
     def _look(self) -> None:

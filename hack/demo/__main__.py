@@ -1,7 +1,4 @@
-"""`make demo`: Bayplan at work on a real control plane, as its users see it.
-
-Owns the story of profiles. Everything is done with kubectl and the installed command.
-"""
+"""`make demo`: profiles on a real control plane, with kubectl and the installed command only."""
 
 import json
 import sys
@@ -26,7 +23,7 @@ class Demo:
     """One run of the demo.
 
     Args:
-        stage: What it is played on.
+        stage: Control plane and operator of the demo.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -34,7 +31,7 @@ class Demo:
         self._screen = stage.screen
 
     def run(self) -> None:
-        """Tell the whole story."""
+        """Run all steps."""
         self._start_operator()
         self._fill_cluster()
         self._edit_live()
@@ -42,7 +39,7 @@ class Demo:
         self._roll_back()
         self._summarise()
 
-    # -- the story ----------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------
 
     def _start_operator(self) -> None:
         self._screen.step("Install the chart by Helm, and start the operator as its Deployment has it")
@@ -54,7 +51,7 @@ class Demo:
         self._stage.create(manifests.nodes(NODES))
         screen.say(f"{NODES} nodes created, 8 CPUs and 32 GiB each")
         for name in ("spread", "pack"):
-            self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), told=f"examples/profiles/{name}.yaml")
+            self._stage.show("apply", "-f", str(PROFILES / f"{name}.yaml"), shown=f"examples/profiles/{name}.yaml")
         self._stage.until("both profiles are live", lambda: all(self._is_ready(name) for name in ("spread", "pack")))
         screen.step(f"{2 * PODS_PER_PROFILE} pods, half of them for each profile")
         for name in ("spread", "pack"):
@@ -93,7 +90,9 @@ class Demo:
         screen.step("Break it: an unknown plugin and a scoring strategy that does not exist")
         good = self._revision("spread")
         self._patch("spread", _BROKEN_EDIT, "enable NodeAfinity, scoringStrategy.type=Random")
-        self._stage.until("the edit is refused", lambda: self._condition("spread", "Accepted").get("status") == "False")
+        self._stage.until(
+            "the edit is rejected", lambda: self._condition("spread", "Accepted").get("status") == "False"
+        )
         self._stage.show("get", "schedulerprofile", "spread")
         screen.say(f"Accepted=False: {self._condition('spread', 'Accepted')['message']}")
         if self._revision("spread") != good or not self._is_ready("spread"):
@@ -104,7 +103,7 @@ class Demo:
 
     def _roll_back(self) -> None:
         screen = self._screen
-        screen.step("Roll back: first to what is live, then to what was live before the edit")
+        screen.step("Roll back: first to the live revision, then to the one before the edit")
         self._stage.bayplan("history", "spread")
         self._stage.bayplan("rollback", "spread", unshown=_PATIENT)
         self._stage.until("the spec is valid again", lambda: self._condition("spread", "Accepted")["status"] == "True")
@@ -125,15 +124,15 @@ class Demo:
         spread, pack = (self._pods_per_node(f"demo={name}") for name in ("spread", "pack"))
         self._screen.summary(
             f"{bound} of {total} pods bound: spread used {len(spread)} nodes, pack {len(pack)}; "
-            "one live edit took effect, one broken edit did not, and both were taken back."
+            "one live edit took effect, one broken edit did not, and both were rolled back."
         )
         if bound != total:
             raise DemoFailed("not every pod was bound")
 
-    # -- asking the cluster -------------------------------------------------------------------------------------------
+    # -- reading the cluster ------------------------------------------------------------------------------------------
 
-    def _patch(self, profile: str, patch: dict[str, Any], told: str) -> None:
-        self._screen.command("kubectl", "edit", "schedulerprofile", profile, f"   # {told}")
+    def _patch(self, profile: str, patch: dict[str, Any], comment: str) -> None:
+        self._screen.command("kubectl", "edit", "schedulerprofile", profile, f"   # {comment}")
         self._stage.plane.kubectl("patch", "schedulerprofile", profile, "--type=merge", "-p", json.dumps(patch))
 
     def _profile_status(self, name: str) -> dict[str, Any]:
@@ -166,7 +165,7 @@ class Demo:
 
 
 _TO_TRY = """  kubectl get schedulerprofiles,pluginconfigs
-  kubectl edit schedulerprofile spread      # mend what the demo broke, and watch ACCEPTED and REVISION
+  kubectl edit schedulerprofile spread      # repair what the demo broke, and watch ACCEPTED and REVISION
   kubectl describe schedulerprofile spread  # every problem with its field path
   kubectl run mine --image=registry.k8s.io/pause:3.10 --overrides='{"spec":{"schedulerName":"pack"}}'"""
 

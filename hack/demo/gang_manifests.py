@@ -1,6 +1,6 @@
 """Objects of the gang demo: nodes with GPUs, PodGroups, and workers as the Job controller would create them.
 
-No Job controller runs in the demo's cluster, so the demo creates the pods and ends them itself.
+No Job controller runs in the demo's cluster, so the demo creates and ends the pods.
 """
 
 import json
@@ -21,12 +21,12 @@ class Job:
     """Equal workers.
 
     Attributes:
-        name: Of the Job, and of its PodGroup if it has one.
-        workers: How many.
-        gpus: What each asks for.
+        name: Name of the Job, and of its PodGroup if it has one.
+        workers: Number of workers.
+        gpus: GPUs that each worker requests.
         priority: PriorityClass, "" for none.
-        group: Fields of the PodGroup's spec beside minMember; None for pods without a gang.
-        saves: Whether a worker that is deleted stays until its checkpoint is saved.
+        group: Fields of the PodGroup's spec besides minMember; None for pods without a gang.
+        saves: Whether a deleted worker stays until its checkpoint is saved.
         first: Number of the first worker.
     """
 
@@ -40,12 +40,12 @@ class Job:
 
     @property
     def pods(self) -> str:
-        """The workers, a JSON list for kubectl."""
+        """Return the workers as a JSON list for kubectl."""
         return _list([self._worker(number) for number in range(self.first, self.first + self.workers)])
 
     @property
     def pod_group(self) -> str:
-        """The PodGroup, as JSON."""
+        """Return the PodGroup as JSON."""
         return json.dumps(
             {
                 "apiVersion": "bayplan.dev/v1alpha1",
@@ -57,7 +57,7 @@ class Job:
 
     @property
     def spec(self) -> str:
-        """The spec of the PodGroup, as a user would write it in YAML."""
+        """Return the spec of the PodGroup, as a user would write it in YAML."""
         fields = {"minMember": self.workers, **(self.group or {})}
         return f"{{{', '.join(f'{name}: {value}' for name, value in fields.items())}}}"
 
@@ -87,10 +87,10 @@ class Job:
 
 
 def gpu_nodes(count: int) -> str:
-    """Make ready nodes of 8 GPUs.
+    """Return ready nodes of 8 GPUs.
 
     Args:
-        count: How many.
+        count: Number of nodes.
 
     Returns:
         A JSON list for kubectl.
@@ -99,13 +99,13 @@ def gpu_nodes(count: int) -> str:
 
 
 def priority_class(name: str, value: int) -> str:
-    """Make a PriorityClass, as JSON."""
+    """Return a PriorityClass as JSON."""
     version = "scheduling.k8s.io/v1"
     return json.dumps({"apiVersion": version, "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
 
 
 def budget(job: str, workers: int) -> str:
-    """Make a PodDisruptionBudget that lets none of a Job's workers go, as JSON."""
+    """Return a PodDisruptionBudget that allows no disruption of a Job's workers, as JSON."""
     return json.dumps(
         {
             "apiVersion": "policy/v1",

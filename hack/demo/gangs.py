@@ -1,8 +1,8 @@
-"""`make demo-gang`: gangs on a real control plane, as their users see them.
+"""`make demo-gang`: gangs on a real control plane, with kubectl and the installed command only.
 
-Two gangs that do not both fit, a large one that waits its turn, a preemption. Everything is done with kubectl and the
-installed command; `kubectl get podgroups -w` runs beside it, and its output is shown. No worker ends by itself: the
-demo ends workers when the state that it shows has been reached, so it shows the same on a machine of any speed.
+Two gangs that do not both fit, a large one behind small pods, and a preemption; `kubectl get podgroups -w` runs beside
+them and its output is shown. The demo ends the workers when the state that it shows is reached, so it shows the same on
+a machine of any speed.
 """
 
 import sys
@@ -33,7 +33,7 @@ class GangDemo:
     """One run of the demo.
 
     Args:
-        stage: What it is played on.
+        stage: Control plane and operator of the demo.
     """
 
     def __init__(self, stage: Stage) -> None:
@@ -45,7 +45,7 @@ class GangDemo:
         self._shown = 0
 
     def run(self) -> None:
-        """Show everything, in order."""
+        """Run all steps in order."""
         self._prepare()
         self._two_that_do_not_both_fit()
         self._one_that_waits_its_turn()
@@ -57,7 +57,7 @@ class GangDemo:
             "starved it, and an urgent one was bound only when there was room for all of it."
         )
 
-    # -- the story ----------------------------------------------------------------------------------------------------
+    # -- steps --------------------------------------------------------------------------------------------------------
 
     def _prepare(self) -> None:
         stage, screen = self._stage, self._screen
@@ -65,7 +65,7 @@ class GangDemo:
         stage.start_operator(f"--gang-reservation-delay={PATIENCE_SECONDS}")
         stage.create(manifests.gpu_nodes(NODES))
         screen.say(f"{NODES} nodes created, {manifests.GPUS_PER_NODE} GPUs each")
-        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), told="examples/profiles/pack.yaml")
+        stage.show("apply", "-f", str(PROFILES / "pack.yaml"), shown="examples/profiles/pack.yaml")
         screen.command("kubectl", "get", _RESOURCE, "-w", "&")
         kubectl = str(stage.plane.binary("kubectl"))
         command = [kubectl, f"--kubeconfig={stage.plane.kubeconfig}", "get", _RESOURCE, "--watch"]
@@ -165,7 +165,7 @@ class GangDemo:
         self._show_watch(NIGHTLY, "Running")
         stage.show("get", _RESOURCE)
 
-    # -- doing and asking ---------------------------------------------------------------------------------------------
+    # -- actions and reads --------------------------------------------------------------------------------------------
 
     def _submit(self, job: Job) -> None:
         self._screen.command("kubectl", "apply", "-f", f"{job.name}.yaml", f"  # spec: {job.spec}")
@@ -180,13 +180,13 @@ class GangDemo:
             self._stage.until(f"the pods of {job.name} are gone", lambda: not self._pods(job))  # noqa: B023 - called at once
 
     def _end(self, job: Job, names: Sequence[str] = ()) -> None:
-        """Let workers succeed, as a kubelet reports it; all that run unless some are named."""
+        """Let workers succeed, as a kubelet reports it; all running ones unless names are given."""
         ended = '{"status":{"phase":"Succeeded"}}'
         chosen = names or self._running(job)
         self._stage.plane.kubectl("patch", "pods", *chosen, "--subresource=status", "--type=merge", "-p", ended)
 
     def _show_watch(self, job: Job, word: str) -> None:
-        """Show what the watch has printed since the last call, up to a line of a job with a phase or reason."""
+        """Print the watch's output since the last call, up to a line of a job with a phase or reason."""
 
         def printed() -> str:
             assert self._watch is not None
@@ -223,7 +223,7 @@ class GangDemo:
         return items
 
     def _running(self, job: Job) -> list[str]:
-        """Names of the workers that have a node and have not ended."""
+        """Return the names of the workers that are bound and have not ended."""
         pods = [pod for pod in self._pods(job) if pod["spec"].get("nodeName")]
         return [pod["metadata"]["name"] for pod in pods if pod["status"].get("phase") != "Succeeded"]
 
@@ -231,7 +231,7 @@ class GangDemo:
         return [pod["metadata"]["name"] for pod in self._pods(job) if not pod["spec"].get("nodeName")]
 
     def _message_of_a_small_pod(self) -> str:
-        """Message of a small pod that waits; of one that the reservation rejects, if there is one."""
+        """Return the message of a waiting small pod, preferably of one that the reservation rejects."""
         waiting = [pod for pod in self._pods(SMALL) if not pod["spec"].get("nodeName")]
         conditions = [each for pod in waiting for each in pod["status"].get("conditions", [])]
         messages = sorted(

@@ -1,7 +1,4 @@
-"""What the demo puts into the cluster: nodes in three zones and pods for two profiles.
-
-Owns the objects as plain documents. Must not know how they are applied.
-"""
+"""Objects of the demo as plain documents: nodes in three zones and pods for two profiles."""
 
 import json
 from typing import Any
@@ -12,10 +9,10 @@ Document = dict[str, Any]
 
 
 def nodes(count: int) -> str:
-    """Make nodes of 8 CPUs and 32 GiB, ready, zones in turns.
+    """Return ready nodes of 8 CPUs and 32 GiB, spread over the zones.
 
     Args:
-        count: How many.
+        count: Number of nodes.
 
     Returns:
         A JSON list for kubectl.
@@ -24,13 +21,13 @@ def nodes(count: int) -> str:
 
 
 def pods(prefix: str, scheduler_name: str, count: int, cpu: str = "250m") -> str:
-    """Make pods that all ask for the same.
+    """Return pods with equal requests.
 
     Args:
-        prefix: How their names begin.
-        scheduler_name: The profile that they ask for.
-        count: How many.
-        cpu: What each asks for; memory is 512 MiB.
+        prefix: Prefix of their names.
+        scheduler_name: Their profile.
+        count: Number of pods.
+        cpu: CPU request of each; the memory request is 512 MiB.
 
     Returns:
         A JSON list for kubectl.

@@ -1,6 +1,6 @@
-"""How the demo speaks: numbered steps, commands as a user would type them, and what they print.
+"""Output of the demo: numbered steps, commands as a user would type them, and what they print.
 
-Owns the terminal. Colours are left out where the output is no terminal.
+Colours are left out if the output is no terminal.
 """
 
 from collections.abc import Iterable
@@ -17,20 +17,20 @@ class Screen:
         self._step = 0
 
     def step(self, title: str) -> None:
-        """Begin a step."""
+        """Print the heading of a step."""
         self._step += 1
         self._console.print(f"\n[bold cyan]{self._step}. {escape(title)}[/]")
 
     def say(self, text: str) -> None:
-        """Say a sentence."""
+        """Print a sentence."""
         self._console.print(f"   {escape(text)}")
 
     def command(self, *words: str) -> None:
-        """Show a command."""
+        """Print a command."""
         self._console.print(f"   [bold]$ {escape(' '.join(words))}[/]")
 
     def output(self, text: str, limit: int = 0) -> None:
-        """Show what a command printed, its first lines where it is long."""
+        """Print the output of a command, or its first lines if it is long."""
         lines = text.rstrip().split("\n")
         shown: Iterable[str] = lines if not limit or len(lines) <= limit else lines[:limit]
         for line in shown:
@@ -39,5 +39,5 @@ class Screen:
             self._console.print(f"   [dim]... {len(lines) - limit} more lines[/]")
 
     def summary(self, text: str) -> None:
-        """End with a line."""
+        """Print the last line."""
         self._console.print(f"\n[bold green]{escape(text)}[/]")

@@ -1,6 +1,6 @@
-"""The stage of a demonstration: a control plane, the operator on it, and commands as a user would type them.
+"""Environment of a demo: a control plane, the operator on it, and commands as a user would type them.
 
-A state that is not reached ends the demonstration with a non-zero exit code.
+A state that is not reached ends the demo with a non-zero exit code.
 """
 
 import argparse
@@ -29,23 +29,23 @@ ROOT = Path(__file__).resolve().parents[2]
 PROFILES = ROOT / "examples" / "profiles"
 RELEASE, NAMESPACE = "bayplan", "bayplan-system"
 _BAYPLAN = str(Path(sys.executable).parent / "bayplan")
-# Each wait is for a state that the cluster reaches and keeps, so the limit is for failures alone. It is far beyond what
-# a machine with other work needs.
+# The cluster reaches each awaited state and stays there, so the limit is for failures alone. It is far beyond what
+# a busy machine needs.
 _WAIT_SECONDS = 300.0
 _POLL_SECONDS = 0.1
 
 
-class DemoFailed(Exception):  # noqa: N818 - it says what happened
-    """The demo did not come out as told."""
+class DemoFailed(Exception):  # noqa: N818 - names the event
+    """The demo did not reach an expected state."""
 
 
 class Stage:
-    """What a story is played on.
+    """Control plane and operator of a demo.
 
     Args:
         plane: The control plane.
-        screen: Where it is told.
-        has_kwok: Whether pods run, and not only get nodes.
+        screen: Output of the demo.
+        has_kwok: Whether pods run; without kwok they are only bound.
     """
 
     def __init__(self, plane: ControlPlane, screen: Screen, *, has_kwok: bool) -> None:
@@ -55,22 +55,22 @@ class Stage:
         self._server = ""
 
     def start_operator(self, *flags: str) -> None:
-        """Install the custom resources and start the operator with some flags."""
-        self.show("apply", "-f", str(ROOT / "crds"), told="crds/")
+        """Install the CRDs and start the operator with some flags."""
+        self.show("apply", "-f", str(ROOT / "crds"), shown="crds/")
         self.screen.command("bayplan", "run", *flags)
         self._run_operator(self.plane.kubeconfig, ["run", *flags])
         self.screen.say("ready: watching profiles, nodes and pods")
 
     def install(self, *flags: str) -> None:
-        """Install the chart by Helm, and start what its Deployment would have the kubelet start.
+        """Install the chart by Helm, and start the process that the kubelet would start for its Deployment.
 
-        Where Helm is neither found nor buildable, the operator is started without it.
+        If Helm is neither found nor buildable, the operator is started without it.
 
         Args:
-            flags: Of ``helm install``.
+            flags: Flags of ``helm install``.
 
         Raises:
-            DemoFailed: Helm refuses.
+            DemoFailed: Helm fails.
         """
         try:
             helm = binaries.resolve(["helm"])["helm"]
@@ -104,7 +104,7 @@ class Stage:
         self._server = _served_by(port)
 
     def bayplan(self, *arguments: str, limit: int = 0, unshown: Sequence[str] = ()) -> str:
-        """Run the command as the administrator, and show it and what it prints, which is returned."""
+        """Run `bayplan` as the administrator, print the command and its output, and return the output."""
         self.screen.command("bayplan", *arguments)
         command = [_BAYPLAN, *arguments, *unshown]
         environment = {**os.environ, "KUBECONFIG": str(self.plane.kubeconfig)}
@@ -114,14 +114,14 @@ class Stage:
         self.screen.output(outcome.stdout, limit)
         return outcome.stdout
 
-    def show(self, *arguments: str, told: str = "", limit: int = 0) -> None:
-        """Run kubectl, and show the command and what it prints; ``told`` stands for the last argument."""
-        shown = [*arguments[:-1], told] if told else list(arguments)
-        self.screen.command("kubectl", *shown)
+    def show(self, *arguments: str, shown: str = "", limit: int = 0) -> None:
+        """Run kubectl, and print the command and its output; ``shown`` replaces the last argument in the print."""
+        words = [*arguments[:-1], shown] if shown else list(arguments)
+        self.screen.command("kubectl", *words)
         self.screen.output(self.plane.kubectl(*arguments), limit)
 
     def explain(self, what: str, limit: int = 0) -> None:
-        """Run ``bayplan explain``, and show the command and what it prints."""
+        """Run ``bayplan explain``, and print the command and its output."""
         self.bayplan("explain", what, limit=limit, unshown=["--server", self._server])
 
     def create(self, documents: str) -> None:
@@ -134,7 +134,7 @@ class Stage:
         return document
 
     def until(self, what: str, holds: Callable[[], bool]) -> None:
-        """Wait until a condition is true; callers wait for states that last, never for one that time ends.
+        """Wait until a condition is true; only for conditions that stay true.
 
         Raises:
             DemoFailed: It is still false after five minutes.
@@ -147,19 +147,19 @@ class Stage:
 
 
 def perform(name: str, about: str | None, story: Callable[[Stage], None], to_try: str) -> int:
-    """Play a story on a control plane of its own, which is cleaned up at the end.
+    """Run a demo on its own control plane, which is removed at the end.
 
     Args:
-        name: How the demonstration is started, such as ``make demo``.
-        about: What it shows.
-        story: Plays it.
-        to_try: What to try with a cluster that is kept.
+        name: Command that starts the demo, such as ``make demo``.
+        about: Description for ``--help``.
+        story: Runs the steps.
+        to_try: Suggestions, printed if the cluster is kept.
 
     Returns:
         Exit status.
     """
     parser = argparse.ArgumentParser(prog=name, description=about)
-    parser.add_argument("--keep", action="store_true", help="leave everything running and say how to use it")
+    parser.add_argument("--keep", action="store_true", help="Leave everything running and print how to use it")
     keep = parser.parse_args().keep
     screen = Screen()
     screen.say("Starting etcd and kube-apiserver (the first time they are built from source: about five minutes)")
@@ -185,8 +185,8 @@ def _start_kwok(plane: ControlPlane, screen: Screen) -> bool:
 
 
 def _served_by(port: int) -> str:
-    """Where the operator serves, with its protocol; "" before it is ready."""
-    # The certificate that it makes for itself is signed by nobody.
+    """Return the URL of the operator's server; "" before it is ready."""
+    # The operator's certificate is self-signed.
     context = ssl.create_default_context()
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     for server in (f"https://{LOOPBACK}:{port}", f"http://{LOOPBACK}:{port}"):

@@ -1,7 +1,6 @@
-"""`python -m hack.docs`: the reference pages in docs/reference and the table of the chart's values, made from the code.
+"""`python -m hack.docs`: generates docs/reference and the table of the chart's values from the code.
 
-Owns the list of pages and the check that the committed ones are what the code says. It must not know what a page says.
-Why pages are committed: they are read on the repository's site, where nothing runs.
+The pages are committed because they are read on the repository's site, which generates nothing.
 """
 
 import argparse
@@ -24,7 +23,7 @@ CHART = "../../charts/bayplan/README.md"
 
 
 def pages() -> Mapping[str, str]:
-    """Make every page.
+    """Generate every page.
 
     Returns:
         The text of each, by its path from docs/reference.
@@ -41,7 +40,7 @@ def pages() -> Mapping[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or tell how they differ.
+    """Write the pages, or report how they differ.
 
     Args:
         arguments: The command line without the program's name; that of the process when None.
@@ -49,8 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     Returns:
         The exit status: 1 when ``--check`` finds a difference.
     """
-    parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Make the reference pages.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail when a page is not up to date")
+    parser = argparse.ArgumentParser(prog="python -m hack.docs", description="Generate the reference pages.")
+    parser.add_argument("--check", action="store_true", help="Write nothing; fail when a page is not up to date")
     check = parser.parse_args(arguments).check
     files = {REFERENCE / name: text for name, text in pages().items()}
     if not check:
@@ -58,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     drifted = have_drifted(files, "as the code says")
     if drifted:
-        sys.stderr.write("Pages of docs/reference are not what the code says: run `make docs` and commit the result.\n")
+        sys.stderr.write("Pages of docs/reference are not up to date: run `make docs` and commit the result.\n")
     return int(drifted)
 
 

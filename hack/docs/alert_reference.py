@@ -1,7 +1,4 @@
-"""The page of the alerts.
-
-Owns how an alerting rule is told. It must not hold an alert: those are the chart's.
-"""
+"""Generates the page of the alerts from the chart's alerting rules."""
 
 from pathlib import Path
 
@@ -13,13 +10,13 @@ from hack.docs.resource_reference import HEADER
 _RULES = Path(__file__).resolve().parents[2] / "charts" / "bayplan" / "alerts" / "bayplan.yaml"
 _INTRODUCTION = """# Alerts
 
-The chart's PrometheusRule (`prometheusRule.enabled`) has these. Braces stand for what the alert fills in.
+The chart's PrometheusRule (`prometheusRule.enabled`) contains these alerts. Braces mark values that the alert fills in.
 
 """
 
 
 def alert_page() -> str:
-    """Write the page.
+    """Generate the page.
 
     Returns:
         Markdown.

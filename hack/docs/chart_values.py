@@ -1,7 +1,6 @@
-"""The table of the chart's values in its README, made from ``values.yaml``.
+"""Generates the table of the chart's values in its README from ``values.yaml``.
 
-Owns how a value and the comment above it become a row. It must not know any value. Why from the comments: they are what
-somebody reads who edits the file, and a second text would soon say something else.
+The descriptions are the comments of that file: a second text would soon differ from them.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _LONGEST_DEFAULT = 60
 
 
 def chart_readme() -> str:
-    """Make the chart's README: what is written by hand, and the table between its marks.
+    """Generate the chart's README: the hand-written text, and the table between its marks.
 
     Returns:
         The whole text.
@@ -38,7 +37,7 @@ def chart_readme() -> str:
 
 
 def _rows() -> Iterator[tuple[str, str, str]]:
-    """Path, default and description of every value that can be set on its own."""
+    """Yield path, default and description of every value that can be set separately."""
     text = (_CHART / "values.yaml").read_text(encoding="utf-8")
     root = yaml.compose(text, Loader=yaml.SafeLoader)
     assert isinstance(root, MappingNode)
@@ -48,7 +47,7 @@ def _rows() -> Iterator[tuple[str, str, str]]:
 def _below(prefix: str, node: MappingNode, lines: list[str]) -> Iterator[tuple[str, str, str]]:
     for key, value in node.value:
         path = f"{prefix}{key.value}"
-        # A mapping whose fields are not explained is one value to who sets it.
+        # A mapping whose fields have no comments is a single value for users.
         if isinstance(value, MappingNode) and value.value and _is_explained(lines, value.value[0][0]):
             yield from _below(f"{path}.", value, lines)
         else:
@@ -60,14 +59,14 @@ def _is_explained(lines: list[str], key: Node) -> bool:
 
 
 def _shown(node: Node) -> str:
-    """The default in one line; of a long one that there is one."""
+    """Return the default in one line; a long one is abbreviated."""
     value = yaml.SafeLoader("").construct_document(node)
     text = json.dumps(value)
     return f"`{text}`" if len(text) <= _LONGEST_DEFAULT else "see values.yaml"
 
 
 def _comment(lines: list[str], line: int) -> str:
-    """The comment above a line; where the line above is another value's, that value's comment holds for both."""
+    """Return the comment above a line; if another value is there, the comment of that value covers both."""
     found: list[str] = []
     above = line - 1
     while above >= 0 and re.match(r"\s*#", lines[above]):

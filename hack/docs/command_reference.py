@@ -1,7 +1,4 @@
-"""The page of the commands.
-
-Owns how a command's help becomes Markdown. It must not hold anything that the command's own help does not say.
-"""
+"""Generates the page of the commands from their own help."""
 
 import re
 
@@ -14,15 +11,14 @@ from hack.docs.resource_reference import HEADER
 _DEFAULT = re.compile(r"\s*\[default: (?P<default>[^]]*)\]")
 _INTRODUCTION = """# Commands
 
-`bayplan COMMAND --help` says the same. `bayplan -v COMMAND` shows the traceback of an error. Unless a command says
-otherwise, the exit code is 0 when it did what was asked, 1 when something failed, and 2 when options or input are not
-valid.
+`bayplan COMMAND --help` prints the same text. `bayplan -v COMMAND` shows the traceback of an error. Unless stated
+otherwise, the exit code is 0 on success, 1 on failure, and 2 when options or input are not valid.
 
 """
 
 
 def command_page() -> str:
-    """Write the page.
+    """Generate the page.
 
     Returns:
         Markdown.
@@ -53,10 +49,10 @@ def _section(parent: click.Context, name: str, command: click.Command) -> str:
 def _row(option: click.Option) -> tuple[str, str, str]:
     names = ", ".join(f"`{name}`" for name in [*option.opts, *option.secondary_opts])
     value = "" if option.is_flag else f" `{option.metavar or _kind(option)}`"
-    told = option.help or ""
-    found = _DEFAULT.search(told)
+    text = option.help or ""
+    found = _DEFAULT.search(text)
     default = found["default"].removesuffix(".0") if found else _shown_default(option)
-    return names + value, f"`{default}`" if default else "", _DEFAULT.sub("", told)
+    return names + value, f"`{default}`" if default else "", _DEFAULT.sub("", text)
 
 
 def _kind(option: click.Option) -> str:
@@ -66,7 +62,7 @@ def _kind(option: click.Option) -> str:
 
 
 def _shown_default(option: click.Option) -> str:
-    """What `--help` shows; never a number of this machine, such as its cores."""
+    """Return the default that `--help` shows; never a number of this machine, such as its cores."""
     if isinstance(option.show_default, str):
         return f"({option.show_default})"
     if option.is_flag or option.multiple or option.default is None:

@@ -1,8 +1,7 @@
-"""Tables of fields from the JSON schema of a model.
+"""Generates tables of fields from the JSON schema of a model.
 
-Owns how a field's type, default and rules are told in Markdown. It must not know which models there are. Why from the
-models' own schema and not from the CustomResourceDefinition: there, a type that is used thirteen times stands thirteen
-times, and a reader wants to meet it once.
+The source is the model's schema and not the CustomResourceDefinition: that one repeats a type wherever it is used, and
+a page should describe it once.
 """
 
 import json
@@ -15,26 +14,26 @@ Schema = Mapping[str, Any]
 
 _INT64_MIN = -INT64_MAX - 1
 _RULES = "x-kubernetes-validations"
-_UNTOLD_DEFAULTS: tuple[Any, ...] = (None, "", [], {})
+_EMPTY_DEFAULTS: tuple[Any, ...] = (None, "", [], {})
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table.
+    """Return a Markdown table.
 
     Args:
         heads: Headings of the columns.
-        rows: Cells; line breaks and bars in them are made harmless.
+        rows: Cells; line breaks and bars in them are escaped.
 
     Returns:
         The lines, with a line break at the end.
     """
-    told = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
-    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(f"| {' | '.join(row)} |" for row in told)]
+    escaped = [[" ".join(cell.split()).replace("|", r"\|") for cell in row] for row in rows]
+    lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|", *(f"| {' | '.join(row)} |" for row in escaped)]
     return "".join(f"{' '.join(line.split())}\n" for line in lines)
 
 
 def types_reached(root: str, definitions: Mapping[str, Schema]) -> Iterator[str]:
-    """Name a type and those that its fields have, each once, before those that only it leads to.
+    """Yield a type and the types of its fields, each once, before the types that only it leads to.
 
     Args:
         root: Name of the type to begin with.
@@ -54,12 +53,12 @@ def types_reached(root: str, definitions: Mapping[str, Schema]) -> Iterator[str]
 
 
 def type_section(name: str, definitions: Mapping[str, Schema], level: int) -> str:
-    """Write the section of a type: what it is, its fields, and what the API server refuses.
+    """Return the section of a type: description, fields, and validation rules.
 
     Args:
-        name: Of the type.
+        name: Name of the type.
         definitions: Schemas by the types' names.
-        level: Of the heading.
+        level: Level of the heading.
 
     Returns:
         Markdown.
@@ -74,44 +73,44 @@ def type_section(name: str, definitions: Mapping[str, Schema], level: int) -> st
         rules += [{**rule, "fieldPath": f".{field}"} for rule in _without_null(own).get(_RULES, ())]
     text = f"{'#' * level} {name}\n\n{_sentence(schema)}\n\n"
     heads = ("field", "type", "default", "meaning")
-    told = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
-    text += table(heads[:told], [row[:told] for row in rows])
+    width = len(heads) if any(row[-1] for row in rows) else len(heads) - 1
+    text += table(heads[:width], [row[:width] for row in rows])
     if rules:
-        text += "\nThe API server refuses what does not keep to these rules:\n\n"
+        text += "\nThe API server rejects objects that break these rules:\n\n"
         text += "".join(dict.fromkeys(f"- {_rule(rule)}\n" for rule in rules))
     return text
 
 
 def type_of(field: Schema, definitions: Mapping[str, Schema]) -> str:
-    """Tell a field's type and bounds in words, with a link where it is a type of its own."""
-    told = _without_null(field)
-    if "$ref" in told:
-        target = told["$ref"].rpartition("/")[2]
+    """Return a field's type and bounds in words, with a link if the type has its own section."""
+    schema = _without_null(field)
+    if "$ref" in schema:
+        target = schema["$ref"].rpartition("/")[2]
         if "properties" not in definitions[target]:
-            return type_of({**definitions[target], **{k: v for k, v in told.items() if k != "$ref"}}, definitions)
+            return type_of({**definitions[target], **{k: v for k, v in schema.items() if k != "$ref"}}, definitions)
         return f"[{target}](#{target.lower()})"
-    if "enum" in told:
-        return ", ".join(f"`{value}`" for value in told["enum"])
-    if "const" in told:
-        return f"`{told['const']}`"
-    kind = str(told.get("type", "" if "anyOf" in told else "string"))
+    if "enum" in schema:
+        return ", ".join(f"`{value}`" for value in schema["enum"])
+    if "const" in schema:
+        return f"`{schema['const']}`"
+    kind = str(schema.get("type", "" if "anyOf" in schema else "string"))
     if kind == "array":
-        at_most = f", at most {told['maxItems']}" if "maxItems" in told else ""
-        return f"list of {type_of(told['items'], definitions)}{at_most}"
+        at_most = f", at most {schema['maxItems']}" if "maxItems" in schema else ""
+        return f"list of {type_of(schema['items'], definitions)}{at_most}"
     if kind == "object":
-        values = told.get("additionalProperties")
+        values = schema.get("additionalProperties")
         return f"map of {type_of(values, definitions)}" if isinstance(values, Mapping) and values else "map"
     if not kind:
-        return " or ".join(dict.fromkeys(type_of(choice, definitions) for choice in told["anyOf"]))
-    if told.get("format") == "date-time":
+        return " or ".join(dict.fromkeys(type_of(choice, definitions) for choice in schema["anyOf"]))
+    if schema.get("format") == "date-time":
         return "time"
-    return kind + _bounds(told)
+    return kind + _bounds(schema)
 
 
 def default_of(field: Schema, definitions: Mapping[str, Schema]) -> str:
-    """Tell a field's default; empty where there is none or it is nothing."""
+    """Return a field's default; empty if there is none or it is empty."""
     value = field.get("default")
-    if value in _UNTOLD_DEFAULTS or (isinstance(value, Mapping) and not _is_plain(field, definitions)):
+    if value in _EMPTY_DEFAULTS or (isinstance(value, Mapping) and not _is_plain(field, definitions)):
         return ""
     if isinstance(value, Mapping) and set(value) == {"nanoseconds"}:
         return f"`{value['nanoseconds'] / 1e9:g}s`"
@@ -121,7 +120,7 @@ def default_of(field: Schema, definitions: Mapping[str, Schema]) -> str:
 
 
 def _is_plain(field: Schema, definitions: Mapping[str, Schema]) -> bool:
-    """Whether a field is no type with defaults of its own, which its own section tells."""
+    """Return whether the field's type has no section of its own."""
     target = _without_null(field).get("$ref", "").rpartition("/")[2]
     return "properties" not in definitions.get(target, {})
 
@@ -134,17 +133,17 @@ def _without_null(field: Schema) -> Schema:
 
 
 def _targets(field: Schema) -> Iterator[str]:
-    told = _without_null(field)
-    if "$ref" in told:
-        yield told["$ref"].rpartition("/")[2]
-    for inner in (told.get("items"), told.get("additionalProperties")):
+    schema = _without_null(field)
+    if "$ref" in schema:
+        yield schema["$ref"].rpartition("/")[2]
+    for inner in (schema.get("items"), schema.get("additionalProperties")):
         if isinstance(inner, Mapping):
             yield from _targets(inner)
 
 
-def _bounds(told: Schema) -> str:
-    """Say what a number or text may be, without what its size implies."""
-    low, high = told.get("minimum"), told.get("maximum")
+def _bounds(schema: Schema) -> str:
+    """Return the bounds of a number or text, except those that its size implies."""
+    low, high = schema.get("minimum"), schema.get("maximum")
     low = None if low in (-INT32_MAX - 1, _INT64_MIN) else low
     high = None if high in (INT32_MAX, INT64_MAX) else high
     if low is not None and high is not None:
@@ -153,10 +152,10 @@ def _bounds(told: Schema) -> str:
         return f", at least {low}"
     if high is not None:
         return f", at most {high}"
-    if "exclusiveMinimum" in told:
-        return f", above {told['exclusiveMinimum']}"
-    if "maxLength" in told:
-        return f", at most {told['maxLength']} characters"
+    if "exclusiveMinimum" in schema:
+        return f", above {schema['exclusiveMinimum']}"
+    if "maxLength" in schema:
+        return f", at most {schema['maxLength']} characters"
     return ""
 
 

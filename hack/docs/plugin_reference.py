@@ -1,8 +1,4 @@
-"""The page of the built-in plugins.
-
-Owns what it says of each: its extension points, its weight, its args. It must not hold a list of plugins: that is
-``scheduler_core.in_tree``'s.
-"""
+"""Generates the page of the built-in plugins: extension points, weights and args from ``scheduler_core.in_tree``."""
 
 from collections.abc import Mapping
 
@@ -15,15 +11,15 @@ from scheduler_core.in_tree import default_plugins, in_tree_registry
 
 _INTRODUCTION = """# Built-in plugins
 
-A profile that says nothing of plugins has all of these but those that are marked "on demand", in this order and with
-these weights. Names, order, weights and args are those of kube-scheduler v1.36.3. Args stand in a profile's
+A profile that does not configure plugins has all of these except those marked "on demand", in this order and with
+these weights. Names, order, weights and args are those of kube-scheduler v1.36.3. Args are set in a profile's
 `pluginConfig` or in a [PluginConfig](pluginconfig.md). How to write another plugin: [plugins.md](../plugins.md).
 
 """
 
 
 def plugin_page() -> str:
-    """Write the page.
+    """Generate the page.
 
     Returns:
         Markdown.

@@ -1,7 +1,4 @@
-"""The page of the operator's settings.
-
-Owns what it says beside the tables. It must not hold a default or a meaning: those are the settings' own.
-"""
+"""Generates the page of the operator's settings from their model."""
 
 import click
 from bayplan.cli.run import run
@@ -12,9 +9,9 @@ from hack.docs.resource_reference import HEADER
 
 _INTRODUCTION = """# Settings of the operator
 
-A setting is given as a flag of `bayplan run`, or by the name below in the YAML file of `bayplan run --settings FILE`,
-or under `settings` in the chart's values, from which the chart makes that file. A flag wins over the file. Unknown
-names and values that cannot work are refused at the start, all at once, with the field or the flag.
+A setting is a flag of `bayplan run`, or a field of the YAML file of `bayplan run --settings FILE`, or a field under
+`settings` in the chart's values, from which the chart generates that file. A flag overrides the file. Unknown names and
+invalid values are rejected at startup, all at once, each with its field or flag.
 
 ```yaml
 percentageOfNodesToScore: 0
@@ -23,8 +20,8 @@ leaderElection:
 logFormat: json
 ```
 
-Times are seconds, or texts such as `500ms`, `15s`, `5m`. Settings are read when the process starts; the chart starts a
-new pod when they change.
+Durations are seconds, or texts such as `500ms`, `15s`, `5m`. The operator reads its settings at startup; the chart
+replaces the pod when they change.
 
 ## Settings
 
@@ -32,7 +29,7 @@ new pod when they change.
 
 
 def settings_page() -> str:
-    """Write the page.
+    """Generate the page.
 
     Returns:
         Markdown.
@@ -44,8 +41,8 @@ def settings_page() -> str:
     for name, info in Settings.model_fields.items():
         field = root["properties"][info.alias or name]
         flag = f"`{flags[name]}`" if name in flags else ""
-        told = (f"`{info.alias or name}`", flag, type_of(field, definitions), default_of(field, definitions))
-        rows.append((*told, info.description or ""))
+        columns = (f"`{info.alias or name}`", flag, type_of(field, definitions), default_of(field, definitions))
+        rows.append((*columns, info.description or ""))
     text = HEADER + _INTRODUCTION + table(("name", "flag", "type", "default", "meaning"), rows)
     for name in types_reached("Settings", {**definitions, "Settings": root}):
         if name != "Settings" and "properties" in definitions[name]:
