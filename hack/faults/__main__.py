@@ -1,6 +1,6 @@
-"""`make simulate-faults`: many cluster lives with faults, one per seed, and what went wrong in them.
+"""`make simulate-faults`: cluster lifetimes with faults, one per seed, and the problems found.
 
-Owns the report. The status is 1 when a seed fails, or when a kind of fault has become too rare to be worth its name.
+The exit status is 1 when a seed fails, or when a kind of fault occurs too rarely.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ _SHOWN_FAILURES = 5
 
 
 def main() -> int:
-    """Run what the command line asks for."""
+    """Run the campaign or the single seed that the command line selects."""
     parser = argparse.ArgumentParser(prog="python -m hack.faults", description=__doc__)
-    parser.add_argument("--seeds", type=int, default=200, help="how many seeds")
-    parser.add_argument("--first", type=int, default=0, help="the first of them")
-    parser.add_argument("--seed", type=int, help="run this one only")
-    parser.add_argument("--trace", action="store_true", help="print what happens (with --seed)")
-    parser.add_argument("--jobs", type=int, default=0, help="processes; 0 takes one per processor")
+    parser.add_argument("--seeds", type=int, default=200, help="Number of seeds")
+    parser.add_argument("--first", type=int, default=0, help="First seed")
+    parser.add_argument("--seed", type=int, help="Run only this seed")
+    parser.add_argument("--trace", action="store_true", help="Print every step (with --seed)")
+    parser.add_argument("--jobs", type=int, default=0, help="Number of processes; 0 means one per processor")
     given = parser.parse_args()
     if given.seed is not None:
         return _run_one(given.seed, trace=given.trace)
@@ -66,7 +66,7 @@ def _report(campaign: Campaign, seconds: float) -> int:
         if again.problems:
             _print_failure(again)
         else:
-            print(f"seed {failed} failed and does not fail again: it depends on something beside the seed")
+            print(f"seed {failed} failed and does not fail again: it depends on something besides the seed")
     if campaign.failed:
         print(f"{len(campaign.failed)} seeds failed: {', '.join(map(str, campaign.failed))}")
     return 1 if campaign.failed or rare else 0

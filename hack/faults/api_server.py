@@ -1,12 +1,11 @@
 """An API server in memory: objects, their versions, their history, and the requests that the operator makes.
 
-Owns the objects as everybody would read them. Must not know networks, faults or time: what is lost, late or refused on
-the way is the :mod:`hack.faults.network`'s. Objects are held as the structs that the operator decodes, and cross to it
-as JSON.
+Network faults and delays are injected by :mod:`hack.faults.network`. Objects are stored as the structs that the
+operator decodes, and sent to it as JSON.
 
-Follows kube-apiserver v1.36.3 where the operator can tell: one counter of versions for all kinds, a bind of a pod that
-is bound or of another UID is a 409, a deletion of an unbound pod is immediate and that of a bound one waits for its
-kubelet.
+Follows kube-apiserver v1.36.3 as far as the operator can observe it: one counter of versions for all resources, a bind
+of a pod that is bound or of another UID is a 409, a deletion of an unbound pod is immediate and that of a bound one
+waits for its kubelet.
 """
 
 from __future__ import annotations
@@ -43,7 +42,7 @@ _DECODE = msgspec.json.decode
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One entry of a kind's history: the version, and the line that a watch sends."""
+    """One entry of a resource's history: the version, and the line that a watch sends."""
 
     version: int
     line: bytes
@@ -51,13 +50,13 @@ class Change:
 
 @dataclass(slots=True)
 class Collection:
-    """The objects of one kind.
+    """The objects of one resource.
 
     Attributes:
         objects: By name.
-        history: Changes that watches may still ask for.
-        compacted: Changes up to this version are forgotten.
-        listeners: Told of each change.
+        history: Changes that watches can still replay.
+        compacted: Changes up to this version are no longer in the history.
+        listeners: Called with each change.
     """
 
     objects: dict[str, Any] = field(default_factory=dict)
@@ -70,9 +69,9 @@ class ApiServer:
     """The server.
 
     Attributes:
-        version: Of the last change of anything.
-        on_bound: Told of each pod that is bound, with who asked.
-        on_deletion: Told of each bound pod that is to end.
+        version: Version of the last change of any object.
+        on_bound: Called with each pod that is bound, and the client that bound it.
+        on_deletion: Called with each bound pod that is being deleted.
     """
 
     def __init__(self) -> None:
@@ -84,56 +83,56 @@ class ApiServer:
         self._uids = 0
 
     def collection(self, path: str) -> Collection:
-        """The objects of a path, such as ``/api/v1/pods``."""
+        """Return the collection of a path, such as ``/api/v1/pods``."""
         found = self._collections.get(path)
         if found is None:
             found = self._collections[path] = Collection()
         return found
 
     def objects(self, path: str) -> list[Any]:
-        """Every object of a path, by name."""
+        """Return every object of a path, by name."""
         objects = self.collection(path).objects
         return [objects[name] for name in sorted(objects)]
 
     def pods(self) -> Iterator[Pod]:
-        """Every pod, in the order of creation."""
+        """Yield every pod, in the order of creation."""
         yield from self.collection(PODS).objects.values()
 
     def pod(self, name: str) -> Pod | None:
-        """A pod by its name."""
+        """Return a pod by its name."""
         found: Pod | None = self.collection(PODS).objects.get(name)
         return found
 
-    # -- changes by anybody -------------------------------------------------------------------------------------
+    # -- changes by other clients ---------------------------------------------------------------------------------
 
     def new_uid(self, name: str) -> str:
-        """A UID that no object had before."""
+        """Return a UID that no object had before."""
         self._uids += 1
         return f"{name}-{self._uids:04d}"
 
     def put(self, path: str, shown: Any) -> Any:
-        """Create an object or replace it; returns it with its new version."""
+        """Create or replace an object; return it with its new version."""
         collection = self.collection(path)
         name = shown.metadata.name
         self.version += 1
         new = replace(shown, metadata=replace(shown.metadata, resource_version=str(self.version)))
         verb = b"MODIFIED" if name in collection.objects else b"ADDED"
         collection.objects[name] = new
-        self._tell(collection, verb, new)
+        self._notify(collection, verb, new)
         return new
 
     def remove(self, path: str, name: str) -> Any:
-        """Delete an object at once; returns its last state, None if there is none."""
+        """Delete an object at once; return its last state, None if there is none."""
         collection = self.collection(path)
         gone = collection.objects.pop(name, None)
         if gone is not None:
             self.version += 1
             gone = replace(gone, metadata=replace(gone.metadata, resource_version=str(self.version)))
-            self._tell(collection, b"DELETED", gone)
+            self._notify(collection, b"DELETED", gone)
         return gone
 
     def compact(self, path: str) -> None:
-        """Forget a kind's history: who was away has to list."""
+        """Compact a resource's history: a watch that was disconnected has to list."""
         collection = self.collection(path)
         collection.compacted = self.version
         collection.history.clear()
@@ -157,7 +156,7 @@ class ApiServer:
         return 201, b'{"kind":"Status","status":"Success"}'
 
     def end_pod(self, name: str, uid: str = "") -> Answer:
-        """Delete a pod: at once if it is not bound, else when its kubelet says so."""
+        """Delete a pod: at once if it is not bound, else when its kubelet has stopped it."""
         pod = self.pod(name)
         if pod is None:
             return _status(404, f'pods "{name}" not found')
@@ -174,7 +173,7 @@ class ApiServer:
     # -- requests of the operator -------------------------------------------------------------------------------
 
     def respond(self, method: str, path: str, body: bytes | None, who: str = US) -> Answer:
-        """Carry out one request other than a watch."""
+        """Process one request other than a watch."""
         parts = path.split("/")
         document = _DECODE(body) if body else {}
         if "/events.k8s.io/" in path:
@@ -197,7 +196,7 @@ class ApiServer:
         return (200, _ENCODE(pod)) if pod is not None else _status(404, f'pods "{parts[-1]}" not found')
 
     def initial_lines(self, path: str) -> list[bytes]:
-        """A list as a watch sends it."""
+        """Return a list as a watch sends it."""
         lines = [_line(b"ADDED", each) for each in self.objects(path)]
         mark = f'{{"resourceVersion":"{self.version}","annotations":{{"k8s.io/initial-events-end":"true"}}}}'
         lines.append(b'{"type":"BOOKMARK","object":{"metadata":%b}}' % mark.encode())
@@ -249,7 +248,7 @@ class ApiServer:
         metadata = replace(claim.metadata, annotations=claim.metadata.annotations | _annotations(document))
         return 200, _ENCODE(self.put(CLAIMS, replace(claim, metadata=metadata)))
 
-    def _tell(self, collection: Collection, verb: bytes, shown: Any) -> None:
+    def _notify(self, collection: Collection, verb: bytes, shown: Any) -> None:
         change = Change(self.version, _line(verb, shown))
         collection.history.append(change)
         for listener in collection.listeners:

@@ -1,6 +1,6 @@
-"""A cache that was kept up to date, laid beside one that was filled in one go.
+"""Compares a cache that was updated incrementally with one that was filled at once.
 
-Owns the comparison, number by number. Rows differ between the two, so that everything is compared by the node's name.
+Node rows differ between the two, so everything is compared by the node's name.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 Facts = dict[str, Any]
 
 
-def cache_differences(kept: CycleContext, fresh: CycleContext) -> Iterator[str]:
-    """Each fact that differs."""
-    yield from _differences("", _cluster_facts(kept, fresh), _cluster_facts(fresh, fresh))
-    mine, theirs = kept.cache.columns, fresh.cache.columns
+def cache_differences(older: CycleContext, fresh: CycleContext) -> Iterator[str]:
+    """Yield each fact that differs."""
+    yield from _differences("", _cluster_facts(older, fresh), _cluster_facts(fresh, fresh))
+    mine, theirs = older.cache.columns, fresh.cache.columns
     names = sorted(name for name in mine.names if name is not None)
     if names != sorted(name for name in theirs.names if name is not None):
         yield f"the cache has nodes {names}"
@@ -41,7 +41,7 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
     facts: Facts = {
         "pods that are placed": sorted(placed.info.uid for placed in cache.placed_pods()),
         "pods without their node": sorted((node, uid) for node, pods in cache._homeless.items() for uid in pods),
-        # A scheduler that starts does not take up the nomination of a pod that a gate holds back.
+        # A scheduler that starts ignores the nomination of a gated pod.
         "nominations": sorted(
             (node, info.uid)
             for node in nominator.nodes()
@@ -101,7 +101,7 @@ def _node_facts(columns: NodeColumns, name: str) -> Facts:
 
 
 def _counted(columns: NodeColumns, name: str, asked: NodeColumns) -> Facts:
-    """Counts of pods by the queries that the kept cache has been asked."""
+    """Return the counts of pods by the queries that the older cache has answered."""
     row = columns.row_of(name)
     facts: Facts = {}
     for query in list(asked.pod_index._queries):

@@ -1,6 +1,6 @@
-"""Many seeds, spread over processes.
+"""Runs many seeds in several processes and adds up their results.
 
-Owns the sums. Must not judge. A process takes a few dozen seeds at a time, so that starting it does not count.
+A process takes a few dozen seeds at a time, so the cost of starting it does not matter.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ _SEEDS_AT_ONCE = 25
 
 @dataclass(slots=True)
 class Campaign:
-    """What became of many runs.
+    """Results of many runs.
 
     Attributes:
-        seeds: How many.
-        jobs: Processes.
+        seeds: Number of seeds.
+        jobs: Number of processes.
         failed: Seeds whose run failed, in order.
-        problems: The first problem of each of them, by seed.
+        problems: The first problem of each failed seed.
         counts: Faults of each run.
-        bound: Pods that were bound.
-        virtual_seconds: Of all runs.
+        bound: Number of bound pods.
+        virtual_seconds: Virtual seconds of all runs.
     """
 
     seeds: int = 0
@@ -43,8 +43,8 @@ def run_campaign(seeds: Sequence[int], jobs: int = 0) -> Campaign:
     """Run seeds.
 
     Args:
-        seeds: Which.
-        jobs: Processes; 0 takes one per processor.
+        seeds: The seeds.
+        jobs: Number of processes; 0 means one per processor.
     """
     jobs = jobs or os.cpu_count() or 1
     total = Campaign(jobs=jobs)
@@ -52,7 +52,7 @@ def run_campaign(seeds: Sequence[int], jobs: int = 0) -> Campaign:
         parts = [_run_some(seeds)]
     else:
         chunks = [seeds[start : start + _SEEDS_AT_ONCE] for start in range(0, len(seeds), _SEEDS_AT_ONCE)]
-        # Not by forking: whoever calls may have threads.
+        # Not by forking: the caller may have threads.
         with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
             parts = list(pool.map(_run_some, chunks))
     for part in parts:

@@ -1,7 +1,7 @@
-"""Who else lives in a cluster: kubelets, the pod garbage collector, the volume controller and a provisioner.
+"""Other components of the cluster: kubelets, the pod garbage collector, the volume controller and a provisioner.
 
-Owns what they do and after which delay. Must not know the scheduler. Each draws its delays from the run's seed and the
-UID that it acts on, so that leaving out one step of a run does not change what others do.
+Each draws its delays from the run's seed and the UID that it acts on, so leaving out one step of a run does not change
+the delays of the others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ _BOUND = VolumePhase("Bound")
 
 
 class Controllers:
-    """All of them.
+    """All controllers.
 
     Attributes:
-        failing: How many of the next volumes cannot be made.
+        failing: Number of next volumes whose provisioning fails.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, seed: int) -> None:
@@ -56,7 +56,7 @@ class Controllers:
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def run(self, pod: Pod) -> None:
-        """A pod was bound: its kubelet starts it."""
+        """Start a bound pod, as its kubelet does."""
         self._loop.call_later(0.2 + self._draw(f"start {pod.metadata.uid}"), self._started, pod)
 
     def _started(self, pod: Pod) -> None:
@@ -76,7 +76,7 @@ class Controllers:
             self._server.remove(PODS, pod.metadata.name)
 
     def collect(self, node_name: str, node_uid: str) -> None:
-        """A node was deleted: its pods are removed after a while, unless it is there again."""
+        """Remove the pods of a deleted node after a while, unless the node exists again."""
         self._loop.call_later(3.0 + 4.0 * self._draw(f"collect {node_uid}"), self._collect, node_name)
 
     def _collect(self, node_name: str) -> None:

@@ -1,7 +1,6 @@
-"""An extender in memory: slow at times, away at times, and particular about nodes.
+"""An extender in memory that is slow or unavailable at times, and rejects nodes without a zone.
 
-Owns its answers. It leaves nodes that have a zone; it looks at the API server, so that it may know more of a node than
-the scheduler that asks.
+It reads the API server's state, so it may have newer information about a node than the scheduler.
 """
 
 from __future__ import annotations
@@ -24,19 +23,19 @@ _MOST_POINTS = 10
 
 
 def suits(node: Node | None) -> bool:
-    """Whether the extender leaves a node."""
+    """Return whether the extender accepts a node."""
     return node is not None and ZONE in node.metadata.labels
 
 
 class ModelExtender:
-    """Fulfils :class:`scheduler_core.ports.ExtenderClient`."""
+    """Implements :class:`scheduler_core.ports.ExtenderClient`."""
 
     def __init__(self, network: Network, counts: FaultCounts) -> None:
         self._network = network
         self._counts = counts
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
-        """Leave nodes with a zone."""
+        """Accept the nodes with a zone."""
         del pod
         await self._answer()
         left = tuple(name for name in node_names if self._suits(name))
@@ -48,17 +47,17 @@ class ModelExtender:
         return {name: (len(pod.metadata.name) + len(name)) % (_MOST_POINTS + 1) for name in node_names}
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-        """Leave candidates with a zone."""
+        """Accept the candidates with a zone."""
         del pod
         await self._answer()
         return {name: given for name, given in victims.items() if self._suits(name)}
 
     async def bind(self, binding: Binding) -> None:
-        """It does not bind."""
-        raise ExtenderError("model", f"it cannot bind pod {binding.name}; do not ask it")
+        """Fail: this extender does not bind."""
+        raise ExtenderError("model", f"it cannot bind pod {binding.name}; do not call bind")
 
     async def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no connection is open."""
 
     async def _answer(self) -> None:
         how = self._network.next_fault("extender")
@@ -68,7 +67,7 @@ class ModelExtender:
             self._counts.add("extender failed")
         await asyncio.sleep(_SLOW_SECONDS if how == "slow" else _USUAL_SECONDS)
         if how == "refused":
-            raise ExtenderError("model", "it is away; start it")
+            raise ExtenderError("model", "it is unavailable; start it")
 
     def _suits(self, name: str) -> bool:
         return suits(self._network.server.collection(NODES).objects.get(name))

@@ -1,6 +1,6 @@
-"""What a scheduler that was started just now, on the API server's state, would say.
+"""Decisions of a scheduler that was started just now on the API server's state, to compare with the one under test.
 
-Owns the second opinion: its cache was filled in one go, so it has not seen any of the run's faults. Must not write.
+Its cache was filled at once, so it has seen none of the run's faults. It writes nothing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _OPTIONS = LifeOptions(0, 0, 0.0, 1)
 
 
 class _NoWriter:
-    """Nothing is written: what a cycle of this scheduler would tell, it tells nobody."""
+    """Writer that accepts every call and writes nothing."""
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         if name not in ("patch_pod_status", "record", "delete_pod"):
@@ -38,21 +38,21 @@ class _NoWriter:
         return lambda *_, **__: None
 
 
-class _Unjudged(ReservationLedger):
-    """Its plugins reserve for nobody, and turn nobody away."""
+class _UncheckedLedger(ReservationLedger):
+    """Ledger that checks nothing: the plugins of the fresh scheduler reserve nothing and reject no pod."""
 
     def __init__(self) -> None:
-        """Nothing is looked at."""
+        """Take no arguments."""
         self.is_closed = True
 
     def take_turn(self, uid: str) -> bool:
-        """Nobody's label is obeyed."""
+        """Ignore the pod's label."""
         del uid
         return False
 
 
 class FreshOpinion:
-    """The opinion.
+    """A fresh scheduler.
 
     Attributes:
         context: The fresh scheduler's parts.
@@ -62,7 +62,7 @@ class FreshOpinion:
         self._life: OperatorLife = supervisor.life
         loop = VirtualLoop()
         clock = LoopClock(loop)
-        fresh = make_scheduler(clock, _NoWriter(), _Unjudged(), _OPTIONS)
+        fresh = make_scheduler(clock, _NoWriter(), _UncheckedLedger(), _OPTIONS)
         self.context: CycleContext = fresh.context
         for path in WORKLOADS:
             for each in server.objects(path):
@@ -89,7 +89,7 @@ class FreshOpinion:
         loop.close()
 
     def left_waiting(self) -> Iterator[str]:
-        """Pods that wait although they fit."""
+        """Yield pods that wait although a node is feasible."""
         queue = self._life.scheduler.context.queue
         for pod in self._waiting:
             instance = self._profiles.get(pod.spec.scheduler_name)
@@ -107,12 +107,12 @@ class FreshOpinion:
                 yield f"{pod.metadata.uid} cannot be judged: {found.error}"
 
     def gangs_left_waiting(self) -> Iterator[str]:
-        """Gangs that wait although they fit as a whole; those of profiles with extenders are not judged."""
+        """Yield gangs that wait although they fit as a whole, except those of profiles with extenders."""
         for gang in list(self.context.queue.gangs):
             entry = gang.entry
             if entry is None or entry.place is Place.NOWHERE or self._profiles[entry.profile].config.extenders:
                 continue
-            # Without extenders a group cycle awaits nothing.
+            # Without extenders a group cycle never awaits.
             try:
                 schedule_gang(self.context, entry).send(None)
             except StopIteration as ended:
@@ -136,11 +136,11 @@ def _how_it_waits(gang: Gang | None) -> str:
 
 
 def _is_left_by_the_reference(queued: QueuedPod) -> bool:
-    """Whether kube-scheduler's own hints do not wake such a pod, so that ours must not either.
+    """Return whether kube-scheduler's own hints do not requeue such a pod, so ours must not either.
 
-    A pod without terms of its own that anti-affinity of running pods keeps away is not told of a new node, nor of a
-    node that changes its domain (``interpodaffinity/plugin.go``, ``isSchedulableAfterNodeChange``: it looks at the
-    waiting pod's terms only). There as here the flush after five minutes frees it.
+    If a pod without terms of its own is rejected by the anti-affinity of running pods, neither a new node nor a changed
+    topology domain requeues it (``interpodaffinity/plugin.go``, ``isSchedulableAfterNodeChange``: it checks the waiting
+    pod's terms only). In both schedulers the flush after five minutes retries it.
     """
     terms = queued.info.terms
     return "InterPodAffinity" in queued.rejected_by and not terms.required and not terms.required_anti

@@ -1,15 +1,14 @@
-"""The account of one life's gangs: what was placed together, and whether it was bound together.
+"""Checks that the members of a gang that were placed together are bound together.
 
-Owns what is judged at the moment when a placement is handed on to its binding, when a bind is sent, and when a member
-gives back: by what the scheduler has been told and by the ledger. It must not read the core's gangs, which it judges;
-it takes from the core only which members a placement calls its quorum, which it counts itself, and why a gang is
-refused.
+The checks run when a placement is passed to binding, when a bind is sent, and when a member releases its reservation.
+They compare with what the scheduler has received and with the ledger, not with the core's gangs. From the core they
+take only which members a placement names as its quorum, which they count themselves, and why a gang is rejected.
 
 A quorum, as the core writes its rule (``scheduler_core/cycle/gang_binding.py``)::
 
-    placed ──▶ each passes Permit and PreBind ──all have──▶ begun: binds are sent, and who fails for good fails alone
+    placed ──▶ each passes Permit and PreBind ──all have──▶ begun: binds are sent, each may fail alone
                      │ one fails, or is deleted
-                     └──▶ all give back
+                     └──▶ all release their reservations
 """
 
 from __future__ import annotations
@@ -18,8 +17,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from hack.faults.ledger import ReservationLedger
-from hack.faults.pod_groups import ToldGroups
-from hack.faults.told import ToldFeed
+from hack.faults.pod_groups import ReceivedGroups
+from hack.faults.told import ReceivedFeed
 from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_binding import GangBinding
 from scheduler_core.model.pod import Pod
@@ -32,8 +31,8 @@ class Quorum:
     """Members that were placed together.
 
     Attributes:
-        key: Whose.
-        uids: Of those that are all bound or none.
+        key: Its group.
+        uids: UIDs of the members that are all bound or none.
         has_begun: Whether a bind was sent.
     """
 
@@ -44,11 +43,11 @@ class Quorum:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What a cycle knew of a gang.
+    """State of a gang that a cycle decided by.
 
     Attributes:
-        least: How many members its group asked for; 0 if there was no group.
-        counted: UIDs of the members that it could count, and whether that was told rather than held.
+        least: minMember of its group; 0 if there was no group.
+        counted: UIDs of the members that it could count; true if the member was received as placed, not only reserved.
         is_listed: Whether the first list of the group's API was complete.
     """
 
@@ -59,19 +58,19 @@ class Decision:
 
 @dataclass(slots=True)
 class GangAccount:
-    """The account.
+    """The checks of one life of the operator.
 
     Attributes:
-        ledger: Who holds what.
-        told: What the scheduler was told of pods.
-        groups: What it was told of groups.
-        context: Its parts; who waits at Permit or is in PreBind is read there.
-        on_placed: Told of each member that was placed with its gang.
+        ledger: Current reservations.
+        received: Pods that the scheduler has received.
+        groups: PodGroups that it has received.
+        context: Its parts; pods that wait at Permit or are in PreBind are read there.
+        on_placed: Called with each member that was placed with its gang.
     """
 
     ledger: ReservationLedger
-    told: ToldFeed
-    groups: ToldGroups
+    received: ReceivedFeed
+    groups: ReceivedGroups
     context: CycleContext
     on_placed: Callable[[str], None]
     _quorums: dict[str, Quorum] = field(default_factory=dict)
@@ -101,18 +100,18 @@ class GangAccount:
     # -- placing ------------------------------------------------------------------------------------------------
 
     def reserved(self, pod: Pod, problem: str) -> bool:
-        """A node was reserved for a pod: what is known now is what its cycle decides by.
+        """Record the state that a cycle decides by when a node is reserved for a pod.
 
-        A cycle that waits for an extender learns of nothing, and what was kept from it is told before its pods are
-        handed on.
+        A cycle that waits for an extender receives nothing; the events queued meanwhile are delivered before its pods
+        are passed to binding.
 
         Args:
             pod: The pod.
-            problem: Why it must not be there, "" if it may; a gang's cycle may only want to know what would fit if
-                victims were gone, so this counts when the pod is placed.
+            problem: Why the reservation is wrong, "" if it is right; a gang's cycle may only simulate what would fit
+                without the victims, so this counts when the pod is placed.
 
         Returns:
-            Whether the pod is judged here, since it is a member.
+            Whether the pod is checked here because it is a member.
         """
         key = group_key_of(pod)
         if key is None:
@@ -125,7 +124,7 @@ class GangAccount:
         return True
 
     def placed(self, attempt: Attempt) -> None:
-        """A pod was placed and is to be bound: all that was placed in the same cycle is held now."""
+        """Check a pod that is passed to binding; everything placed in the same cycle is reserved now."""
         pod, uid = attempt.info.pod, attempt.info.uid
         key = group_key_of(pod)
         if key is None:
@@ -138,11 +137,11 @@ class GangAccount:
         if not least:
             self.ledger.complain(f"{uid} is placed, whose PodGroup the scheduler does not know")
             return
-        # Who was tried last may have been turned away.
-        counted = [each for each, is_told in known.items() if is_told or each in self.ledger.holds]
+        # The member that was tried last may have been rejected.
+        counted = [each for each, is_received in known.items() if is_received or each in self.ledger.holds]
         if len(counted) < least:
             self.ledger.complain(
-                f"{uid} is placed for a gang that is not whole by it: {len(counted)} of {least} of {key}"
+                f"{uid} is placed for a gang that stays incomplete: {len(counted)} of {least} of {key}"
             )
         if attempt.gang is not None:
             self._placed_together(attempt.gang, key, uid, counted, least)
@@ -161,8 +160,8 @@ class GangAccount:
         self._quorums[uid] = known[1]
 
     def _counted(self, key: GroupKey) -> Iterator[tuple[str, bool]]:
-        """UIDs of members that have succeeded or have a node, and whether that was told; others are held."""
-        for pod in self.told.pods.values():
+        """Yield the UIDs of members that have succeeded or have a node, and whether that was received."""
+        for pod in self.received.pods.values():
             uid = pod.metadata.uid
             if group_key_of(pod) != key:
                 continue
@@ -175,13 +174,13 @@ class GangAccount:
     # -- binding ------------------------------------------------------------------------------------------------
 
     def prepares(self, uid: str) -> None:
-        """PreBind of a pod begins."""
+        """Check a pod whose PreBind begins."""
         quorum = self._quorums.get(uid)
         if quorum is not None and quorum.has_begun and uid in quorum.uids:
             self.ledger.complain(f"{uid} begins its PreBind, and others of its gang's quorum are being bound")
 
     def sends(self, uid: str) -> None:
-        """The bind of a pod is being sent."""
+        """Check a pod whose bind is being sent."""
         quorum = self._quorums.get(uid)
         self._failed.pop(uid, None)
         if quorum is None or quorum.has_begun:
@@ -206,11 +205,11 @@ class GangAccount:
         return "is in PreBind" if self.context.in_pre_bind.get(uid) is not None else ""
 
     def bind_failed(self, uid: str) -> None:
-        """The bind of a pod failed, or it is not known what became of it."""
+        """Note that the bind of a pod failed, or that its outcome is unknown."""
         self._failed[uid] = None
 
     def ended(self, pod: Pod, *, is_bound: bool) -> None:
-        """A pod was bound, or has given back its place."""
+        """Note that a pod was bound, or has released its reservation."""
         uid = pod.metadata.uid
         quorum = self._quorums.pop(uid, None)
         if is_bound:
@@ -225,12 +224,12 @@ class GangAccount:
         if uid in self._failed or (known is not None and known.spec.node_name):
             self.ledger.count("gang bind failed")
         elif uid in quorum.uids and known is not None and not known.metadata.deletion_timestamp:
-            self.ledger.complain(f"{uid} gives back after its gang's binds were sent, and its own did not fail")
+            self.ledger.complain(f"{uid} releases its node after its gang's binds were sent, and its own did not fail")
 
     def returned(self, uid: str) -> None:
         """A read has shown that the bind of a pod never took effect."""
         self._placed.pop(uid, None)
 
     def _known(self, pod: Pod) -> Pod | None:
-        known = self.told.pods.get(pod.key)
+        known = self.received.pods.get(pod.key)
         return known if known is not None and known.metadata.uid == pod.metadata.uid else None

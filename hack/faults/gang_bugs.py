@@ -1,7 +1,7 @@
-"""Bugs in the handling of gangs that are planted on purpose; see :mod:`hack.faults.planted_bugs`.
+"""Planted bugs in the handling of gangs; see :mod:`hack.faults.planted_bugs`.
 
-Owns the list. Each breaks the promise that a gang is placed together or not at all, or the count on which it rests, or
-loses a gang that waits.
+Each breaks the guarantee that a gang is placed together or not at all, or the count on which it rests, or loses a
+waiting gang.
 """
 
 from __future__ import annotations
@@ -123,4 +123,4 @@ GANG_BUGS: dict[str, Bug] = {
     "what an overcommitted node lacks is subtracted": lambda: _patched(gang_failure, "free_amount", _net_sum),
     "what a failed try holds is kept": _skipped(group_scheduling, "undo"),
 }
-"""What is planted, by what is wrong then."""
+"""Planted bugs by the defect that they cause."""

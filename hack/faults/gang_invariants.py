@@ -1,7 +1,7 @@
-"""What must hold of gangs at every moment, and when everything has come to rest.
+"""Checks the core's gangs at every moment, and when nothing happens any more.
 
-Owns the judgement of what the core keeps of gangs, by the API server's state and by what the core was told. Must not
-change anything. What holds at the moment of a placement or a bind is judged in :mod:`hack.faults.gang_account`.
+The checks compare with the API server's state and with what the core has received. What must hold at the moment of a
+placement or a bind is checked in :mod:`hack.faults.gang_account`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 
 from hack.faults.api_server import ApiServer
 from hack.faults.operator_supervisor import OperatorSupervisor
-from hack.faults.pod_groups import PodGroups, ToldGroups
+from hack.faults.pod_groups import PodGroups, ReceivedGroups
 from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod import Pod
 from scheduler_core.model.pod_group import GroupKey, group_key_of
@@ -21,31 +21,31 @@ _QUEUED = (Place.ACTIVE, Place.BACKOFF, Place.ERROR_BACKOFF, Place.UNSCHEDULABLE
 
 
 def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
-    """What is wrong at this moment, between two cycles."""
+    """Yield the problems of this moment, between two cycles."""
     life = supervisor.life
     if life.is_over or not life.is_scheduling:
         return
     context = life.scheduler.context
-    known = {pod.metadata.uid: pod for pod in life.told.pods.values()}
+    known = {pod.metadata.uid: pod for pod in life.received.pods.values()}
     for gang in context.queue.gangs:
-        if gang.group != life.told_groups.groups.get(gang.key):
-            yield f"gang {gang.key} has another PodGroup than was told"
-        yield from _inherited(gang, life.told_groups)
+        if gang.group != life.received_groups.groups.get(gang.key):
+            yield f"gang {gang.key} has another PodGroup than the scheduler received"
+        yield from _inherited(gang, life.received_groups)
         yield from _entry_problems(gang, context.queue)
         for uid in sorted(gang.placed):
-            told = known.get(uid)
-            if told is not None and not told.spec.node_name and context.cache.get(uid) is None:
+            received = known.get(uid)
+            if received is not None and not received.spec.node_name and context.cache.get(uid) is None:
                 yield f"{uid} counts as placed in gang {gang.key}, and has no node"
         for uid, waiting in gang.waiting.items():
             if waiting.place is not Place.GROUPED:
                 yield f"{uid} waits with gang {gang.key}, and is {waiting.place.label} in the queue"
 
 
-def _inherited(gang: Gang, told: ToldGroups) -> Iterator[str]:
+def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
     """What a PodGroup has of an earlier one of its name."""
-    if gang.group is None or gang.key not in told.begun:
+    if gang.group is None or gang.key not in received.begun:
         return
-    seconds, when = told.begun[gang.key]
+    seconds, when = received.begun[gang.key]
     if gang.first_failure is not None and gang.first_failure < seconds:
         yield f"gang {gang.key} failed before its PodGroup {gang.group.uid} was there"
     if gang.last_attempt is not None and gang.last_attempt < when:
@@ -53,7 +53,7 @@ def _inherited(gang: Gang, told: ToldGroups) -> Iterator[str]:
 
 
 def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
-    """A gang whose quorum waits is in the queue once; one without is not."""
+    """Check that a gang whose quorum waits is in the queue once, and another one is not."""
     entry = gang.entry
     is_queued = entry is not None and entry.place is not Place.NOWHERE
     is_live = entry is not None and entry.place in (*_QUEUED, Place.GATED)
@@ -69,7 +69,7 @@ def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:
 
 
 def check_gangs_at_rest(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:
-    """What is wrong when nothing has happened for long."""
+    """Yield the problems when nothing has happened for long."""
     if not supervisor.life.is_scheduling:
         return
     queue = supervisor.life.scheduler.context.queue
@@ -108,7 +108,7 @@ def _count_problems(gang: Gang, pods: Iterable[Pod]) -> Iterator[str]:
 
 
 def _waiting_problems(gang: Gang, pods: Iterable[Pod], queue: SchedulingQueue) -> Iterator[str]:
-    """Who waits with a gang that lacks members: all whose gates are open; with one that is whole: nobody."""
+    """Check that all ungated members wait with a gang that lacks members, and none with a complete one."""
     is_lacking = gang.group is None or gang.needed > 0
     waiting = []
     for pod in pods:

@@ -1,8 +1,7 @@
-"""Jobs: controllers that keep a gang's members in number.
+"""Jobs: controllers that create and replace the members of gangs.
 
-Owns the making of members, the first ones and those that replace what was deleted or has failed. Must not know groups
-beyond their names, nor the scheduler. A job draws its members from its own seed, so that what else happens in a run
-does not change them. Members of an indexed job keep their names, as a StatefulSet's do; the others get new ones.
+A job draws its members from its own seed, so other events of a run do not change them. Members of an indexed job keep
+their names, as a StatefulSet's do; the others get new ones.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ KEYS = tuple(
     for name, source in (("q1", GroupSource.BAYPLAN), ("q2", GroupSource.BAYPLAN), ("q2", GroupSource.NATIVE))
     for namespace in (NAMESPACE, "other")
 )
-"""Few names, in two namespaces and two APIs, so that they meet."""
+"""Few names, in two namespaces and two APIs, so that they collide."""
 
 _SYNC_SECONDS = 0.4
 
@@ -46,18 +45,18 @@ class GangJob:
     """One job.
 
     Attributes:
-        name: Of the job; its members' names begin with it.
+        name: Name of the job, and prefix of its members' names.
         key: The group of its members.
-        size: How many members there are to be, those that succeeded included.
-        seed: Of what its members look like.
+        size: Desired number of members, including those that succeeded.
+        seed: Seed for its members' specs.
         is_indexed: Whether a replacement has the name of the member that it replaces.
-        created: Members made so far.
-        sizes: Milli-CPU that members ask for, one per template.
-        priority: Of its members.
-        profile: Of its members.
+        created: Members created so far.
+        sizes: CPU requests of its members in milli-CPU, one per template.
+        priority: Priority of its members.
+        profile: Profile of its members.
         has_turns: Whether some members wait or fail at Permit and PreBind.
-        is_gated: Whether some members come with scheduling gates.
-        stands_before_a_door: Whether some members are held back by the Doorman.
+        is_gated: Whether some members are created with scheduling gates.
+        stands_before_a_door: Whether Doorman holds some members back.
     """
 
     name: str
@@ -75,7 +74,7 @@ class GangJob:
 
 
 def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob:
-    """A job of one or two templates."""
+    """Draw a job of one or two templates."""
     job = GangJob(name, key, size, seed=f"{rng.random()}")
     job.is_indexed = happens(rng, 0.4)
     most = 900 if size <= 4 else 400
@@ -90,7 +89,7 @@ def draw_job(rng: random.Random, name: str, key: GroupKey, size: int) -> GangJob
 
 
 def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
-    """A pending member."""
+    """Return a pending member."""
     rng = random.Random(f"{job.seed}/{job.created}")
     is_native = job.key.source is GroupSource.NATIVE
     labels = {JOB: job.name} if is_native else {GROUP_LABEL: job.key.name, JOB: job.name}
@@ -110,7 +109,7 @@ def make_member(job: GangJob, index: int, name: str, uid: str) -> Pod:
 
 
 def opened(pod: Pod) -> Pod:
-    """The pod without its scheduling gates."""
+    """Return the pod without its scheduling gates."""
     return replace(pod, spec=replace(pod.spec, scheduling_gates=()))
 
 
@@ -129,11 +128,11 @@ class GangJobs:
         server.collection(PODS).listeners.append(self._changed)
 
     def members(self, job: GangJob) -> list[Pod]:
-        """The pods of a job, ended ones included, in the order of creation."""
+        """Return the pods of a job, ended ones included, in the order of creation."""
         return [pod for pod in self._server.pods() if pod.metadata.labels.get(JOB) == job.name]
 
     def begin(self, job: GangJob, first: int) -> None:
-        """Start a job with the first of its members; the others come when it is looked after."""
+        """Start a job with the first of its members; the controller creates the others later."""
         self.jobs[job.key] = job
         for index in range(first):
             self._make(job, index)
@@ -145,7 +144,7 @@ class GangJobs:
             self._server.end_pod(pod.metadata.name)
 
     def look_after(self, job: GangJob) -> None:
-        """Make the members that a job lacks."""
+        """Create the members that a job lacks."""
         if self.jobs.get(job.key) is not job:
             return
         pods = self.members(job)

@@ -1,7 +1,7 @@
-"""What happens to gangs: users who make and end them, gates, failures, and misfortune at the worst moment.
+"""Steps that act on gangs: users who create and delete them, gates, failures, and faults at the worst moment.
 
-Owns how each kind of a gang's step is carried out. Must not judge. What is to happen while a gang is being bound lies
-in ambush until one is: these moments last milliseconds, and no step would meet them by chance.
+Faults for the binding of a gang are armed in advance and take effect when one begins: these moments last milliseconds,
+and no step would meet them by chance.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ Act = Callable[[random.Random, int], None]
 
 
 class GangWorld:
-    """The actors.
+    """Performs the steps.
 
     Attributes:
-        jobs: Who makes members.
+        jobs: Controllers that create members.
     """
 
     def __init__(self, scene: Scene, groups: PodGroups) -> None:
@@ -61,19 +61,19 @@ class GangWorld:
             "lift a gang's gates": self._lift_gates,
             "change minMember": self._change_least,
             "change a group's priority": self._change_priority,
-            "create a PodGroup anew": self._create_group_anew,
+            "recreate a PodGroup": self._recreate_group,
         }
 
-    # -- told by others -----------------------------------------------------------------------------------------
+    # -- notifications --------------------------------------------------------------------------------------------
 
     def placed(self, uid: str) -> None:
-        """A member was placed with its gang, and is about to be bound."""
+        """Take effect on a member that was placed with its gang and is about to be bound."""
         waiting, self._on_placed = self._on_placed, []
         for each in waiting:
             each(uid)
 
     def bound(self, pod: Pod) -> None:
-        """The operator has bound a pod."""
+        """Take effect when the operator has bound a pod."""
         key = group_key_of(pod)
         group = None if key is None else self._groups.objects.get(key)
         if not self._kills or key is None or group is None:
@@ -85,7 +85,7 @@ class GangWorld:
             self._network.loop.call_soon(self._supervisor.kill)
 
     def heal(self) -> None:
-        """Nothing lies in ambush any more, and nobody is gated for ever."""
+        """Disarm all faults, and lift all gates."""
         self._on_placed.clear()
         self._kills = 0
 
@@ -99,7 +99,7 @@ class GangWorld:
         return one_of(rng, jobs) if jobs else None
 
     def _create(self, rng: random.Random, number: int) -> None:
-        """The group first or the members first, and all members at once or some of them."""
+        """Create the group first or the members first, and all members at once or some of them."""
         free = [key for key in KEYS if key not in self.jobs.jobs]
         if not free:
             return
@@ -131,7 +131,7 @@ class GangWorld:
         return f"{key.namespace}-{key.name}-{self._made}"
 
     def _delete_gang(self, rng: random.Random, number: int) -> None:
-        """A job goes with its members; its group goes with it, a little earlier, or stays."""
+        """Delete a job with its members; its group is deleted a little earlier, or stays."""
         del number
         job = self._job(rng)
         if job is None:
@@ -162,7 +162,7 @@ class GangWorld:
             self._groups.put(replace(group, min_member=least, generation=group.generation + 1))
 
     def _change_priority(self, rng: random.Random, number: int) -> None:
-        """Name a priority, the members' or another, or leave it to them."""
+        """Set the priority to the members' or another one, or unset it."""
         del number
         job = self._job(rng)
         group = None if job is None else self._groups.objects.get(job.key)
@@ -170,26 +170,26 @@ class GangWorld:
             priority = one_of(rng, (job.priority, 5, 100)) if group.priority is None else None
             self._groups.put(replace(group, priority=priority, generation=group.generation + 1))
 
-    def _create_group_anew(self, rng: random.Random, number: int) -> None:
-        """Mostly: a group that nobody makes again leaves its members waiting."""
+    def _recreate_group(self, rng: random.Random, number: int) -> None:
+        """Delete a group and mostly create it again: without its group, members wait."""
         del number
         group = self._group(rng)
         if group is None:
             return
         self._groups.remove(group.key)
         if happens(rng, 0.9):
-            anew = replace(group, uid=self._group_uid(group.key), generation=1)
-            self._network.loop.call_later(0.05 + 4.0 * rng.random() ** 2, self._return_group, anew)
+            successor = replace(group, uid=self._group_uid(group.key), generation=1)
+            self._network.loop.call_later(0.05 + 4.0 * rng.random() ** 2, self._return_group, successor)
 
     def _return_group(self, group: PodGroup) -> None:
         if group.key not in self._groups.objects:
-            self._counts.add("PodGroup created anew")
+            self._counts.add("PodGroup recreated")
             self._groups.put(group)
 
     # -- members ------------------------------------------------------------------------------------------------
 
     def _some_member(self, rng: random.Random, which: Callable[[Pod], bool]) -> Pod | None:
-        """A member for which ``which`` is true and that is not being deleted."""
+        """Return a member for which ``which`` is true and that is not being deleted."""
         found = [
             pod
             for pod in self._server.pods()
@@ -241,7 +241,7 @@ class GangWorld:
     # -- ambushes -----------------------------------------------------------------------------------------------
 
     def _ambush_member(self, rng: random.Random, number: int) -> None:
-        """Delete a member of the next gang that is placed, on its way from there to its node."""
+        """Delete a member of the next gang that is placed, before it is bound."""
         del number
         seconds, share = one_of(rng, (0.0, 0.01, 0.05, 1.0, 3.0)), rng.random()
         self._on_placed.append(lambda uid: self._delete_one_placed(uid, seconds, share))
@@ -250,7 +250,7 @@ class GangWorld:
         self._network.loop.call_later(seconds, self._delete_placed, uid, share)
 
     def _delete_placed(self, uid: str, share: float) -> None:
-        """The member, or another one of its gang that is held."""
+        """Delete the member, or another one of its gang that has a reservation."""
         held = self._supervisor.held()
         first = next((pod for pod in self._server.pods() if pod.metadata.uid == uid), None)
         key = None if first is None else group_key_of(first)

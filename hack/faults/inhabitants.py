@@ -1,7 +1,6 @@
-"""Pods, nodes, volumes and budgets of the simulated cluster, as they are drawn.
+"""Draws pods, nodes, volumes and budgets of the simulated cluster.
 
-Owns what exists; must not know what happens to it. Nodes are few and small, so that pods wait, preempt and get in each
-other's way.
+Nodes are few and small, so that pods wait, preempt and conflict.
 """
 
 from __future__ import annotations
@@ -64,17 +63,17 @@ T = TypeVar("T")
 
 
 def happens(rng: random.Random, share: float) -> bool:
-    """Whether a thing of this probability happens."""
+    """Return true with this probability."""
     return rng.random() < share
 
 
 def one_of(rng: random.Random, choices: Sequence[T]) -> T:
-    """One of several."""
+    """Draw one of several."""
     return choices[rng.randrange(len(choices))]
 
 
 def node(rng: random.Random, name: str, uid: str) -> Node:
-    """A small node."""
+    """Draw a small node."""
     amounts: Quantities = {
         "cpu": f"{one_of(rng, (1500, 2000, 3000, 4000))}m",
         "memory": f"{one_of(rng, (2048, 4096, 8192))}Mi",
@@ -88,7 +87,7 @@ def node(rng: random.Random, name: str, uid: str) -> Node:
 
 
 def pod(rng: random.Random, name: str, uid: str) -> Pod:
-    """A pending pod; a claim of its volume is called like the pod."""
+    """Draw a pending pod; a claim of its volume has the pod's name."""
     labels = {APP: one_of(rng, APPS)}
     if happens(rng, 0.4):
         labels[TURN] = one_of(rng, TURNS).replace(" ", "-")
@@ -110,7 +109,7 @@ def pod(rng: random.Random, name: str, uid: str) -> Pod:
 
 
 def with_requests(shown: Pod, cpu_milli: int) -> Pod:
-    """The same pod with another request of CPU."""
+    """Return the same pod with another CPU request."""
     [main] = shown.spec.containers
     requests = {**main.resources.requests, "cpu": f"{cpu_milli}m"}
     changed = replace(main, resources=ResourceRequirements(requests))
@@ -149,7 +148,7 @@ def _spread(rng: random.Random, app: str) -> tuple[TopologySpreadConstraint, ...
 
 
 def classes() -> tuple[StorageClass, ...]:
-    """Volumes that are made when a pod needs them, and volumes that exist; both wait for the pod."""
+    """Return two classes: volumes provisioned on demand, and existing ones; both wait for the first consumer."""
     mode = "WaitForFirstConsumer"
     return (
         StorageClass(ObjectMeta(MADE_TO_ORDER, uid=MADE_TO_ORDER), "csi.example.com", mode),
@@ -158,7 +157,7 @@ def classes() -> tuple[StorageClass, ...]:
 
 
 def claim(rng: random.Random, name: str, uid: str) -> PersistentVolumeClaim:
-    """A claim of a waiting class."""
+    """Draw a claim of a waiting class."""
     spec = PersistentVolumeClaimSpec(
         ("ReadWriteOnce",),
         resources=ResourceRequirements({"storage": "1Gi"}),
@@ -168,7 +167,7 @@ def claim(rng: random.Random, name: str, uid: str) -> PersistentVolumeClaim:
 
 
 def volume(name: str, uid: str, zone: str) -> PersistentVolume:
-    """A volume that can be reached from one zone."""
+    """Return a volume that is accessible from one zone."""
     term = NodeSelectorTerm((Requirement(ZONE, "In", (zone,)),))
     spec = PersistentVolumeSpec(
         {"storage": "2Gi"},
@@ -180,7 +179,7 @@ def volume(name: str, uid: str, zone: str) -> PersistentVolume:
 
 
 def budget(app: str, allowed: int) -> PodDisruptionBudget:
-    """A budget of the pods of an app."""
+    """Return a budget of the pods of an app."""
     return PodDisruptionBudget(
         ObjectMeta(f"keep-{app}", NAMESPACE, uid=f"keep-{app}"),
         PodDisruptionBudgetSpec(LabelSelector({APP: app})),
@@ -189,5 +188,5 @@ def budget(app: str, allowed: int) -> PodDisruptionBudget:
 
 
 def namespace() -> Namespace:
-    """The one namespace."""
+    """Return the only namespace."""
     return Namespace(ObjectMeta(NAMESPACE, uid=NAMESPACE))

@@ -1,7 +1,4 @@
-"""What must hold at every moment, and what must hold when everything has come to rest.
-
-Owns the judgement. Must not change anything.
-"""
+"""Checks what must hold at every moment, and what must hold when nothing happens any more."""
 
 from __future__ import annotations
 
@@ -20,13 +17,13 @@ from scheduler_core.model.pod import Pod
 from scheduler_core.queueing.scheduling_queue import SchedulingQueue
 from scheduler_core.snapshot.cluster_cache import Placement
 
-# The scheduler looks every 5 s, and a look takes a while where the processor is slow.
+# The scheduler checks every 5 s, and a check takes a while on a slow processor.
 _LOOK_SECONDS = 10.0
 _IN_FLIGHT, _PARKED = "inFlight", "parked"
 
 
 def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
-    """The places of every pod that the queue keeps, by UID."""
+    """Return the places of every pod in the queue, by UID."""
     found: dict[str, list[str]] = {}
     for place, pod in queue.places():
         found.setdefault(pod.uid, []).append(place)
@@ -34,7 +31,7 @@ def all_places(queue: SchedulingQueue) -> dict[str, list[str]]:
 
 
 def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServer) -> Iterator[str]:
-    """What is wrong at this moment, between two cycles."""
+    """Yield the problems of this moment, between two cycles."""
     yield from supervisor.complaints
     supervisor.complaints.clear()
     for uid in network.twice:
@@ -55,7 +52,7 @@ def check_now(supervisor: OperatorSupervisor, network: Network, server: ApiServe
 
 
 def _unsettled(life: OperatorLife, before: float) -> Iterator[str]:
-    """Pods that were bound long ago, that no watch has confirmed, and that were not read either."""
+    """Yield pods that were bound long ago, that no watch has confirmed, and that were not read either."""
     for uid in life.ledger.unconfirmed_since(before):
         placed = life.scheduler.context.cache.get(uid)
         if placed is not None and placed.placement is not Placement.ADDED:
@@ -66,7 +63,7 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
     context = life.scheduler.context
     queue, cache = context.queue, context.cache
     places = all_places(queue)
-    known = {pod.metadata.uid: pod for pod in life.told.pods.values()}
+    known = {pod.metadata.uid: pod for pod in life.received.pods.values()}
     for uid, where in places.items():
         pod = known.get(uid)
         if len(where) > 1:
@@ -85,7 +82,7 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
             yield f"{uid} waits, and is nowhere in the queue"
         is_tried = context.suspension.is_on and places.get(uid) == [_PARKED]
         if uid in places and placed is not None and places[uid] != [_IN_FLIGHT] and not is_tried:
-            # A gang's cycle that waits for an extender goes on when its profile goes away.
+            # A gang's cycle that waits for an extender continues when its profile is removed.
             yield f"{uid} is held on {placed.info.node_name}, and is {places[uid][0]} in the queue"
     for waiting in context.waiting:
         if waiting.pod.uid in known and waiting.pod.uid not in places and cache.get(waiting.pod.uid) is None:
@@ -93,16 +90,16 @@ def _misplaced(life: OperatorLife, server: ApiServer) -> Iterator[str]:
 
 
 def _waits_on(server: ApiServer, pod: Pod) -> bool:
-    """Whether a pod waits on the server, too; a late pod may have been read before its watch tells."""
+    """Return whether a pod waits on the server, too; a pod may be read before its watch delivers it."""
     now = server.pod(pod.metadata.name)
     return now is not None and now.metadata.uid == pod.metadata.uid and not now.spec.node_name and not now.is_terminal
 
 
 def check_bind(server: ApiServer, rooms: NodeRooms, pod: Pod, ours: dict[str, str], since: float) -> Iterator[str]:
-    """What is wrong with a bind that the present life of the operator has just carried out.
+    """Yield the problems of a bind that the present life of the operator has just performed.
 
-    Only what the operator itself has bound is counted: of everything else it may not know yet. The node counts as large
-    as it was at any time after ``since``, for then it was chosen.
+    Only what the operator itself has bound is counted: it may not have received anything else yet. The node counts with
+    its largest size at any time after ``since``, for then it was chosen.
     """
     name = pod.spec.node_name
     largest = rooms.largest(name, since)
@@ -117,14 +114,14 @@ def check_bind(server: ApiServer, rooms: NodeRooms, pod: Pod, ours: dict[str, st
 
 
 def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer, groups: PodGroups) -> Iterator[str]:
-    """What is wrong when nothing has happened for long."""
+    """Yield the problems when nothing has happened for long."""
     life = supervisor.life
     context = life.scheduler.context
     if not life.is_scheduling:
         yield "the operator has not begun to schedule"
         return
     for waiting in context.waiting:
-        yield f"{waiting.pod.uid} waits at Permit for ever"
+        yield f"{waiting.pod.uid} waits at Permit forever"
     for instance in life.instances:
         if instance.in_flight:
             yield f"profile {instance.name}, revision {instance.revision} has {instance.in_flight} attempts in flight"
@@ -134,9 +131,9 @@ def check_at_rest(supervisor: OperatorSupervisor, server: ApiServer, groups: Pod
         yield f"{uid} is reserved on {life.ledger.holds[uid].node_name} for ever"
     for placed in context.cache.placed_pods():
         if placed.placement is not Placement.ADDED:
-            yield f"{placed.info.uid} is assumed on {placed.info.node_name} for ever"
+            yield f"{placed.info.uid} is assumed on {placed.info.node_name} forever"
     if life.queued_writes:
-        yield f"{life.queued_writes} writes are kept for ever"
+        yield f"{life.queued_writes} writes stay queued forever"
     yield from _known_differs(life, server)
     fresh = FreshOpinion(supervisor, server, groups)
     yield from cache_differences(context, fresh.context)

@@ -1,7 +1,7 @@
-"""The account of one life of the operator: what it has reserved, and whether it might.
+"""Records the reservations of one life of the operator, and checks each decision.
 
-Owns what is judged at the moment of a decision: was the pod to be tried at all, and is there room on the node, counting
-what the scheduler has been told and what it holds itself. Must not read the core's cache, which it judges.
+A decision is right if the pod was schedulable at all and the node had room, by what the scheduler has received and what
+it has reserved. The core's cache is not read, because it is under test.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from hack.faults.api_server import ApiServer
 from hack.faults.fault_counts import FaultCounts
 from hack.faults.plain_fit import misfit, requests_of, room_of
 from hack.faults.pod_groups import PodGroups
-from hack.faults.told import ToldFeed
+from hack.faults.told import ReceivedFeed
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -35,19 +35,19 @@ class Hold:
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a ledger looks at.
+    """Parts of the simulation that a ledger uses.
 
     Attributes:
-        server: The truth.
+        server: The API server.
         counts: Faults.
-        turns: How many turns each pod has taken; outlives the operator.
+        turns: Number of turns each pod has taken; outlives the operator.
         say: Adds a line to the trace.
-        complain: Told what is wrong.
-        now: The time.
-        bound: The node of every pod that anybody has bound, by UID.
+        complain: Called with each problem.
+        now: Returns the time.
+        bound: The node of every bound pod, by UID.
         ours: The node of each pod that the present life of the operator has bound, by UID.
         groups: PodGroups.
-        on_placed: Told of each pod that was placed with its gang.
+        on_placed: Called with each pod that was placed with its gang.
     """
 
     server: ApiServer
@@ -63,13 +63,13 @@ class Surroundings:
 
 
 class ReservationLedger:
-    """The account.
+    """The ledger.
 
     Attributes:
-        holds: By UID.
-        is_stopping: Whether attempts are being cut short.
+        holds: Reservations by UID.
+        is_stopping: Whether attempts are being cancelled.
         is_closed: Whether the process is gone, so that nothing counts any more.
-        gangs: The account of what was placed together; None where nothing is placed.
+        gangs: Checks of gangs; None if nothing is placed.
     """
 
     gangs: GangAccount | None = None
@@ -79,16 +79,16 @@ class ReservationLedger:
         self.holds: dict[str, Hold] = {}
         self.is_closed = False
         self.is_stopping = False
-        self._told: ToldFeed | None = None
+        self._received: ReceivedFeed | None = None
 
-    def watch(self, told: ToldFeed) -> None:
-        """Say what the scheduler is told."""
-        self._told = told
-        told.on_gone = self._gone
-        told.on_returned = self._returned
+    def watch(self, received: ReceivedFeed) -> None:
+        """Set the feed whose content the ledger checks against."""
+        self._received = received
+        received.on_gone = self._gone
+        received.on_returned = self._returned
 
     def _gone(self, uid: str) -> None:
-        """A bound pod is gone: late events of a watch may show it again, and it takes nothing all the same."""
+        """Note that a bound pod is gone: late events of a watch may show it again, but it uses nothing."""
         held = self.holds.get(uid)
         if held is not None and held.bound_at is not None:
             del self.holds[uid]
@@ -101,24 +101,24 @@ class ReservationLedger:
             self.gangs.returned(uid)
 
     def complain(self, what: str) -> None:
-        """Something is wrong."""
+        """Report a problem."""
         if not self.is_closed:
             self._around.complain(what)
 
     def count(self, fault: str) -> None:
-        """A fault took effect."""
+        """Count a fault that took effect."""
         if self.is_closed:
             return
         self._around.counts.add(fault)
 
     def take_turn(self, uid: str) -> bool:
-        """Whether the pod's label is to be obeyed this time."""
+        """Return whether the pod's label takes effect this time."""
         taken = self._around.turns.get(uid, 0)
         self._around.turns[uid] = taken + 1
         return taken < _TURNS
 
     def reserved(self, info: PodInfo, node_name: str) -> None:
-        """A node is being reserved for a pod."""
+        """Check and record a reservation."""
         if self.is_closed:
             return
         self._around.say(f"reserve {info.uid} on {node_name}")
@@ -126,11 +126,11 @@ class ReservationLedger:
             self.complain(f"{info.uid} is reserved on {node_name}, and is on {self.holds[info.uid].node_name} still")
         known = self._known(info.key)
         if known is None or known.metadata.uid != info.uid:
-            self.complain(f"{info.uid} is tried, of whose deletion the scheduler has been told")
+            self.complain(f"{info.uid} is tried although the scheduler has received its deletion")
         elif known.spec.node_name:
-            self.complain(f"{info.uid} is tried, of which the scheduler knows that it is bound")
+            self.complain(f"{info.uid} is tried although the scheduler has received that it is bound")
         elif known.spec.scheduling_gates or known.metadata.deletion_timestamp is not None:
-            self.complain(f"{info.uid} is tried, which is gated or being deleted")
+            self.complain(f"{info.uid} is tried although it is gated or being deleted")
         problem = self._judge(info.pod, node_name)
         self.holds[info.uid] = Hold(info.pod, node_name)
         if self.gangs is not None and self.gangs.reserved(info.pod, problem):
@@ -139,33 +139,33 @@ class ReservationLedger:
             self.complain(problem)
 
     def unreserved(self, info: PodInfo, node_name: str) -> None:
-        """A reservation is given back."""
+        """Check and record that a reservation is released."""
         if self.is_closed:
             return
         self._around.say(f"unreserve {info.uid} on {node_name}")
         now = self._around.server.pod(info.pod.metadata.name)
         is_there = now is not None and now.metadata.uid == info.uid and not now.is_terminal
         if is_there and self._around.ours.get(info.uid) == node_name and not self.is_stopping:
-            self.complain(f"{info.uid} gives back {node_name}, and is bound to it")
+            self.complain(f"{info.uid} releases {node_name} although it is bound to it")
         held = self.holds.pop(info.uid, None)
         if held is not None and held.node_name != node_name:
-            self.complain(f"{info.uid} gives back {node_name}, and had {held.node_name}")
+            self.complain(f"{info.uid} releases {node_name}, but had {held.node_name}")
         if self.gangs is not None:
             self.gangs.ended(info.pod, is_bound=False)
 
     def prepares(self, info: PodInfo) -> None:
-        """PreBind of a pod begins."""
+        """Check a pod whose PreBind begins."""
         if self.gangs is not None and not self.is_closed:
             self.gangs.prepares(info.uid)
 
     def bound(self, info: PodInfo, node_name: str) -> None:
-        """A pod was bound."""
+        """Check and record that a pod was bound."""
         if self.is_closed:
             return
         self._around.say(f"bound {info.uid} to {node_name}")
         held = self.holds.get(info.uid)
         if self._around.bound.get(info.uid) != node_name:
-            self.complain(f"{info.uid} is taken for bound to {node_name}, which did not happen")
+            self.complain(f"{info.uid} is taken for bound to {node_name}, but is not")
         if held is None or held.node_name != node_name:
             self.complain(f"{info.uid} is bound to {node_name}, which was not reserved for it")
         else:
@@ -174,11 +174,11 @@ class ReservationLedger:
             self.gangs.ended(info.pod, is_bound=True)
 
     def open_reservations(self) -> list[str]:
-        """UIDs of pods that are reserved and not bound."""
+        """Return the UIDs of pods that are reserved and not bound."""
         return [uid for uid, hold in self.holds.items() if hold.bound_at is None]
 
     def unconfirmed_since(self, before: float) -> list[str]:
-        """UIDs of pods that were bound before a time, and that no watch has shown on their node yet."""
+        """Return the UIDs of pods that were bound before a time and that no watch has confirmed yet."""
         found = []
         for uid, hold in self.holds.items():
             known = self._known(hold.pod.key)
@@ -188,30 +188,30 @@ class ReservationLedger:
         return found
 
     def _judge(self, pod: Pod, node_name: str) -> str:
-        """Why a pod must not be put on a node; "" if it may."""
-        assert self._told is not None
-        node = self._told.nodes.get(node_name)
+        """Return why a pod must not be put on a node; "" if it may."""
+        assert self._received is not None
+        node = self._received.nodes.get(node_name)
         if node is None:
-            return f"{pod.metadata.uid} is put on {node_name}, of whose deletion the scheduler has been told"
+            return f"{pod.metadata.uid} is put on {node_name} although the scheduler has received its deletion"
         there = [other for other in self._on(node_name) if other.metadata.uid != pod.metadata.uid]
         problem = misfit(pod, node, there)
         if not problem:
             return ""
         names = ", ".join(other.metadata.uid for other in there)
-        return f"{pod.metadata.uid} is put on {node_name} beside {names or 'nobody'}: {problem}"
+        return f"{pod.metadata.uid} is put on {node_name} beside {names or 'no pod'}: {problem}"
 
     def free_cpu(self) -> int:
         """Milli-CPU that are free on all nodes of which the scheduler has been told; none on an overcommitted one."""
-        assert self._told is not None
+        assert self._received is not None
         free = 0
-        for name, node in self._told.nodes.items():
+        for name, node in self._received.nodes.items():
             free += max(0, room_of(node)[0] - sum(requests_of(pod)[0] for pod in self._on(name)))
         return free
 
     def _on(self, node_name: str) -> Iterator[Pod]:
-        """The pods that the scheduler must count on a node."""
-        assert self._told is not None
-        for pod in self._told.pods.values():
+        """Yield the pods that the scheduler must count on a node."""
+        assert self._received is not None
+        for pod in self._received.pods.values():
             if pod.spec.node_name == node_name and not pod.is_terminal:
                 yield pod
         for uid, hold in list(self.holds.items()):
@@ -224,5 +224,5 @@ class ReservationLedger:
                 yield hold.pod
 
     def _known(self, key: str) -> Pod | None:
-        assert self._told is not None
-        return self._told.pods.get(key)
+        assert self._received is not None
+        return self._received.pods.get(key)

@@ -1,7 +1,7 @@
-"""The way between the operator and the API server: latency, and everything that goes wrong there.
+"""The network between the operator and the API server: latency and every fault.
 
-Owns what is armed, who is away, and the connection that the operator's real cluster I/O runs on. Must not know pods or
-scheduling. A request that has been sent is carried out whether or not its sender still lives, as on a real network.
+The operator's real cluster I/O runs on it. A request that has been sent is processed even if its sender is gone, as on
+a real network.
 """
 
 from __future__ import annotations
@@ -48,23 +48,23 @@ _COUNTED = {
 
 
 class Network:
-    """The way, and what is wrong with it.
+    """The network and its current faults.
 
     Args:
-        loop: Whose time it is.
-        server: At the other end.
-        counts: Told of what takes effect.
+        loop: Event loop with virtual time.
+        server: The API server at the other end.
+        counts: Counts faults that take effect.
         rng: Draws latencies.
 
     Attributes:
         away_until: Nothing is answered before this time.
-        reads_failed_until: When a pod could last not be read.
-        trace: Lines of what was carried out.
-        binds: How many binds of a pod were sent and not answered, by UID.
+        reads_failed_until: Until when reads of pods fail.
+        trace: Lines of what was done.
+        binds: Number of binds of a pod that were sent and not answered, by UID.
         twice: UIDs of pods that were sent a second bind before the first was answered.
-        current_life: The life of the operator that runs; what an earlier one sent is still carried out.
-        rival: Binds a pod of this name before we do.
-        on_answered: Called with the UID and the node of a bind that is answered and not carried out.
+        current_life: The running life of the operator; requests of an earlier one are still processed.
+        rival: Binds a pod of this name before the operator does.
+        on_answered: Called with the UID and the node of a bind that is answered but never performed.
     """
 
     def __init__(self, loop: VirtualLoop, server: ApiServer, counts: FaultCounts, rng: random.Random) -> None:
@@ -90,19 +90,19 @@ class Network:
         """Add a line to the trace."""
         self.trace.append(f"{self.loop.virtual_now:8.3f} {text}")
 
-    # -- what goes wrong ----------------------------------------------------------------------------------------
+    # -- faults ---------------------------------------------------------------------------------------------------
 
     def arm(self, what: str, how: str, count: int) -> None:
-        """Let the next ``count`` requests of a kind go wrong."""
+        """Let the next ``count`` requests of a kind fail."""
         self._armed.setdefault(what, deque()).extend([how] * count)
 
     def stall(self, path: str, seconds: float) -> None:
-        """Hold back the events of one kind."""
+        """Delay the events of one resource."""
         self._stalled[path] = max(self._stalled.get(path, 0.0), self.loop.virtual_now + seconds)
         self.counts.add("watch stalled")
 
     def drop(self, path: str, *, in_order: bool) -> None:
-        """Break the watches of a kind, or let the server end them in order."""
+        """Break the watches of a resource, or let the server end them regularly."""
         streams = self._streams.get(path, ())
         for stream in list(streams):
             stream.end(None if in_order else ResponseLostError(f"WATCH {path}: the connection broke"))
@@ -110,7 +110,7 @@ class Network:
             self.counts.add("watch ended" if in_order else "watch dropped")
 
     def expire(self, path: str) -> None:
-        """Break the watches of a kind and forget its history."""
+        """Break the watches of a resource and compact its history."""
         for stream in list(self._streams.get(path, ())):
             stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
         self.server.compact(path)
@@ -124,7 +124,7 @@ class Network:
                 stream.end(ResponseLostError(f"WATCH {path}: the connection broke"))
 
     def heal(self) -> None:
-        """Nothing goes wrong from now on."""
+        """Remove all faults."""
         self._armed.clear()
         self._stalled.clear()
         self.away_until = 0.0
@@ -134,7 +134,7 @@ class Network:
 
     @property
     def is_away(self) -> bool:
-        """Whether nothing is answered."""
+        """Whether the server answers nothing."""
         return self.loop.virtual_now < self.away_until
 
     # -- requests -----------------------------------------------------------------------------------------------
@@ -175,7 +175,7 @@ class Network:
             self.twice.append(uid)
 
     def next_fault(self, what: str) -> str:
-        """How the next request of a kind goes wrong; "" if it does not."""
+        """Return how the next request of a kind fails; "" if it does not."""
         armed = self._armed.get(what)
         if not armed:
             return ""
@@ -245,12 +245,12 @@ class Network:
         return stream
 
     def close(self, stream: _Stream) -> None:
-        """Forget a watch that its reader has left."""
+        """Remove a watch that its reader has left."""
         self._streams[stream.path].remove(stream)
         stream.collection.listeners.remove(stream.on_change)
 
     def due(self, path: str) -> float:
-        """When what happens now arrives at the watch of a kind."""
+        """Return when a change of now arrives at the watch of a resource."""
         now = self.loop.virtual_now
         return max(now + _LATENCY_SECONDS * self._rng.random(), self._stalled.get(path, 0.0))
 
@@ -263,7 +263,7 @@ class Network:
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A request on its way: what will go wrong with it, and which life of the operator sent it."""
+    """A request on its way, its planned fault, and the life of the operator that sent it."""
 
     request: ApiRequest
     how: str
@@ -271,7 +271,7 @@ class _Sent:
 
 
 class _Stream:
-    """One watch: lines, each with the time at which it arrives; never one before an earlier one."""
+    """One watch: lines, each with its arrival time; the order of lines never changes."""
 
     def __init__(self, network: Network, path: str, collection: Collection) -> None:
         self.path = path
@@ -283,7 +283,7 @@ class _Stream:
         self._fault: Exception | None = None
 
     def on_change(self, change: Change) -> None:
-        """Something of the kind changed."""
+        """Queue a change of the resource."""
         self.push(change.version, change.line)
 
     def push(self, version: int, line: bytes) -> None:
@@ -295,19 +295,19 @@ class _Stream:
         self._news.set()
 
     def end(self, fault: Exception | None) -> None:
-        """Break, or end in order; what has not arrived is lost."""
+        """Break, or end regularly; what has not arrived is lost."""
         self._ended, self._fault = True, fault
         self._lines.clear()
         self._news.set()
 
     def hurry(self) -> None:
-        """Let everything arrive now."""
+        """Deliver everything now."""
         now = self._network.loop.virtual_now
         self._lines = deque((min(due, now), version, line) for due, version, line in self._lines)
         self._news.set()
 
     async def readany(self) -> bytes:
-        """What has arrived; empty at the end."""
+        """Return what has arrived; empty at the end."""
         while True:
             self._news.clear()
             if self._ended:
@@ -332,7 +332,7 @@ class _Stream:
 
 
 class ModelConnection(ApiConnection):
-    """The operator's connection with the network of the simulation below it.
+    """The operator's connection on top of the simulated network.
 
     Attributes:
         is_dead: Whether the process is gone.
@@ -363,7 +363,7 @@ class ModelConnection(ApiConnection):
 
 
 class _NoAccess(ClusterAccess):
-    """Nobody asks who we are."""
+    """Credentials that are never checked."""
 
     base_url = "http://model"
     ssl_context = None

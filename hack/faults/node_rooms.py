@@ -1,7 +1,7 @@
-"""How large each node has been lately.
+"""Records how large each node has been lately.
 
-Owns that history. Why it is needed: between a decision and its bind lie seconds, in which a node may shrink or be
-replaced by a smaller one of its name; the decision was right then.
+Seconds pass between a decision and its bind. A node may shrink meanwhile, or be replaced by a smaller one of its name;
+the decision was still right.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from hack.faults.api_server import NODES, ApiServer, Change
 from hack.faults.plain_fit import room_of
 
 Room = tuple[int, int, int]
-"""Milli-CPU, MiB and the number of pods."""
+"""Milli-CPU, MiB and number of pods."""
 
 
 class NodeRooms:
-    """Rooms by node and time."""
+    """Node sizes by node and time."""
 
     def __init__(self, server: ApiServer, now: Callable[[], float]) -> None:
         self._server = server
@@ -33,7 +33,7 @@ class NodeRooms:
                 rooms.append((self._now(), room))
 
     def largest(self, name: str, since: float) -> Room:
-        """The most that a node had of each at any moment since a time."""
+        """Return the maximum of each resource that a node had at any moment since a time."""
         rooms = self._since[name]
         ends = [*(start for start, _ in rooms[1:]), float("inf")]
         recent = [room for (_, room), end in zip(rooms, ends, strict=True) if end >= since]

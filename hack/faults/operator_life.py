@@ -1,8 +1,7 @@
 """One life of the operator: its real cluster I/O and a scheduler core, from start to kill or stop.
 
-Owns the wiring, in the order in which ``bayplan.app`` starts and ends its parts. Must not know what goes wrong. What is
-real here: informers, writer, dispatcher, event recorder, storage writes, and the whole core; only the connection's
-lowest part is the simulation's.
+The parts start and stop in the order of ``bayplan.app``. Informers, writer, dispatcher, event recorder, storage writes
+and the whole core are real; only the lowest layer of the connection is simulated.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ from hack.faults.gang_account import GangAccount
 from hack.faults.ledger import ReservationLedger, Surroundings
 from hack.faults.network import ModelConnection, Network
 from hack.faults.plugins import plugin_types
-from hack.faults.pod_groups import GroupWatch, ToldGroups
+from hack.faults.pod_groups import GroupWatch, ReceivedGroups
 from hack.faults.profiles import config_of, defaults
-from hack.faults.told import ToldFeed
+from hack.faults.told import ReceivedFeed
 from hack.faults.virtual_loop import LIFE, LoopClock, VirtualLoop
 from scheduler_core.config.profile_config import ProfileConfig
 from scheduler_core.cycle.context import Attempt
@@ -44,13 +43,13 @@ SETTLE_SECONDS = 6.0
 
 @dataclass(frozen=True, slots=True)
 class LifeOptions:
-    """What differs from one life to another.
+    """Options of one life.
 
     Attributes:
         number: Counted from 1.
-        seed: Of the core and of jitter.
+        seed: Seed of the core and of jitter.
         seconds_per_look: See :class:`LoopClock`.
-        bind_limit: Binds on the wire at once.
+        bind_limit: Maximum number of concurrent binds.
     """
 
     number: int
@@ -60,10 +59,10 @@ class LifeOptions:
 
 
 class WatchedScheduler(Scheduler):
-    """A core that says what it has placed.
+    """A core that reports its placements.
 
     Attributes:
-        ledger: Is told.
+        ledger: Receives them.
     """
 
     ledger: ReservationLedger
@@ -75,10 +74,10 @@ class WatchedScheduler(Scheduler):
 
 
 class WatchedWriter(KubeWriter):
-    """The operator's writer, which says what it binds.
+    """The operator's writer, which reports its binds.
 
     Attributes:
-        ledger: Is told.
+        ledger: Receives them.
     """
 
     ledger: ReservationLedger
@@ -100,10 +99,10 @@ class OperatorLife:
 
     Attributes:
         scheduler: The core.
-        ledger: The account of its reservations.
-        told: What it has been told of pods and nodes.
-        told_groups: What it has been told of PodGroups.
-        informers: What will tell it.
+        ledger: Its reservations.
+        received: Pods and nodes that the core has received.
+        received_groups: PodGroups that the core has received.
+        informers: Its informers.
         instances: Every framework instance that was built.
         is_scheduling: Whether its first cycle may have begun.
         is_over: Whether it was killed or has stopped.
@@ -124,14 +123,14 @@ class OperatorLife:
         self.scheduler = make_scheduler(clock, self._writer, self.ledger, options)
         self.scheduler.write_storage_with(StorageWrites(connection, _REQUEST_SECONDS))
         self.scheduler.call_extenders_with(lambda _, __: ModelExtender(network, around.counts))
-        self.told = ToldFeed(self.scheduler.context)
-        self.scheduler.feed = self.told
-        self.scheduler.group_feed = self.told_groups = ToldGroups(self.scheduler.context)
-        self.ledger.watch(self.told)
+        self.received = ReceivedFeed(self.scheduler.context)
+        self.scheduler.feed = self.received
+        self.scheduler.group_feed = self.received_groups = ReceivedGroups(self.scheduler.context)
+        self.ledger.watch(self.received)
         self.ledger.gangs = GangAccount(
-            self.ledger, self.told, self.told_groups, self.scheduler.context, around.on_placed
+            self.ledger, self.received, self.received_groups, self.scheduler.context, around.on_placed
         )
-        self._groups = GroupWatch(loop, clock, around.groups, self.told_groups, f"{options.seed}/{options.number}")
+        self._groups = GroupWatch(loop, clock, around.groups, self.received_groups, f"{options.seed}/{options.number}")
         self.informers = ClusterInformers(connection, self.scheduler, clock)
         for index, (_, informer) in enumerate(self.informers):
             informer.configure(
@@ -149,7 +148,7 @@ class OperatorLife:
         return WatchedWriter(self._connection, options, self._clock)
 
     def start(self, profiles: dict[str, str]) -> None:
-        """Watch, and schedule as soon as everything is listed.
+        """Start the informers, and schedule when all lists are complete.
 
         Args:
             profiles: The revision by scheduler name; it is read when the first cycle begins.
@@ -167,7 +166,7 @@ class OperatorLife:
         self._run = self._spawn(self.scheduler.run())
 
     def activate(self, *profiles: tuple[str, str]) -> None:
-        """Build revisions of profiles and make them live together.
+        """Build revisions of profiles and activate them together.
 
         Raises:
             ConfigError: A revision is not valid; nothing was changed.
@@ -177,13 +176,13 @@ class OperatorLife:
         self.scheduler.activate(built)
 
     def kill(self) -> None:
-        """End at once; what was sent is on its way all the same."""
+        """Kill the process; requests that were sent still arrive."""
         self.is_over = self.ledger.is_closed = self._connection.is_dead = self._clock.is_dead = True
         for task in self._loop.tasks_of(self.number):
             task.cancel()
 
     async def stop(self, grace_seconds: float) -> None:
-        """End in order."""
+        """Stop gracefully."""
         await self._spawn(self._stop(grace_seconds))
         self.kill()
 
@@ -198,14 +197,14 @@ class OperatorLife:
 
     @property
     def fault(self) -> str:
-        """Why the scheduler's loop has ended by itself; "" if it has not."""
+        """Return why the scheduler's loop has ended by itself; "" if it has not."""
         if self._run is None or not self._run.done() or self._run.cancelled():
             return ""
         return repr(self._run.exception())
 
     @property
     def queued_writes(self) -> int:
-        """Writes that wait or are on the wire."""
+        """Return the number of writes that wait or are being sent."""
         return self._writer.dispatcher.queued + self._writer.dispatcher.in_flight + self._writer.pending_binds
 
     def _spawn(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
@@ -213,7 +212,7 @@ class OperatorLife:
 
 
 def make_scheduler(clock: LoopClock, writer: Any, ledger: ReservationLedger, options: LifeOptions) -> WatchedScheduler:
-    """A core with the simulation's plugins; nothing is ever tried again for time's sake alone."""
+    """Return a core with the simulation's plugins and without any periodic retry."""
     core_options = SchedulerOptions(
         seed=options.seed, max_unschedulable_seconds=float("inf"), confirm_after_seconds=SETTLE_SECONDS
     )
@@ -223,7 +222,7 @@ def make_scheduler(clock: LoopClock, writer: Any, ledger: ReservationLedger, opt
 
 
 def registry_of(ledger: ReservationLedger) -> Registry:
-    """The built-in plugins and the simulation's."""
+    """Return the built-in plugins and the simulation's."""
     registry = in_tree_registry()
     for kind in plugin_types(ledger):
         registry.register(kind)
@@ -232,16 +231,16 @@ def registry_of(ledger: ReservationLedger) -> Registry:
 
 @lru_cache(maxsize=64)
 def plan_of(name: str, revision: str) -> ProfilePlan:
-    """A revision, read once per process."""
+    """Return the plan of a revision, cached per process."""
     config: ProfileConfig = config_of(name, revision)
     return plan_profile(config, registry_of(_NOBODY), defaults())
 
 
-class _Nobody(ReservationLedger):
-    """Stands for the ledger where plugins are only named."""
+class _NullLedger(ReservationLedger):
+    """Null ledger for code that only names plugins."""
 
     def __init__(self) -> None:
-        """Nothing is looked at."""
+        """Take no arguments."""
 
 
-_NOBODY = _Nobody()
+_NOBODY = _NullLedger()

@@ -1,7 +1,6 @@
-"""Keeps one operator running, and says which profiles it should serve.
+"""Restarts the operator, and holds the profiles that it should serve.
 
-Owns the lives, one after the other, and the profiles that are wanted. Must not know the rest of the world. A killed
-operator leaves what it had sent on its way; its successor begins with nothing but what the API server has.
+Requests that a killed operator sent still arrive; its successor starts from the API server's state alone.
 """
 
 from __future__ import annotations
@@ -23,12 +22,12 @@ MakeLife = Callable[[LifeOptions], OperatorLife]
 
 
 class OperatorSupervisor:
-    """The operator, over and over.
+    """Sequence of lives of the operator.
 
     Attributes:
-        life: The one that runs, or ran last.
+        life: The running or the last one.
         profiles: The wanted revision by scheduler name.
-        complaints: What went wrong in here.
+        complaints: Problems found here.
     """
 
     def __init__(self, loop: VirtualLoop, counts: FaultCounts, seed: int, make: MakeLife) -> None:
@@ -56,13 +55,13 @@ class OperatorSupervisor:
         self.life.start(self.profiles)
 
     def held(self) -> dict[str, str]:
-        """Pods that are reserved and not known to be bound, with their nodes, by UID."""
+        """Return the nodes of pods that are reserved and not known to be bound, by UID."""
         return {uid: hold.node_name for uid, hold in self.life.ledger.holds.items()}
 
     # -- restarts -----------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
-        """SIGKILL."""
+        """Kill the operator, as SIGKILL does."""
         if self.is_restarting:
             return
         self._counts.add("operator killed")
@@ -71,7 +70,7 @@ class OperatorSupervisor:
         self._loop.call_later(0.2 + 2.0 * self._rng.random(), self._restart)
 
     def stop(self) -> None:
-        """SIGTERM."""
+        """Stop the operator, as SIGTERM does."""
         if self.is_restarting or not self.life.is_scheduling:
             return
         self._counts.add("operator stopped")
@@ -120,7 +119,7 @@ class OperatorSupervisor:
             self.complaints.append(f"a bad edit of profile {name} replaced the good one")
 
     def withdraw_profile(self, name: str) -> bool:
-        """Take a profile away; tells whether it was there."""
+        """Delete a profile; return whether it existed."""
         if self.profiles.pop(name, None) is None:
             return False
         if self._serves:
@@ -142,7 +141,7 @@ class OperatorSupervisor:
         return ""
 
     def return_profile(self, name: str) -> None:
-        """Give a profile back."""
+        """Create a profile again."""
         if name not in self.profiles:
             self.profiles[name] = REVISIONS[0]
             if self._serves:

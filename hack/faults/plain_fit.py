@@ -1,7 +1,7 @@
-"""Whether a pod may be put on a node, in plain Python, of what the scheduler has been told.
+"""Checks in plain Python whether a pod may be put on a node, by what the scheduler has received.
 
-Owns a second reading of the rules that the simulation draws pods for: resources, number of pods, host ports, taints,
-cordons, node selectors and anti-affinity by host. Must not use the core's columns or plugins, which it judges.
+A second implementation of the rules that the simulation draws pods for: resources, number of pods, host ports, taints,
+cordons, node selectors and anti-affinity by host. It does not use the core's columns or plugins, which are under test.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ _UNITS = {"m": 1, "": 1000, "Mi": 1, "Gi": 1024}
 
 @lru_cache(maxsize=4096)
 def _amount(text: str) -> int:
-    """Milli-CPU for CPUs, MiB for bytes; counts times 1,000."""
+    """Return milli-CPU for CPUs, MiB for bytes; counts times 1,000."""
     digits = text.rstrip("mMGi")
     return int(digits) * _UNITS[text[len(digits) :]]
 
 
 def requests_of(pod: Pod) -> tuple[int, int]:
-    """Milli-CPU and MiB that a pod requests."""
+    """Return the milli-CPU and MiB that a pod requests."""
     cpu = memory = 0
     for container in pod.spec.containers:
         requests = container.resources.requests
@@ -34,19 +34,19 @@ def requests_of(pod: Pod) -> tuple[int, int]:
 
 
 def ports_of(pod: Pod) -> set[int]:
-    """Host ports that a pod takes."""
+    """Return the host ports of a pod."""
     return {port.host_port for container in pod.spec.containers for port in container.ports if port.host_port}
 
 
 def room_of(node: Node) -> tuple[int, int, int]:
-    """Milli-CPU, MiB and the number of pods that a node has."""
+    """Return the milli-CPU, MiB and number of pods that a node allows."""
     allocatable = node.status.allocatable
     cpu, memory = _amount(str(allocatable["cpu"])), _amount(str(allocatable["memory"]))
     return cpu, memory, int(allocatable["pods"])
 
 
 def misfit(pod: Pod, node: Node, there: Iterable[Pod]) -> str:
-    """Why a pod must not be put on a node beside the pods that are there; "" if it may."""
+    """Return why a pod must not be put on a node beside the pods that are there; "" if it may."""
     others = list(there)
     if len(others) + 1 > room_of(node)[2]:
         return f"{len(others)} pods are there already"

@@ -1,7 +1,7 @@
-"""Bugs that are planted on purpose: what the simulation must be able to find.
+"""Planted bugs: defects that the simulation must find.
 
-Owns the list. Each bug is one that someone could write by mistake: a step left out, a thing counted twice, an answer
-taken for another. None of them can be seen without faults, or at least without a whole cluster's life.
+Each is a plausible mistake: a missing step, a double count, a wrong interpretation of an answer. None of them shows
+without faults, or at least without the whole lifetime of a cluster.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Original = Callable[..., Any]
 
 @contextmanager
 def _patched(owner: Any, name: str, make: Callable[[Original], Original]) -> Iterator[None]:
-    """Put another function in the place of one, for a while."""
+    """Replace a function temporarily."""
     original = vars(owner)[name]
     setattr(owner, name, make(original))
     try:
@@ -55,7 +55,7 @@ def _patched(owner: Any, name: str, make: Callable[[Original], Original]) -> Ite
 
 
 def _skipped(owner: Any, name: str) -> Bug:
-    """A step is left out."""
+    """Skip a step."""
     return lambda: _patched(owner, name, lambda _: _nothing)
 
 
@@ -64,28 +64,28 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _deaf(plugin: type[Any], resource: Resource) -> Bug:
-    """A plugin's hints say that no event of a kind matters."""
+    """Make a plugin's hints ignore events of one resource."""
 
     def registrations(original: Original) -> Original:
-        def told(self: Any) -> tuple[EventRegistration, ...]:
+        def registrations_of(self: Any) -> tuple[EventRegistration, ...]:
             return tuple(
                 EventRegistration(each.event, _skip) if each.event.resource is resource else each
                 for each in original(self)
             )
 
-        return told
+        return registrations_of
 
     return lambda: _patched(plugin, "events_to_register", registrations)
 
 
 def _inverted(plugin: type[Any]) -> Bug:
-    """A plugin's hints say the contrary of what they should."""
+    """Make a plugin's hints return the opposite."""
 
     def registrations(original: Original) -> Original:
-        def told(self: Any) -> tuple[EventRegistration, ...]:
+        def registrations_of(self: Any) -> tuple[EventRegistration, ...]:
             return tuple(EventRegistration(each.event, _contrary(each)) for each in original(self))
 
-        return told
+        return registrations_of
 
     return lambda: _patched(plugin, "events_to_register", registrations)
 
@@ -210,7 +210,7 @@ def _no_patience(original: Original) -> Original:
 
 
 def _success_on(error: type[Exception]) -> Bug:
-    """A bind that is refused in a certain way is taken for done."""
+    """Treat a certain error of a bind as success."""
 
     def bind(original: Original) -> Original:
         async def tried(self: Binder, binding: Any) -> None:
@@ -316,7 +316,7 @@ BUGS: dict[str, Bug] = {
     "a pod bound by a rival stays in the queue": lambda: _patched(SchedulingQueue, "remove", _added_twice),
     "an update of an unschedulable pod is ignored": _skipped(SchedulingQueue, "_wake_by_own"),
     "the backoff timer is not set again": lambda: _patched(Moves, "_end_backoffs", _timer_runs_once),
-    "a gate is asked once": lambda: _patched(Moves, "_passes_gates", _gates_open),
+    "a gate is called once": lambda: _patched(Moves, "_passes_gates", _gates_open),
     "parked pods are lost when their profile returns": lambda: _patched(
         SchedulingQueue, "profile_changed", _parked_lost
     ),
@@ -333,8 +333,8 @@ BUGS: dict[str, Bug] = {
     "a deleted pod goes on waiting": _skipped(WaitingPodMap, "reject"),
     "the gate of a preemption never opens": lambda: _patched(Evictions, "is_preempting", _once_preempting),
     "a try that was held back is not made up for": lambda: _patched(Evictions, "_end", _held_for_good),
-    "a pod that leaves is not told of": _skipped(cluster_feed, "tell_departure"),
-    "a failed bind does not tell that its place is free": _skipped(binding_cycle, "tell_departure"),
+    "the departure of a pod is not reported": _skipped(cluster_feed, "tell_departure"),
+    "a failed bind does not report that its node is free": _skipped(binding_cycle, "tell_departure"),
     "assumed volumes are not restored": _skipped(VolumeBinding, "unreserve"),
     "an attempt is not ended on its instance": _skipped(FrameworkInstance, "end"),
     "404 on a bind is taken for success": _success_on(NotFoundError),
@@ -351,4 +351,4 @@ BUGS: dict[str, Bug] = {
     "nominations are restored from a copy": lambda: _patched(NominatedPods, "without", _copied),
     "writes that were held are not released": _skipped(ApiDispatcher, "release"),
 }
-"""What is planted, by what is wrong then."""
+"""Planted bugs by the defect that they cause."""

@@ -1,10 +1,9 @@
-"""Plugins that watch the scheduler from inside, and plugins that misbehave on purpose.
+"""Plugins that record the scheduler's calls, and plugins that fail on purpose.
 
-Owns the classes; each life of the operator gets its own, bound to that life's ledger. Must not change the cluster.
-
-:class:`Ledger` keeps its own account of what is reserved. :class:`Turnstile` waits, rejects, fails, raises or never
-answers, as a pod's label ``turn`` says, for the first attempts of that pod only, so that in the end every pod passes.
-:class:`Doorman` holds back pods of the label ``door: closed``.
+Each life of the operator gets its own classes, bound to that life's ledger. :class:`Ledger` records the reservations.
+:class:`Turnstile` waits, rejects, fails, raises or never answers, as a pod's label ``turn`` says, for the first
+attempts of that pod only, so that in the end every pod passes. :class:`Doorman` rejects pods of the label
+``door: closed``.
 """
 
 from __future__ import annotations
@@ -43,12 +42,12 @@ TURNS = (
     "raise at reserve",
     "fail pre-bind",
     "fail pre-bind",
-    "turn away at pre-bind",
-    "turn away at pre-bind",
+    "reject at pre-bind",
+    "reject at pre-bind",
     "raise at pre-bind",
     "slow pre-bind",
 )
-"""What a pod's label asks :class:`Turnstile` for, as it is drawn; blanks are dashes in the label."""
+"""Values of the label that :class:`Turnstile` reads, as they are drawn; blanks are dashes in the label."""
 
 _LABEL_CHANGED = ClusterEvent(Resource.POD, Action.UPDATE_POD_LABEL)
 _PATIENCE_SECONDS = 6.0
@@ -56,34 +55,34 @@ _PAUSE_SECONDS = 4.0
 
 
 class Ledger(ReservePlugin, PostBindPlugin):
-    """Writes down what is reserved, given back and bound."""
+    """Records what is reserved, released and bound."""
 
     name = "Ledger"
     ledger: ClassVar[ReservationLedger]
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """It rejects nobody."""
+        """Return none: the plugin rejects no pod."""
         return ()
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Write down."""
+        """Record a reservation."""
         del state
         self.ledger.reserved(pod, node_name)
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Strike out."""
+        """Remove a reservation."""
         del state
         self.ledger.unreserved(pod, node_name)
 
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Note as bound."""
+        """Record a bind."""
         del state
         self.ledger.bound(pod, node_name)
 
 
 class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
-    """Lets pods pass, later."""
+    """Rejects or delays the first attempts of a pod."""
 
     name = "Turnstile"
     ledger: ClassVar[ReservationLedger]
@@ -94,11 +93,11 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         self._holds: dict[str, str] = {}
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A change of the pod's own label."""
+        """Return the event for a change of the pod's own label."""
         return (EventRegistration(_LABEL_CHANGED, _is_own_turn),)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Refuse or raise where that is asked for."""
+        """Reject or raise if the label says so."""
         del state
         if pod.uid in self._holds:
             self.ledger.complain(f"Turnstile reserves for {pod.key} twice")
@@ -113,7 +112,7 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give back; harmless where nothing was reserved, as when a plugin before this one refused."""
+        """Release; harmless without a reservation, as when an earlier plugin rejected the pod."""
         del state, node_name
         self._holds.pop(pod.uid, None)
 
@@ -140,12 +139,12 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         return PermitResult(SUCCESS)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Nothing to do for pods that pass."""
+        """Return success: pods that pass need no work."""
         del state, node_name
         return SUCCESS if TURN in pod.pod.metadata.labels else SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Take time, fail, turn away or raise."""
+        """Wait, fail, reject or raise."""
         del state, node_name
         self._holds.pop(pod.uid, None)
         self.ledger.prepares(pod)
@@ -154,8 +153,8 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         if self._asks(pod, "fail pre-bind"):
             self.ledger.count("pre-bind failed")
             return error("the turnstile is out of order")
-        if self._asks(pod, "turn away at pre-bind"):
-            self.ledger.count("pre-bind turned away")
+        if self._asks(pod, "reject at pre-bind"):
+            self.ledger.count("pre-bind rejected")
             return unschedulable("the turnstile closes")
         if self._asks(pod, "raise at pre-bind"):
             self.ledger.count("plugin raised")
@@ -163,7 +162,7 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         return SUCCESS
 
     def _asks(self, pod: PodInfo, how: str) -> bool:
-        """Whether the pod's label asks for ``how`` and its first attempts are not over."""
+        """Return whether the pod's label contains ``how`` and its first attempts are not over."""
         if pod.pod.metadata.labels.get(TURN) != how.replace(" ", "-"):
             return False
         return self.ledger.take_turn(pod.uid)
@@ -175,32 +174,32 @@ class Turnstile(ReservePlugin, PermitPlugin, PreBindPlugin, PostBindPlugin):
         if allow:
             waiting.allow(self.name)
         else:
-            # What is activated while it is in flight is retried when its attempt has failed.
+            # A pod that is activated while it is in flight is retried when its attempt has failed.
             self._handle.activate([pod])
             waiting.reject(self.name, "rejected by the turnstile, late")
 
     def _activate_later(self, pod: PodInfo) -> None:
-        """No event in the cluster says that the turnstile is open again, so it tells."""
+        """Activate a pod, because no event in the cluster shows that the turnstile is open again."""
         self._handle.clock.call_later(_PAUSE_SECONDS, lambda: self._handle.activate([pod]))
 
 
 class Doorman(PreEnqueuePlugin):
-    """Holds pods back until their label says otherwise."""
+    """Rejects pods until their label changes."""
 
     name = "Doorman"
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A change of the pod's own label."""
+        """Return the event for a change of the pod's own label."""
         return (EventRegistration(_LABEL_CHANGED, _is_own_turn),)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Hold back."""
+        """Reject the pod while the door is closed."""
         closed = pod.pod.metadata.labels.get(DOOR) == "closed"
         return unschedulable("the door is closed") if closed else SUCCESS
 
 
 def plugin_types(ledger: ReservationLedger) -> tuple[type[Plugin], ...]:
-    """The classes of one life."""
+    """Return the plugin classes of one life."""
     bound = {"ledger": ledger}
     return (type("Ledger", (Ledger,), dict(bound)), type("Turnstile", (Turnstile,), dict(bound)), Doorman)
 

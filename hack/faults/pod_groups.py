@@ -1,8 +1,8 @@
-"""PodGroups of the simulated cluster, and how each life of the operator comes to know them.
+"""PodGroups of the simulated cluster, and their delivery to each life of the operator.
 
 The objects do not pass through an informer, because in the operator kopf watches custom resources, and the first cycle
-does not wait for the lists of APIs that not every cluster serves. Each life receives the changes of an object after a
-while, in their order, and each API's first list is complete at a moment of its own, before or after the first cycle.
+does not wait for the lists of APIs that not every cluster serves. Each life receives the changes of an object with a
+delay, in their order, and each API's first list is complete at some moment before or after the first cycle.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PodGroups:
 
     Attributes:
         objects: By key.
-        listeners: Told of each change; None stands for a deletion.
+        listeners: Called with each change; None stands for a deletion.
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -39,20 +39,20 @@ class PodGroups:
         self._say = say
 
     def put(self, group: PodGroup) -> None:
-        """Create a group or replace it."""
+        """Create or replace a group."""
         self._say(f"PodGroup {group.key} asks for {group.min_member} ({group.uid}, generation {group.generation})")
         self.objects[group.key] = group
-        self._tell(group.key, group)
+        self._notify(group.key, group)
 
     def remove(self, key: GroupKey) -> PodGroup | None:
-        """Delete a group; returns its last state, None if there is none."""
+        """Delete a group; return its last state, None if there is none."""
         gone = self.objects.pop(key, None)
         if gone is not None:
             self._say(f"PodGroup {key} is deleted")
-            self._tell(key, None)
+            self._notify(key, None)
         return gone
 
-    def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
+    def _notify(self, key: GroupKey, group: PodGroup | None) -> None:
         for listener in list(self.listeners):
             listener(key, group)
 
@@ -61,11 +61,11 @@ class GroupWatch:
     """The watch of one life.
 
     Args:
-        loop: Whose time it is.
-        clock: The life's; what a dead life was to be told, it is not told.
+        loop: Event loop with virtual time.
+        clock: Clock of the life; a dead life receives nothing.
         groups: The objects.
-        taker: Is told.
-        seed: Of delays.
+        taker: Receives the changes.
+        seed: Seed of delays.
     """
 
     def __init__(self, loop: VirtualLoop, clock: LoopClock, groups: PodGroups, taker: GroupFeed, seed: str) -> None:
@@ -79,7 +79,7 @@ class GroupWatch:
         self._due: dict[GroupKey, float] = {}
 
     def start(self) -> None:
-        """List, and go on from there."""
+        """List, and watch from there."""
         for group in self._groups.objects.values():
             self._plan(group.key, group, _LONGEST_LIST_SECONDS)
         for source in _SOURCES:
@@ -87,7 +87,7 @@ class GroupWatch:
         self._groups.listeners.append(self._changed)
 
     def _list(self, source: GroupSource) -> None:
-        """Complete the list of a source once all of its objects are there; some are late, refused in the meantime."""
+        """Complete the list of a source once all of its objects are delivered; some lists fail at first."""
         dues = [due for key, due in self._due.items() if key.source is source]
         seconds = max([*dues, self._loop.virtual_now]) - self._loop.virtual_now + _TICK_SECONDS
         if self._rng.random() < 0.3:
@@ -99,15 +99,15 @@ class GroupWatch:
         self._plan(key, group, _LONGEST_NEWS_SECONDS)
 
     def _plan(self, key: GroupKey, group: PodGroup | None, longest: float) -> None:
-        """Tell of a change later, never before an earlier one of the same object."""
+        """Deliver a change later, never before an earlier one of the same object."""
         now = self._loop.virtual_now
-        # Timers of one moment come in any order.
+        # Timers of the same moment fire in any order.
         due = self._due[key] = max(self._due.get(key, 0.0) + _TICK_SECONDS, now + longest * self._rng.random())
-        self._clock.call_later(due - now, lambda: self._tell(key, group))
+        self._clock.call_later(due - now, lambda: self._notify(key, group))
 
-    def _tell(self, key: GroupKey, group: PodGroup | None) -> None:
+    def _notify(self, key: GroupKey, group: PodGroup | None) -> None:
         if group is None and key in self._groups.objects and self._relists.random() < 0.5:
-            # A relist shows the object that was created since, and not the deletion.
+            # A relist delivers the object that was created since, and not the deletion.
             return
         if group is None:
             self._accepted.delete(key)
@@ -115,8 +115,8 @@ class GroupWatch:
             self._accepted.update(group)
 
 
-class ToldGroups(GroupFeed):
-    """The scheduler's feed of groups, with a note of what passes and when it is taken in.
+class ReceivedGroups(GroupFeed):
+    """The scheduler's feed of groups, which records what it has received.
 
     Attributes:
         groups: By key.
@@ -133,17 +133,17 @@ class ToldGroups(GroupFeed):
         self._clock = context.clock
 
     def serve(self, source: GroupSource) -> None:
-        """The first list of a source is complete."""
+        """Complete the first list of a source."""
         self._note(self.listed.add, source)
         super().serve(source)
 
     def group_changed(self, group: PodGroup) -> None:
-        """A group has come or has changed."""
+        """Receive a new or changed group."""
         self._note(self._remember, group)
         super().group_changed(group)
 
     def group_deleted(self, key: GroupKey) -> None:
-        """A group is gone."""
+        """Receive the deletion of a group."""
         self._note(self._forget, key)
         super().group_deleted(key)
 

@@ -1,6 +1,6 @@
 """The profiles of the simulation, each in several revisions.
 
-Owns what an edit may turn a profile into. Every revision enables the filters that :mod:`hack.faults.plain_fit` knows.
+Every revision enables the filters that :mod:`hack.faults.plain_fit` implements.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ _PACKING = PluginConfig(
 
 @lru_cache(maxsize=1)
 def defaults() -> Plugins:
-    """The default plugins, and those that watch and misbehave."""
+    """Return the default plugins, and those that record and fail."""
     built_in = default_plugins().multi_point.enabled
     return Plugins(multi_point=PluginSet(enabled=(*built_in, Plugin(name="Turnstile"), Plugin(name="Ledger"))))
 
 
 @lru_cache(maxsize=64)
 def config_of(name: str, revision: str) -> ProfileConfig:
-    """A revision of a profile.
+    """Return a revision of a profile.
 
     Args:
         name: The scheduler name.

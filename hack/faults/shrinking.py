@@ -1,7 +1,7 @@
-"""Makes a failing run small: leaves out steps while it still fails in the same way.
+"""Shrinks a failing run: leaves out steps while it still fails in the same way.
 
-Owns the search, by delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002).
-Every step draws from a generator of its own, so that the others stay what they are when one is left out.
+The search is delta debugging (Zeller and Hildebrandt, "Simplifying and Isolating Failure-Inducing Input", 2002). Every
+step has its own random generator, so the others do not change when one is left out.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ _MOST_RUNS = 250
 _UIDS = re.compile(r"\b[a-z]+\d[\w-]*\b|\d+")
 
 Planted = Callable[[], AbstractContextManager[object]]
-"""A bug that is planted while a run lasts."""
+"""A bug that is planted during a run."""
 
 
 def kind_of(problem: str) -> str:
-    """What a problem says, without names and numbers: two of a kind count as the same."""
+    """Return a problem without names and numbers: two of the same text count as the same."""
     return _UIDS.sub("#", problem.partition(":")[0].partition("(")[0])
 
 
 def shrink(outcome: Outcome, planted: Planted = nullcontext) -> Outcome:
-    """Find a small part of a run that fails alike.
+    """Find a small part of a run that fails in the same way.
 
     Args:
-        outcome: Of a run that failed.
-        planted: What was planted in it.
+        outcome: Outcome of a run that failed.
+        planted: Bug that was planted in it.
 
     Returns:
         The smallest run that was found; ``outcome`` itself if nothing can be left out.

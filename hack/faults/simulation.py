@@ -1,8 +1,8 @@
-"""One run: a cluster's life from a seed, judged at every step and at its end.
+"""One run: a cluster's lifetime from a seed, checked at every step and at its end.
 
-Owns the order of a run::
+The course of a run::
 
-    the operator starts ─▶ steps, each judged ─▶ all is healed ─▶ rest ─▶ judged as a whole
+    the operator starts ─▶ steps, each checked ─▶ all faults are removed ─▶ rest ─▶ final check
 
 Everything is drawn from the seed, time is virtual, and tasks are ordered, so that equal seeds give equal traces.
 """
@@ -44,16 +44,16 @@ _ROUNDS_TO_END = 100
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of a run.
+    """Outcome of a run.
 
     Attributes:
         seed: Its seed.
-        problems: What was wrong, in the order in which it was seen; the run ends with the first.
-        trace: What happened, line by line.
+        problems: Problems in the order in which they were found; the run ends with the first.
+        trace: Events, one a line.
         counts: Faults that took effect.
         seconds: Virtual seconds.
-        steps: The steps that were carried out.
-        bound: Pods that the operator bound.
+        steps: The steps that were performed.
+        bound: Number of pods that the operator bound.
     """
 
     seed: int
@@ -66,7 +66,7 @@ class Outcome:
 
     @property
     def digest(self) -> str:
-        """Names the trace."""
+        """Short hash of the trace."""
         return hashlib.sha256("\n".join(self.trace).encode()).hexdigest()[:16]
 
 
@@ -74,18 +74,18 @@ def run_seed(seed: int, *, without: Collection[int] = (), trials: Callable[[], N
     """Run a seed.
 
     Args:
-        seed: Of everything.
+        seed: Seed of everything.
         without: Numbers of steps to leave out.
         trials: Called when the run is set up; tests use it to plant things.
 
     Returns:
-        What became of it.
+        The outcome.
     """
     steps = tuple(step for step in draw_steps(seed) if step.number not in without)
     random.seed(seed)  # jitter of the operator's retries is drawn from the module's own generator
     logging.disable(logging.CRITICAL)
     collects = gc.isenabled()
-    gc.disable()  # a run makes little garbage; collecting it now and then would cost a third of the time
+    gc.disable()  # a run makes little garbage; collecting it would cost a third of the time
     loop = VirtualLoop()
     try:
         asyncio.set_event_loop(loop)
@@ -151,7 +151,7 @@ class Simulation:
 
     def _end_tasks(self) -> None:
         self.supervisor.life.kill()
-        # Tasks that are cancelled may set off others, above all in a run that a planted bug has broken.
+        # Tasks that are cancelled may start others, above all in a run that a planted bug has broken.
         for _ in range(_ROUNDS_TO_END):
             left = asyncio.all_tasks(self._loop)
             if not left:
@@ -179,7 +179,7 @@ class Simulation:
             self._check(check_gangs_now(self.supervisor))
 
     async def _rest(self) -> None:
-        """Let nothing more go wrong, wait until nothing happens any more, and judge."""
+        """Remove all faults, wait until nothing happens any more, and check."""
         self.network.say("heal")
         self.network.heal()
         self._controllers.failing = 0
@@ -204,7 +204,7 @@ class Simulation:
         self._complain(f"no rest after {_LONGEST_REST_SECONDS:g} s: {before}")
 
     def _fingerprint(self) -> tuple[object, ...]:
-        """Changes as long as anything happens."""
+        """Return a value that changes while anything happens."""
         life = self.supervisor.life
         queue = life.scheduler.context.queue
         attempts = sum(pod.attempts for pod in queue)

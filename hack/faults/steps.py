@@ -1,7 +1,7 @@
-"""What happens in a run, as drawn from its seed: one step after the other, each at its time.
+"""Draws the steps of a run from its seed: kind and time of each.
 
-Owns the mix. Must not know how a step is carried out. Each step draws from a generator of its own (seed and number), so
-that a run with some steps left out is the same run otherwise: that is what makes a failure small.
+Each step has its own random generator (seed and number), so a run with some steps left out is otherwise the same run:
+this makes shrinking possible.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _MIX: dict[str, int] = {
     "create with a claim": 5,
     "delete a pod": 9,
     "delete a pod in flight": 6,
-    "create a pod anew": 5,
+    "recreate a pod": 5,
     "finish pods": 12,
     "change a pod": 7,
     "lift a gate": 7,
@@ -66,9 +66,9 @@ _GANG_MIX: dict[str, int] = {
     "lift a gang's gates": 9,
     "change minMember": 7,
     "change a group's priority": 3,
-    "create a PodGroup anew": 6,
+    "recreate a PodGroup": 6,
 }
-"""Weights of the kinds of steps that are about gangs, in the runs that have any."""
+"""Weights of the kinds of steps for gangs, in the runs that have gangs."""
 
 _KINDS = tuple(_MIX)
 _WEIGHTS = tuple(_MIX.values())
@@ -79,10 +79,10 @@ _RARE = ("answer binds only", "withdraw a profile under a cycle") * 4
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that happens.
+    """One step.
 
     Attributes:
-        number: Its place in the run.
+        number: Its index in the run.
         at: Seconds from the start.
         kind: A key of one of the mixes.
     """
@@ -93,12 +93,12 @@ class Step:
 
 
 def draw_steps(seed: int) -> tuple[Step, ...]:
-    """The steps of a run.
+    """Draw the steps of a run.
 
     Returns:
-        70 to 110 steps, in bursts: between two of them pass milliseconds, or seconds. Every fourth run has gangs: 25
-        to 40 steps more, which leave the others what they are. In every fifth run a few binds are answered and never
-        carried out, and profiles go away while a cycle waits for an extender.
+        70 to 110 steps, in bursts: milliseconds or seconds pass between two of them. Every fourth run has gangs: 25 to
+        40 further steps, which do not change the others. In every fifth run a few binds are answered but never
+        performed, and profiles are removed while a cycle waits for an extender.
     """
     steps = _pod_steps(seed)
     if has_gangs(seed):
@@ -109,7 +109,7 @@ def draw_steps(seed: int) -> tuple[Step, ...]:
 
 
 def has_gangs(seed: int) -> bool:
-    """Whether there are gangs in a run."""
+    """Return whether a run has gangs."""
     return seed % 4 == 1
 
 

@@ -1,7 +1,7 @@
-"""What the scheduler has been told of pods and nodes, and when it takes it in.
+"""Records the pods and nodes that the scheduler has received, and when it processes them.
 
-Owns that knowledge, beside the scheduler's own. Why not the informers' knowledge: while a cycle waits for an extender,
-reports are kept, so that informers know more than the scheduler; and after a read the scheduler knows more than they.
+The informers' state is not the same: while a cycle waits for an extender, events are queued, so informers are ahead of
+the scheduler; and after a read the scheduler is ahead of the informers.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from scheduler_core.model.node import Node
 from scheduler_core.model.pod import Pod
 
 
-class ToldFeed(ClusterFeed):
-    """The scheduler's feed, with a note of what passes.
+class ReceivedFeed(ClusterFeed):
+    """The scheduler's feed, which records what it has received.
 
     Attributes:
         pods: By ``namespace/name``.
         nodes: By name.
-        on_gone: Told of the UID of each pod that is gone, be it that a read has shown that.
+        on_gone: Called with the UID of each pod that is gone, also if a read has shown that.
         on_returned: Called with the UID of each pod that a read has shown to wait, after its bind was answered.
     """
 
@@ -34,32 +34,32 @@ class ToldFeed(ClusterFeed):
         self._gone: set[str] = set()
 
     def pod_added(self, pod: Pod) -> None:
-        """A pod has come."""
+        """Receive a new pod."""
         self._report(self._note_added, pod)
         super().pod_added(pod)
 
     def pod_updated(self, old: Pod, pod: Pod) -> None:
-        """A pod has changed."""
+        """Receive a changed pod."""
         self._report(self._note_pod, pod)
         super().pod_updated(old, pod)
 
     def pod_deleted(self, pod: Pod) -> None:
-        """A pod is gone."""
+        """Receive the deletion of a pod."""
         self._report(self._forget_pod, pod)
         super().pod_deleted(pod)
 
     def node_added(self, node: Node) -> None:
-        """A node has come."""
+        """Receive a new node."""
         self._report(self._note_node, node)
         super().node_added(node)
 
     def node_updated(self, old: Node, node: Node) -> None:
-        """A node has changed."""
+        """Receive a changed node."""
         self._report(self._note_node, node)
         super().node_updated(old, node)
 
     def node_deleted(self, node: Node) -> None:
-        """A node is gone."""
+        """Receive the deletion of a node."""
         self._report(self._forget_node, node)
         super().node_deleted(node)
 

@@ -1,9 +1,8 @@
 """An event loop whose time passes only when nothing is left to do, and the clock that reads it.
 
-Owns virtual time. Must not know what runs on it. Why a loop and not a clock alone: the operator's own parts wait by
-``asyncio.sleep`` and ``asyncio.timeout`` too, which read the loop's time, and all of them are to run here unchanged.
-
-Tasks are numbered and hash by their number, so that a set of tasks has the same order in every run.
+A clock alone would not suffice: the operator's parts also wait by ``asyncio.sleep`` and ``asyncio.timeout``, which read
+the loop's time, and all of them run here unchanged. Tasks are numbered and hash by their number, so that a set of tasks
+has the same order in every run.
 """
 
 from __future__ import annotations
@@ -18,19 +17,19 @@ from typing import Any
 from scheduler_core.ports import Timer
 
 _MOST_ROUNDS = 200_000
-"""How often the loop may turn without time passing; a healthy run needs some hundreds."""
+"""Maximum number of loop iterations without time passing; a healthy run needs some hundreds."""
 _EPOCH = datetime(2026, 1, 1, tzinfo=UTC)
 
 LIFE: ContextVar[int] = ContextVar("LIFE", default=0)
-"""Which life of the operator a task belongs to; 0 is the world around it. Tasks inherit it from who makes them."""
+"""The life of the operator that a task belongs to; 0 is the rest of the world. A task inherits it from its creator."""
 
 
 class StalledError(Exception):
-    """The run gets no further: nothing is left to run and nothing is due, or something runs for ever in no time."""
+    """The run is stuck: nothing is runnable and nothing is due, or something runs forever without time passing."""
 
 
 class NumberedTask(asyncio.Task[Any]):
-    """A task that knows its number and its life."""
+    """A task with a number and a life."""
 
     def __init__(self, number: int, coro: Generator[Any, None, Any] | Coroutine[Any, Any, Any], **options: Any) -> None:
         self.number = number
@@ -46,7 +45,7 @@ class NumberedTask(asyncio.Task[Any]):
 
 
 class _NoFiles:
-    """In the selector's place: waiting is moving the time on."""
+    """Replaces the selector: waiting advances the time."""
 
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
@@ -64,11 +63,11 @@ class _NoFiles:
         return []
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class VirtualLoop(asyncio.BaseEventLoop):
-    """The loop.
+    """Event loop with virtual time.
 
     Attributes:
         virtual_now: Seconds since the start.
@@ -84,11 +83,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         self.slow_callback_duration = float("inf")
 
     def time(self) -> float:
-        """Virtual seconds."""
+        """Return virtual seconds."""
         return self.virtual_now
 
     def tasks_of(self, life: int) -> list[NumberedTask]:
-        """The tasks of a life that have not ended, oldest first."""
+        """Return the tasks of a life that have not ended, oldest first."""
         self._tasks = [task for task in self._tasks if not task.done()]
         return [task for task in self._tasks if task.life == life]
 
@@ -105,29 +104,29 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return task
 
     def _process_events(self, event_list: list[object]) -> None:
-        """No files, no events."""
+        """Do nothing: without files there are no events."""
 
     def _write_to_self(self) -> None:
-        """Nobody sleeps in a selector."""
+        """Do nothing: no thread waits in a selector."""
 
 
 class _NoTimer:
-    """What a clock gives out whose loop is over: nothing will ever be called."""
+    """Timer of a clock whose loop is over; it never fires."""
 
     def cancel(self) -> None:
-        """There is nothing to cancel."""
+        """Do nothing."""
 
 
 class LoopClock:
-    """The clock of one life, on the loop's time; fulfils :class:`scheduler_core.ports.Clock`.
+    """The clock of one life on the loop's time; implements :class:`scheduler_core.ports.Clock`.
 
     Args:
-        loop: Whose time it is.
-        seconds_per_look: How far the time moves each time that it is looked at: the slowness of the processor. With 0 a
-            slice of cycles never ends by its time.
+        loop: Event loop with virtual time.
+        seconds_per_look: How far each read of the clock advances the time, as on a slow processor. With 0 a slice of
+            cycles never ends by its time.
 
     Attributes:
-        is_dead: Whether the process is gone: nothing that it planned happens any more.
+        is_dead: Whether the process is gone: none of its timers fires any more.
     """
 
     def __init__(self, loop: VirtualLoop, seconds_per_look: float = 0.0) -> None:
@@ -136,16 +135,16 @@ class LoopClock:
         self.is_dead = False
 
     def now(self) -> float:
-        """Virtual seconds since the start."""
+        """Return virtual seconds since the start."""
         self._loop.virtual_now += self._seconds_per_look
         return self._loop.virtual_now
 
     def wall(self) -> datetime:
-        """The date and time that goes with :meth:`now`, UTC."""
+        """Return the date and time of :meth:`now`, UTC."""
         return _EPOCH + timedelta(seconds=self._loop.virtual_now)
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` in ``seconds`` if the process lives then; what is asked of a world that is over, never."""
+        """Call ``callback`` in ``seconds`` if the process is alive then; a loop that is over never calls it."""
         if self._loop.is_closed():
             return _NoTimer()
         return self._loop.call_later(max(0.0, seconds), self._call, callback)

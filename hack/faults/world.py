@@ -1,6 +1,6 @@
-"""Everybody but the scheduler: users, administrators, a rival, and misfortune.
+"""Everything except the scheduler: users, administrators, a rival scheduler, and faults.
 
-Owns how each kind of step is carried out. Must not judge. A step that finds nobody to act upon does nothing.
+A step that finds no object to act upon does nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _BIND_FAULTS = (
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """What a world acts on."""
+    """The parts of a simulation that steps act on."""
 
     seed: int
     server: ApiServer
@@ -68,10 +68,10 @@ class Scene:
 
 
 class World:
-    """The actors.
+    """Performs the steps.
 
     Attributes:
-        gangs: Those who deal with gangs.
+        gangs: Performs the steps for gangs.
     """
 
     def __init__(self, scene: Scene, groups: PodGroups) -> None:
@@ -85,7 +85,7 @@ class World:
             "create with a claim": self._create_with_claim,
             "delete a pod": self._delete_any,
             "delete a pod in flight": self._delete_in_flight,
-            "create a pod anew": self._create_anew,
+            "recreate a pod": self._recreate,
             "finish pods": self._finish,
             "change a pod": self._change_pod,
             "lift a gate": self._lift_gate,
@@ -127,7 +127,7 @@ class World:
         self._acts |= self.gangs.acts
 
     def begin(self) -> None:
-        """Make the cluster as it is before the operator starts."""
+        """Create the cluster's objects before the operator starts."""
         rng = self._rng("begin")
         self._server.put(NAMESPACES, inhabitants.namespace())
         for each in inhabitants.classes():
@@ -143,7 +143,7 @@ class World:
         self._network.rival = self._be_faster
 
     def act(self, step: Step) -> None:
-        """Carry out a step."""
+        """Perform a step."""
         self._network.say(f"step {step.number}: {step.kind}")
         self._acts[step.kind](self._rng(str(step.number)), step.number)
 
@@ -171,7 +171,7 @@ class World:
             self._server.put(PODS, pod)
 
     def _create_with_claim(self, rng: random.Random, number: int) -> None:
-        """The pod first, its claim when it comes to it."""
+        """Create the pod first and its claim later."""
         name = f"p{number}"
         pod = inhabitants.pod(rng, name, self._server.new_uid(name))
         self._server.put(PODS, pod)
@@ -200,12 +200,12 @@ class World:
         if self._delete(rng, lambda pod: pod.metadata.uid in flying and not pod.spec.node_name) is not None:
             self._counts.add("pod deleted half-way")
 
-    def _create_anew(self, rng: random.Random, number: int) -> None:
+    def _recreate(self, rng: random.Random, number: int) -> None:
         del number
         old = self._delete(rng, lambda pod: not pod.spec.node_name)
         if old is not None:
             name = old.metadata.name
-            self._counts.add("pod created anew")
+            self._counts.add("pod recreated")
             self._server.put(PODS, inhabitants.pod(rng, name, self._server.new_uid(name)))
 
     def _finish(self, rng: random.Random, number: int) -> None:
@@ -219,7 +219,7 @@ class World:
         if not pods:
             return
         pod = one_of(rng, pods)
-        # A pod that asks for little is not made smaller: it must not grow between a decision and its bind.
+        # A pod with a small request is not made smaller: it must not grow between a decision and its bind.
         how = rng.randrange(3 if requests_of(pod)[0] >= 300 else 2)
         if how == 0:
             labels = {**pod.metadata.labels, "touched": str(number)}
@@ -258,7 +258,7 @@ class World:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def _add_node(self, rng: random.Random, number: int) -> None:
-        """A new node, or one of a name that was there before."""
+        """Add a new node, or one of a name that existed before."""
         names = [f"n{index}" for index in range(6)] if happens(rng, 0.5) else [f"m{number}"]
         absent = [name for name in names if name not in self._server.collection(NODES).objects]
         if absent:
@@ -321,7 +321,7 @@ class World:
         self._network.say(f"node {node.metadata.name} changes")
         self._server.put(NODES, node)
 
-    # -- rivals and troublemakers -------------------------------------------------------------------------------
+    # -- rivals and faults ----------------------------------------------------------------------------------------
 
     def _change_budget(self, rng: random.Random, number: int) -> None:
         del number
@@ -371,7 +371,7 @@ class World:
             self._network.loop.call_later(_LOOK_SECONDS, self._withdraw_under_cycle, rng, looks - 1)
 
     def _stall_watch(self, rng: random.Random, number: int) -> None:
-        """Mostly for a moment, at times for longer than a bound pod may stay unconfirmed."""
+        """Stall a watch, mostly for a moment, at times for longer than a bound pod may stay unconfirmed."""
         del number
         seconds = 25.0 + 25.0 * rng.random() if happens(rng, 0.15) else 15.0 * rng.random() ** 2
         self._network.stall(one_of(rng, _WATCHED), seconds)
@@ -381,7 +381,7 @@ class World:
         self._network.arm("bind", one_of(rng, _BIND_FAULTS), rng.randrange(1, 3))
 
     def _disturb_volumes(self, rng: random.Random, number: int) -> None:
-        """Let writes or a provisioner fail, or give a volume away."""
+        """Let writes or a provisioner fail, or take a volume away."""
         how = rng.randrange(3)
         if how == 0:
             self._network.arm("volume", one_of(rng, ("refused", "lost after")), 1)

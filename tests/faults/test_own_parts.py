@@ -111,15 +111,15 @@ def test_binds(there: Pod, uid: str, status: int) -> None:
 
 
 def test_deletions() -> None:
-    """A pod that is not bound goes at once; one that is bound ends when its kubelet says so, and is told once."""
-    server, told = ApiServer(), list[Pod]()
-    server.on_deletion = told.append
+    """An unbound pod is deleted at once; a bound one when its kubelet has stopped it, and it is reported once."""
+    server, reported = ApiServer(), list[Pod]()
+    server.on_deletion = reported.append
     server.put(PODS, pod("a"))
     server.put(PODS, pod("b", node_name="n"))
     for name in ("a", "b", "b"):
         server.end_pod(name)
     [left] = server.pods()
-    assert (left.metadata.name, left.metadata.deletion_timestamp is not None, len(told)) == ("b", True, 1)
+    assert (left.metadata.name, left.metadata.deletion_timestamp is not None, len(reported)) == ("b", True, 1)
 
 
 # -- watches --------------------------------------------------------------------------------------------------------
