@@ -1,8 +1,8 @@
 # The image of Bayplan: an interpreter, the locked dependencies and the package; no shell, no package manager, no pip.
 #   make image                       builds it with docker, podman or buildah, with or without a registry
-#   docker build --tag bayplan .     does as well, where the base can be pulled
-# BASE_IMAGE is a Debian with Python 3.11 or newer, venv and ca-certificates. Nothing of it reaches the image but what
-# hack/image/runtime_root.py names, so the build's tools leave no trace.
+#   docker build --tag bayplan .     works too, if the base image can be pulled
+# BASE_IMAGE is a Debian with Python 3.11 or newer, venv and ca-certificates. Only what hack/image/runtime_root.py selects from it
+# reaches the image; the build's tools do not.
 ARG BASE_IMAGE=python:3.11-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -13,15 +13,15 @@ ENV PYTHONHASHSEED=0 \
     UV_NO_CACHE=1 \
     UV_PYTHON_DOWNLOADS=never
 WORKDIR /src
-# The index and its certificates, where they are not PyPI's own, come as secrets: they are seen by one command and are in
+# The index and its certificates, if they are not PyPI's, are passed as secrets: only one command reads them and they are in
 # no layer.
 COPY hack/image/build-tools.txt ./
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca \
     if [ -f /run/secrets/index ]; then . /run/secrets/index; fi; \
     python3 -m venv /opt/build \
     && /opt/build/bin/pip install --no-cache-dir --only-binary :all: --require-hashes --requirement build-tools.txt
-# Dependencies before sources: their layers last until the lock changes. Exported, since a lock names the index where it
-# was made and the one at hand may be a mirror.
+# Dependencies before sources: their layers are reused until the lock changes. The lock is exported because it names the
+# index where it was created, and this build may use a mirror.
 COPY pyproject.toml uv.lock ./
 COPY hack/image/runtime_root.py hack/image/
 RUN --mount=type=secret,id=index --mount=type=secret,id=ca \
@@ -49,15 +49,15 @@ ENV PATH=/opt/bayplan/bin \
     SSL_CERT_FILE=/etc/ssl/certs/ca-certificates.crt \
     PYTHONDONTWRITEBYTECODE=1 \
     PYTHONUNBUFFERED=1
-# A number, so that the kubelet can tell that it is not root without the image's user table.
+# A number, so that the kubelet can check that it is not root without the image's user table.
 USER 65532:65532
 EXPOSE 10259
-# For engines without probes of their own; Kubernetes uses the chart's.
+# For engines without probes; Kubernetes uses the chart's probes.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=6 \
     CMD ["python3", "/opt/bayplan/healthcheck.py"]
 ENTRYPOINT ["bayplan"]
 CMD ["run"]
-# Last, since they change with every commit.
+# Last, because they change with every commit.
 ARG BASE_IMAGE
 ARG VERSION=0.1.0
 ARG REVISION=unknown

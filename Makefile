@@ -1,5 +1,5 @@
-# Everything a developer or a newcomer runs. `make demo` and `make test` need no other step before them: they make the
-# virtual environment, install the locked dependencies and obtain the control plane, and are quick the second time.
+# Commands for developers. `make demo` and `make test` need no earlier step: they create the virtual environment, install
+# the locked dependencies and build the control plane, and are quick the second time.
 
 PYTHON ?= $(shell for p in python3.11 python3.12 python3.13 python3; do command -v $$p && break; done)
 UV_VERSION := 0.13.8
@@ -16,11 +16,11 @@ export UV_PYTHON_DOWNLOADS := never
 export UV_NO_PROGRESS := 1
 
 .PHONY: help
-help: ## Show what can be made
+help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## /{printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(STAMP) ## Make .venv with the locked dependencies and the bayplan command
+install: $(STAMP) ## Create .venv with the locked dependencies and the bayplan command
 
 .uv/bin/uv:
 	@echo "==> getting uv $(UV_VERSION)"
@@ -37,36 +37,36 @@ controlplane: install ## Build or find etcd, kube-apiserver, kube-scheduler, kub
 	@$(BIN)/python -m hack.controlplane.binaries
 
 .PHONY: up
-up: controlplane ## Start a control plane with kwok that stays until `make down`, for trying things by hand
+up: controlplane ## Start a control plane with kwok that runs until `make down`, for manual tests
 	@$(BIN)/python -m hack.controlplane.launcher up --state-dir .cluster --kwok
 	@mkdir -p .cluster/bin
 	@ln -sf "$$($(BIN)/python -m hack.controlplane.binaries | awk '$$1 == "kubectl" {print $$2}')" .cluster/bin/kubectl
 
 .PHONY: down
-down: ## End the control plane of `make up`, and remove its data
+down: ## Stop the control plane of `make up` and remove its data
 	@$(BIN)/python -m hack.controlplane.launcher down .cluster && rm -rf .cluster
 
 .PHONY: demo
-demo: install ## Show Bayplan at work on a real control plane (KEEP=1 leaves it running)
+demo: install ## Demonstrate Bayplan on a real control plane (KEEP=1 leaves it running)
 	@$(BIN)/python -m hack.demo $(if $(KEEP),--keep)
 
 .PHONY: demo-gang
-demo-gang: install ## Show gangs: two that do not both fit, a large one that waits its turn, a preemption (KEEP=1)
+demo-gang: install ## Demonstrate gangs: two that do not both fit, a large one behind small pods, a preemption (KEEP=1)
 	@$(BIN)/python -m hack.demo.gangs $(if $(KEEP),--keep)
 
 .PHONY: test
-test: install ## Run all tests, those on the real control plane included
+test: install ## Run all tests, including those on the real control plane
 	@$(BIN)/python -m hack.controlplane.binaries || echo "==> some tests will say what they lack"
 	@$(BIN)/pytest $(PYTEST_ARGS)
 
-# An environment of its own, with the lowest versions that pyproject.toml allows of what it names.
+# Separate environment with the lowest versions that pyproject.toml allows.
 FLOORS := build/floors
 FLOOR_SMOKE := tests/cluster/test_operator.py
 FLOOR_TESTS := $(if $(QUICK),$(addprefix tests/operator/,test_settings.py test_handlers.py test_tracing.py \
 	kube/test_cluster_access.py cli/test_following_the_leader.py),tests/operator tests/scheduler_core examples/plugins/tests)
 
 .PHONY: test-floors
-test-floors: controlplane ## Test with the lowest versions of dependencies that pyproject.toml allows (QUICK=1: a part of it)
+test-floors: controlplane ## Test with the lowest versions of dependencies that pyproject.toml allows (QUICK=1 for a part)
 	@echo "==> installing the lowest versions into $(FLOORS)"
 	@$(UV) venv --quiet --clear --python $(BIN)/python $(FLOORS)
 	@$(UV) pip install --quiet --python $(FLOORS) --resolution lowest-direct --group dev --editable '.[otel]'
@@ -83,23 +83,23 @@ parity: install ## Run random cases through kube-scheduler's framework and Baypl
 upstream: controlplane ## Run kube-scheduler's integration tests of pod groups against Bayplan (an hour; ONLY=test)
 	@nice $(BIN)/python -m tests.upstream $(if $(ONLY),--only '$(ONLY)')
 
-# Results are kept as JSON lines: what is there already is not measured again. OUTPUT=json prints JSON.
+# Results are stored as JSON lines; existing results are not measured again. OUTPUT=json prints JSON.
 RESULTS ?= build/benchmarks$(if $(QUICK),/quick)
 OUTPUT ?= table
 BENCH_CHARTS := $(if $(QUICK),$(RESULTS),docs/benchmarks)
 
 .PHONY: bench-e2e
-bench-e2e: bench-latency ## Measure both schedulers on a real API server, workload by workload (hours; QUICK=1 for a short look)
+bench-e2e: bench-latency ## Measure both schedulers on a real API server, workload by workload (hours; QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.end_to_end $(if $(QUICK),--quick) --results $(RESULTS)/end-to-end.jsonl \
 		--chart $(BENCH_CHARTS)/end-to-end.svg -o $(OUTPUT)
 
 .PHONY: bench-latency
-bench-latency: install ## Measure both schedulers' time from created to bound at a steady rate (a part of bench-e2e; QUICK=1)
+bench-latency: install ## Measure both schedulers' latency from creation to bind at a steady rate (part of bench-e2e; QUICK=1)
 	@$(BIN)/python -m benchmarks.latency $(if $(QUICK),--nodes 1000 --seconds 5 --repetitions 1) \
 		--results $(RESULTS)/latency.jsonl -o $(OUTPUT)
 
 .PHONY: bench-core
-bench-core: install ## Measure the core alone, in memory, to 50,000 nodes and 200,000 bound pods (half an hour; QUICK=1)
+bench-core: install ## Measure the core alone, in memory, up to 50,000 nodes and 200,000 bound pods (half an hour; QUICK=1)
 	@$(BIN)/python -m benchmarks.core --results $(RESULTS)/core.jsonl --chart $(BENCH_CHARTS)/core.svg -o $(OUTPUT) \
 		$(if $(QUICK),$(BENCH_CORE_QUICK),$(BENCH_CORE))
 
@@ -108,30 +108,30 @@ BENCH_CORE := --nodes 100,1000,5000,5000+50000,5000+200000,50000,50000+200000 \
 BENCH_CORE_QUICK := --nodes 100,1000,5000,5000+50000 --memory 1000+10000,5000+50000 --pods 300 --repetitions 1
 
 .PHONY: bench-startup
-bench-startup: install ## Measure starts in a full cluster, and takeovers (QUICK=1 for a short look)
+bench-startup: install ## Measure startup in a full cluster, and takeovers (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.startup $(if $(QUICK),--nodes 500 --pods 2000 --repetitions 1) --results $(RESULTS) \
 		-o $(OUTPUT)
 
 .PHONY: bench-churn
-bench-churn: install ## Measure memory and time per pod over a miniature year in which every name is new (QUICK=1)
+bench-churn: install ## Measure memory and time per pod over a simulated year in which every name is new (QUICK=1)
 	@$(BIN)/python -m benchmarks.churn $(if $(QUICK),--nodes 50 --pods 200 --months 6) -o $(OUTPUT)
 
 .PHONY: bench-gangs
-bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short look)
+bench-gangs: install ## Measure gangs beside kube-scheduler, and one large gang in the core (QUICK=1 for a short run)
 	@$(BIN)/python -m benchmarks.gangs $(if $(QUICK),--quick) --results $(RESULTS)/gangs.jsonl -o $(OUTPUT)
 	@$(BIN)/python -m benchmarks.gang_core $(if $(QUICK),--nodes 500 --members 100)
 
 .PHONY: simulate-faults
-simulate-faults: install ## Simulate clusters' lives with faults (SEEDS=n, or SEED=n for one with its trace)
+simulate-faults: install ## Simulate cluster lifetimes with faults (SEEDS=n, or SEED=n for one with its trace)
 	@$(BIN)/python -m hack.faults $(if $(SEED),--seed $(SEED) --trace) $(if $(SEEDS),--seeds $(SEEDS)) $(if $(JOBS),--jobs $(JOBS))
 
 .PHONY: twins
-twins: install ## Compare schedulers with and without reuse over random lives (DECISIONS=n SEED=n TINY=1 GANGS=1)
+twins: install ## Compare schedulers with and without cached results over random cluster lifetimes (DECISIONS=n SEED=n TINY=1 GANGS=1)
 	@PYTHONPATH=operator $(BIN)/python -m tests.laws.twins $(if $(DECISIONS),--decisions $(DECISIONS)) \
 		$(if $(SEED),--seed $(SEED)) $(if $(TINY),--tiny) $(if $(GANGS),--gangs)
 
 .PHONY: check
-check: install ## Format, lint, types, import contract, file length, drift of CRDs and docs; no tests
+check: install ## Check format, lint, types, import contract, file length, and generated CRDs and docs; no tests
 	@echo "==> format" && $(BIN)/ruff format --check --quiet $(PRESENT) || (echo "run: make format" && false)
 	@echo "==> lint" && $(BIN)/ruff check --quiet $(PRESENT)
 	@echo "==> Dockerfile" && if [ -x $(BIN)/hadolint ]; then $(BIN)/hadolint Dockerfile; else echo "no hadolint for this machine"; fi
@@ -143,11 +143,11 @@ check: install ## Format, lint, types, import contract, file length, drift of CR
 	@echo "==> docs drift" && $(BIN)/python -m hack.docs --check
 
 .PHONY: audit
-audit: install ## Look for known vulnerabilities of the locked dependencies, where somebody can be asked
+audit: install ## Check the locked dependencies for known vulnerabilities, if a vulnerability service can be reached
 	@$(BIN)/python -m hack.checks.audit
 
 .PHONY: format
-format: install ## Format and mend what can be mended
+format: install ## Format the code and apply automatic fixes
 	@$(BIN)/ruff format $(PRESENT)
 	@$(BIN)/ruff check --fix $(PRESENT)
 
@@ -164,7 +164,7 @@ image: install ## Build the container image with docker, podman or buildah into 
 	@$(BIN)/python -m hack.image $(if $(EXTRAS),--extras $(EXTRAS))
 
 .PHONY: e2e-kind
-e2e-kind: install ## Install the image and the chart in a kind cluster and try them there; needs docker or podman
+e2e-kind: install ## Install the image and the chart in a kind cluster and test them there; needs docker or podman
 	@KIND_VERSION=$(KIND_VERSION) $(BIN)/pytest $(PYTEST_ARGS) tests/kind
 
 .PHONY: build
@@ -172,5 +172,5 @@ build: install ## Build the wheel and the source distribution into dist/
 	@$(UV) build --quiet
 
 .PHONY: clean
-clean: ## Remove what was built here; the control plane's cache stays
+clean: ## Remove build results; the control plane's cache stays
 	@rm -rf .venv .uv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -129,7 +129,7 @@ def settings_schema(schema: dict[str, Any]) -> dict[str, Any]:
         pytest.param({"settings": {"serveAddress": ":10259"}}, "serveAddress': ':10259' does not match", id="no host"),
         pytest.param(
             {"settings": {"leaderElection": {"leaderElect": True, "resourceNamespace": "elsewhere"}}},
-            "settings.leaderElection.resourceNamespace must be left out",
+            "settings.leaderElection.resourceNamespace must be unset",
             id="a Lease without rights",
         ),
         pytest.param({"settings": {"clientQps": 0}}, "clientQps': exclusiveMinimum", id="no requests at all"),

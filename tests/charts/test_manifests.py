@@ -113,7 +113,7 @@ def test_how_many_run(helm: Helm, given: dict[str, Any], replicas: int, strategy
     ],
 )
 def test_replicas_are_apart(helm: Helm, given: dict[str, Any], terms: dict[str, int] | None, spread: int) -> None:
-    """Replicas shun each other's nodes and are spread over zones, unless the values say otherwise."""
+    """By default replicas prefer different nodes and zones."""
     pod = helm.documents(given)["Deployment"]["spec"]["template"]["spec"]
     anti = pod.get("affinity", {}).get("podAntiAffinity")
     assert (None if anti is None else {name: len(each) for name, each in anti.items()}) == terms

@@ -98,7 +98,7 @@ def test_every_alert_says_what_to_do() -> None:
         ),
         pytest.param({"replicaCount": 0}, ["replicaCount is 0: nothing is scheduled"], [], id="stopped"),
         pytest.param(
-            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["is there from the start"], id="none"
+            {"defaultProfile": {"enabled": False}}, ["kind: SchedulerProfile"], ["The chart installed the SchedulerProfile"], id="none"
         ),
         pytest.param({"rbac": {"create": False}}, ["rbac.create is false: grant release-bayplan"], [], id="no rights"),
         pytest.param({"service": {"create": False}}, ["pod/$leader 10259:10259"], [], id="no Service"),
@@ -123,7 +123,7 @@ def test_every_alert_says_what_to_do() -> None:
 def test_the_notes_are_true(
     helm: Helm, tmp_path: Path, given: dict[str, Any], said: list[str], unsaid: list[str]
 ) -> None:
-    """What is told after the installation is what was installed; Helm 3 tells it only where there is a cluster."""
+    """The notes after the installation match what was installed; Helm 3 prints them only with a cluster."""
     file = tmp_path / "values.yaml"
     file.write_text(yaml.safe_dump(given))
     command = ("install", "release", str(CHART), f"--values={file}", "--dry-run=client", "--namespace=ns")

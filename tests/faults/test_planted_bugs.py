@@ -1,4 +1,4 @@
-"""The test of the test: bugs that are planted on purpose are found."""
+"""Tests of the simulation itself: it finds planted bugs."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ LATE: dict[str, int] = {
     "NodeUnschedulable is deaf to nodes": 226,
     "InterPodAffinity is deaf to pods": 28,
     "NodeAffinity is deaf to nodes": 11,
-    "a gate is asked once": 14,
+    "a gate is called once": 14,
     "a deleted pod goes on waiting": 29,
     "a try that was held back is not made up for": 79,
     "the gate of a preemption never opens": 11,
-    "a failed bind does not tell that its place is free": 41,
+    "a failed bind does not report that its node is free": 41,
     "assumed volumes are not restored": 15,
     "bound pods that nobody confirms are not read": 140,
     "members are not taken back into their gang": 633,
@@ -32,11 +32,11 @@ LATE: dict[str, int] = {
     "a member that was never bound counts as placed": 57,
     "what an overcommitted node lacks is subtracted": 125,
 }
-"""Where a bug that needs luck was found last; it is looked for there first, and then from the beginning."""
+"""Seed that last found a bug that few seeds find; the search starts there, then from the beginning."""
 
 
 def first_failure(name: str) -> Outcome | None:
-    """The first run in which a bug shows; those of gangs are looked for where there are any."""
+    """Return the first run that finds a bug; bugs of gangs are searched in runs with gangs only."""
     planted = (BUGS | GANG_BUGS)[name]
     for seed in chain((LATE.get(name, 0),), range(MOST_SEEDS)):
         if name in GANG_BUGS and not has_gangs(seed):
@@ -50,7 +50,7 @@ def first_failure(name: str) -> Outcome | None:
 
 @pytest.mark.parametrize("name", [*BUGS, *GANG_BUGS])
 def test_it_is_found(name: str) -> None:
-    """Each is found within 500 seeds."""
+    """Each bug is found within 500 seeds."""
     assert first_failure(name) is not None
 
 
@@ -61,9 +61,9 @@ def test_enough_are_planted() -> None:
 
 
 def test_a_failure_is_made_small() -> None:
-    """What is left of a failing run fails alike, and has far fewer steps."""
-    planted = BUGS["a gate is asked once"]
-    found = first_failure("a gate is asked once")
+    """A shrunk run fails in the same way, and has far fewer steps."""
+    planted = BUGS["a gate is called once"]
+    found = first_failure("a gate is called once")
     assert found is not None
     small = shrink(found, planted)
     assert kind_of(small.problems[0]) == kind_of(found.problems[0])

@@ -4,7 +4,7 @@
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}
 {{- end -}}
 
-{{/* Release and chart in one name, the chart's left out where the release carries it already. */}}
+{{/* Release name and chart name; the chart name is left out if the release name contains it. */}}
 {{- define "bayplan.fullname" -}}
 {{- if .Values.fullnameOverride -}}
 {{- .Values.fullnameOverride | trunc 63 | trimSuffix "-" -}}
@@ -18,7 +18,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* Cluster-scoped names carry the namespace: two releases of one name may live in two namespaces. */}}
+{{/* Cluster-scoped names contain the namespace: two releases of one name may live in two namespaces. */}}
 {{- define "bayplan.clusterName" -}}
 {{- printf "%s:%s" .Release.Namespace (include "bayplan.fullname" .) -}}
 {{- end -}}

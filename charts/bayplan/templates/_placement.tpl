@@ -1,6 +1,6 @@
-{{/* Where replicas go: not on one node, and not in one zone, as far as the values say so. */}}
+{{/* Affinity and topology spread constraints of the replicas. */}}
 
-{{/* The affinity of the values, and unless it says otherwise that replicas shun each other's nodes. */}}
+{{/* The affinity of the values, with pod anti-affinity between the replicas unless the values contain one. */}}
 {{- define "bayplan.affinity" -}}
 {{- $affinity := deepCopy .Values.affinity -}}
 {{- if and (ne .Values.podAntiAffinity "none") (not (hasKey $affinity "podAntiAffinity")) -}}
@@ -17,7 +17,7 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The constraints of the values. Those that select nothing mean the replicas of one revision of the Deployment. */}}
+{{/* The constraints of the values. One without selector gets that of the replicas of one revision of the Deployment. */}}
 {{- define "bayplan.topologySpreadConstraints" -}}
 {{- $constraints := list -}}
 {{- range .Values.topologySpreadConstraints -}}

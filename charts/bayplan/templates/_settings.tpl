@@ -1,6 +1,6 @@
-{{/* The settings of the operator, and what more than one object takes from them. */}}
+{{/* The settings of the operator, and values derived from them that several objects use. */}}
 
-{{/* The settings file: values that are null are left out, so that the operator's own defaults hold. Helm 3 leaves them in. */}}
+{{/* The settings file. Null values are removed, so the operator's defaults apply; Helm 3 does not remove them by itself. */}}
 {{- define "bayplan.settings" -}}
 {{- $given := dict -}}
 {{- range $name, $value := .Values.settings -}}
@@ -23,7 +23,7 @@
 {{- toYaml $given -}}
 {{- end -}}
 
-{{/* The Lease: as bayplan/settings.py names it, so that each selection of profiles has one of its own. */}}
+{{/* Name of the Lease as bayplan/settings.py computes it: each selector of profiles has its own Lease. */}}
 {{- define "bayplan.leaseName" -}}
 {{- $settings := .Values.settings -}}
 {{- if $settings.leaderElection.resourceName -}}
@@ -40,27 +40,27 @@ bayplan
 {{- default .Release.Namespace .Values.settings.namespace -}}
 {{- end -}}
 
-{{/* The port that the operator listens on; empty when it serves nothing. */}}
+{{/* The port of the operator's server; empty if it serves nothing. */}}
 {{- define "bayplan.servePort" -}}
 {{- regexFind "[0-9]+$" (default "" .Values.settings.serveAddress) -}}
 {{- end -}}
 
-{{/* HTTP or HTTPS, as probes write it. */}}
+{{/* HTTP or HTTPS, in the notation of probes. */}}
 {{- define "bayplan.serveScheme" -}}
 {{- if or .Values.settings.secureServing .Values.settings.tlsCertFile .Values.serving.tls.secretName -}}HTTPS{{- else -}}HTTP{{- end -}}
 {{- end -}}
 
-{{/* Name of the port: service meshes take its beginning for the protocol. */}}
+{{/* Name of the port: service meshes read the protocol from its prefix. */}}
 {{- define "bayplan.portName" -}}
 {{- include "bayplan.serveScheme" . | lower -}}
 {{- end -}}
 
-{{/* Whether commands in the pod of a standby ask the leader: there are several replicas, and the leader can review their token. */}}
+{{/* Whether commands in the pod of a standby query the leader: there are several replicas, and the leader can review their token. */}}
 {{- define "bayplan.followsLeader" -}}
 {{- if and .Values.settings.leaderElection.leaderElect .Values.settings.authorizeRequests .Values.settings.serveAddress -}}true{{- end -}}
 {{- end -}}
 
-{{/* Rules between values, which a schema cannot say. */}}
+{{/* Rules between values, which a schema cannot express. */}}
 {{- define "bayplan.checkValues" -}}
 {{- include "bayplan.checkSettings" . -}}
 {{- include "bayplan.checkElection" . -}}
@@ -89,7 +89,7 @@ bayplan
 {{- end -}}
 {{- end -}}
 
-{{/* Of several processes one may bind, and only whose Lease the chart grants. */}}
+{{/* Of several replicas only one may bind, the holder of the Lease for which the chart grants permissions. */}}
 {{- define "bayplan.checkElection" -}}
 {{- $election := .Values.settings.leaderElection -}}
 {{- if not $election.leaderElect -}}
@@ -98,9 +98,9 @@ bayplan
 {{- end -}}
 {{- else -}}
 {{- if and $election.resourceNamespace (ne $election.resourceNamespace (include "bayplan.revisionNamespace" .)) -}}
-{{- fail "settings.leaderElection.resourceNamespace must be left out: the chart grants rights to the Lease in the namespace of the revisions only" -}}
+{{- fail "settings.leaderElection.resourceNamespace must be unset: the chart grants permissions for the Lease in the namespace of the revisions only" -}}
 {{- end -}}
-{{- /* Durations in words are for the operator to compare, which refuses them at its start. */ -}}
+{{- /* Durations given as text are compared by the operator at startup. */ -}}
 {{- if not (or (kindIs "string" $election.leaseDuration) (kindIs "string" $election.renewDeadline)) -}}
 {{- if le (float64 $election.leaseDuration) (float64 $election.renewDeadline) -}}
 {{- fail "settings.leaderElection.leaseDuration must be more than settings.leaderElection.renewDeadline, or a standby takes over from a leader that still binds" -}}
@@ -108,19 +108,19 @@ bayplan
 {{- end -}}
 {{- $both := printf "%v/%v" .Values.rollingUpdate.maxSurge .Values.rollingUpdate.maxUnavailable -}}
 {{- if regexMatch "^0%?/0%?$" $both -}}
-{{- fail "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0: no update could begin" -}}
+{{- fail "rollingUpdate.maxSurge and rollingUpdate.maxUnavailable must not both be 0: no update could start" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
 
-{{/* What is scraped has to be served. */}}
+{{/* A scraped endpoint must be served. */}}
 {{- define "bayplan.checkMonitoring" -}}
 {{- if .Values.serviceMonitor.enabled -}}
 {{- if not .Values.settings.serveAddress -}}
-{{- fail "serviceMonitor.enabled needs settings.serveAddress: nothing is served that could be scraped" -}}
+{{- fail "serviceMonitor.enabled needs settings.serveAddress: without it no metrics are served" -}}
 {{- end -}}
 {{- if not .Values.service.create -}}
-{{- fail "serviceMonitor.enabled needs service.create: a ServiceMonitor finds the processes by their Service" -}}
+{{- fail "serviceMonitor.enabled needs service.create: a ServiceMonitor selects the replicas by their Service" -}}
 {{- end -}}
 {{- end -}}
 {{- end -}}
