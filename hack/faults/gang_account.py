@@ -82,11 +82,11 @@ class GangAccount:
     _judged: dict[GroupKey, GangOutcome] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Judge every gang that is refused, when it is."""
+        """Check every gang at the moment when it is rejected."""
         self.context.queue.gangs.on_change.append(self._changed)
 
     def _changed(self, gang: Gang) -> None:
-        """A gang that is said to lack its ``minResources`` lacks them by plain sums over the nodes, too."""
+        """Check by plain sums over the nodes that a gang rejected for its ``minResources`` lacks them."""
         outcome = gang.outcome
         if outcome is None or gang.group is None or self._judged.get(gang.key) is outcome:
             return
@@ -95,7 +95,7 @@ class GangAccount:
         if "minResources are not free" in outcome.message and not self.ledger.is_closed:
             free = self.ledger.free_cpu()
             if free >= wanted:
-                self.ledger.complain(f"gang {gang.key} is refused for {wanted} milli-CPU, and {free} are free")
+                self.ledger.complain(f"gang {gang.key} is rejected for {wanted} milli-CPU although {free} are free")
 
     # -- placing ------------------------------------------------------------------------------------------------
 
@@ -227,7 +227,7 @@ class GangAccount:
             self.ledger.complain(f"{uid} releases its node after its gang's binds were sent, and its own did not fail")
 
     def returned(self, uid: str) -> None:
-        """A read has shown that the bind of a pod never took effect."""
+        """Note that a read has shown that the bind of a pod never took effect."""
         self._placed.pop(uid, None)
 
     def _known(self, pod: Pod) -> Pod | None:

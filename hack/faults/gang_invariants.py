@@ -42,14 +42,14 @@ def check_gangs_now(supervisor: OperatorSupervisor) -> Iterator[str]:
 
 
 def _inherited(gang: Gang, received: ReceivedGroups) -> Iterator[str]:
-    """What a PodGroup has of an earlier one of its name."""
+    """Yield state that a PodGroup has inherited from an earlier one of its name."""
     if gang.group is None or gang.key not in received.begun:
         return
     seconds, when = received.begun[gang.key]
     if gang.first_failure is not None and gang.first_failure < seconds:
-        yield f"gang {gang.key} failed before its PodGroup {gang.group.uid} was there"
+        yield f"gang {gang.key} failed before its PodGroup {gang.group.uid} existed"
     if gang.last_attempt is not None and gang.last_attempt < when:
-        yield f"gang {gang.key} was tried before its PodGroup {gang.group.uid} was there"
+        yield f"gang {gang.key} was tried before its PodGroup {gang.group.uid} existed"
 
 
 def _entry_problems(gang: Gang, queue: SchedulingQueue) -> Iterator[str]:

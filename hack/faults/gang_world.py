@@ -118,7 +118,7 @@ class GangWorld:
         self._network.loop.call_later(0.5 + 3.0 * rng.random(), self.jobs.look_after, job)
 
     def _min_resources(self, job: GangJob, least: int, number: int) -> dict[str, int]:
-        """At times what the quorum needs, drawn aside so that nothing else is another draw."""
+        """Return at times what the quorum needs; a generator of its own leaves other draws unchanged."""
         rng = random.Random(f"{self._seed}/minResources {number}")
         return {"cpu": least * max(job.sizes)} if happens(rng, 0.4) else {}
 

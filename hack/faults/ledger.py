@@ -201,7 +201,7 @@ class ReservationLedger:
         return f"{pod.metadata.uid} is put on {node_name} beside {names or 'no pod'}: {problem}"
 
     def free_cpu(self) -> int:
-        """Milli-CPU that are free on all nodes of which the scheduler has been told; none on an overcommitted one."""
+        """Return the free milli-CPU on all nodes that the scheduler has received; 0 for an overcommitted node."""
         assert self._received is not None
         free = 0
         for name, node in self._received.nodes.items():
