@@ -1,11 +1,7 @@
-"""The one exception tree of Bayplan.
+"""Exceptions of Bayplan, in one tree.
 
-Owns every exception class that the core raises; the operator derives its own from the same root. It must not
-know any other module: it is the lowest layer. A pod that does not fit is a ``Status`` and never an exception;
-what stands here is for what cannot be carried on with, or must be answered by someone else than the caller.
-
-Why one tree: a boundary (a reconcile, a command) catches ``SchedulerCoreError`` once and knows that the message
-was written for the person who reads it. Each message says what to do.
+A boundary such as a reconcile or a command catches ``SchedulerCoreError``, whose messages are written for users and say
+what to do. A pod that does not fit is a ``Status``, never an exception.
 """
 
 from __future__ import annotations
@@ -15,35 +11,34 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    # Names in annotations only: errors are imported by commands that should start without NumPy.
+    # For annotations only: commands that import errors should start without NumPy.
     import numpy as np
     from numpy.typing import NDArray
 
 
 class SchedulerCoreError(Exception):
-    """Root of all errors that Bayplan raises on purpose."""
+    """Base class of all errors that Bayplan raises on purpose."""
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong with a configuration.
+    """A problem in a configuration.
 
     Attributes:
-        path: Where, as a field path such as ``profiles[0].plugins.score.enabled[2].name``; empty for the document
-            itself.
-        message: What is wrong and what to do, in plain words and without the path.
+        path: The field path, such as ``profiles[0].plugins.score.enabled[2].name``; empty for the whole document.
+        message: What is wrong and what to do, without the path.
     """
 
     path: str
     message: str
 
     def __str__(self) -> str:
-        """The path, a colon and the message."""
+        """Return the path, a colon and the message."""
         return f"{self.path}: {self.message}" if self.path else self.message
 
 
 class ConfigError(SchedulerCoreError):
-    """A configuration is not valid; carries every problem, not the first one only.
+    """A configuration is invalid; contains all problems, not only the first.
 
     Args:
         problems: All problems, in the order of the document; at least one.
@@ -54,8 +49,8 @@ class ConfigError(SchedulerCoreError):
         super().__init__(self.problems)
 
     def __str__(self) -> str:
-        """One problem on one line, several as a counted list."""
-        # A text of others within one must not look like a problem of its own.
+        """Return one problem on one line, several as a counted list."""
+        # Indent continuation lines, so that a multi-line message does not look like several problems.
         texts = [str(problem).replace("\n", "\n    ") for problem in self.problems]
         if len(texts) == 1:
             return texts[0]
@@ -64,7 +59,7 @@ class ConfigError(SchedulerCoreError):
 
 
 class RegistryError(SchedulerCoreError):
-    """The set of plugins itself is not usable: a name twice, or an entry point that cannot be loaded."""
+    """The set of plugins is not usable: a duplicate name, or an entry point that cannot be loaded."""
 
 
 _WHERE_IT_FAILED = {
@@ -81,15 +76,15 @@ _WHERE_IT_FAILED = {
     "preBind": 'running PreBind plugin "{}"',
     "bind": 'running Bind plugin "{}"',
 }
-"""As kube-scheduler v1.36.3 words it (``framework/runtime/framework.go``): who searches events for that finds ours."""
+"""Wording of kube-scheduler v1.36.3 (``framework/runtime/framework.go``), so that searches for its messages match."""
 
 
 class PluginError(SchedulerCoreError):
-    """A plugin raised, or answered what its extension point does not allow.
+    """A plugin raised, or returned a value that its extension point does not allow.
 
     Args:
-        plugin: The plugin's name.
-        point: The extension point, as in the configuration (``filter``, ``score``).
+        plugin: The name of the plugin.
+        point: The extension point as in the configuration (``filter``, ``score``).
         message: What happened.
     """
 
@@ -100,17 +95,17 @@ class PluginError(SchedulerCoreError):
         super().__init__(plugin, point, message)
 
     def __str__(self) -> str:
-        """Name the plugin and the point before the message."""
+        """Return the message after the names of the plugin and the point."""
         where = _WHERE_IT_FAILED.get(self.point, f'plugin "{{}}" failed at {self.point}').format(self.plugin)
         return f"{where}: {self.message}"
 
 
 class UndecidedRowsError(PluginError):
-    """A Filter plugin cannot judge some rows; that ends the attempt only if one of them gets as far as this plugin.
+    """A Filter plugin cannot decide on some rows; the attempt fails only if no earlier plugin rejects all of them.
 
     Args:
-        plugin: The plugin's name.
-        codes: Its answer, int16 per row asked about, with codes of its own for the rows that it cannot judge.
+        plugin: The name of the plugin.
+        codes: The plugin's result, int16 per requested row, with own codes for the undecided rows.
         problems: What is wrong, by those codes.
     """
 
@@ -121,38 +116,38 @@ class UndecidedRowsError(PluginError):
 
 
 class StatusError(SchedulerCoreError):
-    """A plugin's answer was made of something that is no code or no list of reasons."""
+    """A plugin built a status from something that is not a Code or not a tuple of reasons."""
 
 
 class QuantityError(SchedulerCoreError):
-    """A resource quantity cannot be read."""
+    """A resource quantity cannot be parsed."""
 
 
 class PodTooDemandingError(SchedulerCoreError):
-    """A pod makes more demands than are judged."""
+    """A pod exceeds the number of constraints that the scheduler evaluates."""
 
 
 class SelectorError(SchedulerCoreError):
-    """A label or field selector cannot be compiled."""
+    """A label or field selector is invalid."""
 
 
 class StorageError(SchedulerCoreError):
-    """Volumes or claims are not as they have to be: a source cannot be translated, or a binding came undone."""
+    """A volume or claim is in an unexpected state: a source cannot be translated, or a binding was lost."""
 
 
 class QueueError(SchedulerCoreError):
-    """The scheduling queue was asked for what its state does not allow."""
+    """An operation that the state of the scheduling queue does not allow."""
 
 
 class CacheError(SchedulerCoreError):
-    """The cluster cache was asked for what its state does not allow."""
+    """An operation that the state of the cluster cache does not allow."""
 
 
 class ClusterWriteError(SchedulerCoreError):
-    """A write to the cluster was refused or its outcome is unknown.
+    """A write to the cluster was rejected, or its outcome is unknown.
 
     Args:
-        reason: What the other side said, or what was observed.
+        reason: The message of the API server, or what was observed.
     """
 
     def __init__(self, reason: str) -> None:
@@ -161,15 +156,15 @@ class ClusterWriteError(SchedulerCoreError):
 
 
 class ConflictError(ClusterWriteError):
-    """The object has changed, or someone else has done it already (HTTP 409)."""
+    """The object has changed, or another client made the change already (HTTP 409)."""
 
 
 class BoundElsewhereError(ConflictError):
-    """A pod that was to be bound runs on another node already: someone else was faster.
+    """A pod to be bound is already bound to another node.
 
     Args:
         reason: What was observed.
-        node_name: Where the pod is.
+        node_name: The node of the pod.
     """
 
     def __init__(self, reason: str, node_name: str) -> None:
@@ -178,27 +173,27 @@ class BoundElsewhereError(ConflictError):
 
 
 class NotFoundError(ClusterWriteError):
-    """The object is gone (HTTP 404)."""
+    """The object does not exist (HTTP 404)."""
 
 
 class ForbiddenError(ClusterWriteError):
-    """The write is not allowed or not valid and will not be by repeating it (HTTP 401, 403, 422)."""
+    """The write is forbidden or invalid, and a retry does not help (HTTP 401, 403, 422)."""
 
 
 class WriteTimeoutError(ClusterWriteError):
-    """No answer came in time: the write may or may not have happened, so the object must be read."""
+    """No response arrived in time; read the object to find out whether the write happened."""
 
 
 class ServerUnavailableError(ClusterWriteError):
-    """The API server is away or overloaded (connection refused, HTTP 429, 5xx): try again later."""
+    """The API server is unreachable or overloaded (connection refused, HTTP 429, 5xx); retry later."""
 
 
 class ExtenderError(SchedulerCoreError):
-    """An extender is away, too late, or answered an error or what cannot be read.
+    """An extender is unreachable, timed out, or returned an error or an invalid response.
 
     Args:
         url: The extender's ``urlPrefix``.
-        reason: What happened, in its words where it gave any.
+        reason: What happened, with the message of the extender if there is one.
     """
 
     def __init__(self, url: str, reason: str) -> None:
@@ -207,5 +202,5 @@ class ExtenderError(SchedulerCoreError):
         super().__init__(url, reason)
 
     def __str__(self) -> str:
-        """Name the extender before the reason."""
+        """Return the reason after the URL of the extender."""
         return f"extender {self.url}: {self.reason}"

@@ -1,7 +1,7 @@
 """The built-in plugins and the default profile.
 
-Owns the one list of both. Nothing else imports plugins, so that adding one is one line here. Order and weights follow
-kube-scheduler v1.36.3 (``apis/config/v1/default_plugins.go``).
+Nothing else imports plugins, so a new plugin is one line here. Order and weights follow kube-scheduler v1.36.3
+(``apis/config/v1/default_plugins.go``).
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ _DEFAULTS: tuple[tuple[type[Plugin], int | None], ...] = (
 )
 
 _ON_DEMAND: tuple[type[Plugin], ...] = (Coscheduling,)
-"""Those that a profile has to enable by name."""
+"""Plugins that a profile must enable by name."""
 
 
 def in_tree_registry() -> Registry:
-    """A registry of the built-in plugins."""
+    """Return a registry of the built-in plugins."""
     return Registry((*(plugin for plugin, _ in _DEFAULTS), *_ON_DEMAND))
 
 
 def default_plugins() -> Plugins:
-    """The default set: the built-in plugins but those on demand, under multiPoint, with their weights."""
+    """Return the default set: the built-in plugins except those on demand, under multiPoint, with their weights."""
     enabled = tuple(PluginEntry(name=plugin.name, weight=weight) for plugin, weight in _DEFAULTS)
     return Plugins(multi_point=PluginSet(enabled=enabled))

@@ -1,10 +1,9 @@
-"""The outside world as the core sees it: a clock, and the cluster that is written to.
+"""Protocols between the core and the outside: a clock, writes to the cluster, extenders, traces and metrics.
 
-Owns the protocols and the values that cross them. Must not know how they are fulfilled: the operator fulfils them
-with HTTP, the simulator in memory, tests on virtual time. Only what stands here may await.
+The operator implements them with HTTP, the simulator in memory, and tests on virtual time. Only these protocols await.
 
-Why binds await and everything else is handed over: a binding cycle must learn whether its bind happened, while
-conditions, events and nominations may be merged, delayed or dropped when newer ones replace them.
+Binds await because a binding cycle must know whether its bind happened. Conditions, events and nominations are queued
+instead, because the writer may merge, delay or drop them when newer ones replace them.
 """
 
 from __future__ import annotations
@@ -22,31 +21,31 @@ T = TypeVar("T")
 
 
 class Timer(Protocol):
-    """A callback that waits for its time."""
+    """A scheduled callback."""
 
     def cancel(self) -> None:
-        """Keep the callback from running; harmless when it has run."""
+        """Prevent the callback from running; no effect after it ran."""
 
 
 class Clock(Protocol):
-    """Time, injected so that tests and simulations run on their own."""
+    """Time; injected so that tests and simulations control it."""
 
     def now(self) -> float:
-        """Monotonic seconds from an arbitrary start."""
+        """Return monotonic seconds from an arbitrary start."""
 
     def wall(self) -> datetime:
-        """The date and time in UTC, for what is written into objects."""
+        """Return the date and time in UTC, for timestamps in objects."""
 
     def call_later(self, seconds: float, callback: Callable[[], None]) -> Timer:
-        """Run ``callback`` on the loop in ``seconds``."""
+        """Run ``callback`` on the event loop after ``seconds``."""
 
     async def sleep(self, seconds: float) -> None:
-        """Wait for ``seconds``; 0 lets other tasks run once."""
+        """Wait for ``seconds``; 0 yields to other tasks once."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectReference:
-    """Which object an event is about."""
+    """The object that an event is about."""
 
     kind: str
     name: str
@@ -57,11 +56,11 @@ class ObjectReference:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """An ``events.k8s.io/v1`` event to be recorded; ``type`` is Normal or Warning.
+    """An ``events.k8s.io/v1`` event; ``type`` is Normal or Warning.
 
-    ``note`` may be of any length here; the writer cuts it at the API's 1,024 bytes. ``reporting_controller`` is the
-    scheduler name of the profile that tells, as with kube-scheduler, so that who filters events by it finds them; the
-    writer replaces a name that the API would refuse.
+    ``note`` may have any length; the writer truncates it to the API's 1,024 bytes. ``reporting_controller`` is the
+    scheduler name of the profile, as in kube-scheduler, so that filters on it match; the writer replaces a name that
+    the API would reject.
     """
 
     regarding: ObjectReference
@@ -75,7 +74,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """A pod to be bound to a node; the UID keeps it from hitting a later pod of the same name."""
+    """Binding of a pod to a node; the UID prevents binding a later pod of the same name."""
 
     namespace: str
     name: str
@@ -85,9 +84,9 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class PodStatusPatch:
-    """What changes in a pod's status: a condition, the nomination, or both.
+    """Change of a pod's status: a condition, the nomination, or both.
 
-    ``nominated_node_name`` None leaves it as it is, "" clears it.
+    ``nominated_node_name`` None leaves the nomination unchanged, "" clears it.
     """
 
     namespace: str
@@ -99,7 +98,7 @@ class PodStatusPatch:
 
 @dataclass(frozen=True, slots=True)
 class PodDeletion:
-    """A pod to be deleted (a preemption's victim); ``condition`` is set on it first where given."""
+    """Deletion of a preemption victim; ``condition``, if given, is set on the pod first."""
 
     namespace: str
     name: str
@@ -108,74 +107,74 @@ class PodDeletion:
 
 
 class ClusterWriter(Protocol):
-    """Everything that the core changes in the cluster."""
+    """Writes of the core to the cluster."""
 
     async def bind(self, binding: Binding) -> None:
-        """Bind a pod, and drop what is queued for its status: a PodScheduled=False never follows the bind.
+        """Bind a pod and drop queued patches of its status, so that PodScheduled=False never follows the bind.
 
         Raises:
             BoundElsewhereError: The pod is bound to another node.
             ConflictError: The pod is bound already.
-            NotFoundError: The pod, or this UID of it, is gone.
-            ClusterWriteError: Anything else; the bind did not happen, as reading the pod confirmed.
-            WriteTimeoutError: The answer was lost and the pod could not be read either: the outcome is unknown.
+            NotFoundError: The pod does not exist, or has another UID.
+            ClusterWriteError: Any other failure; reading the pod confirmed that the bind did not happen.
+            WriteTimeoutError: The response was lost and reading the pod failed: the outcome is unknown.
         """
 
     async def read_pod(self, namespace: str, name: str) -> Pod | None:
-        """The pod as the API server has it now; None when it is gone.
+        """Return the pod as the API server has it now; None if it does not exist.
 
         Raises:
-            ClusterWriteError: The API server could not be asked.
+            ClusterWriteError: The API server could not be read.
         """
 
     def patch_pod_status(self, patch: PodStatusPatch) -> None:
-        """Queue a patch; a later one of the same pod is merged over it."""
+        """Queue a patch; a later patch of the same pod is merged into it."""
 
     def delete_pod(self, deletion: PodDeletion, done: Callable[[Exception | None], None]) -> None:
         """Queue a deletion.
 
-        ``done`` is told on the loop how it ended: None when the pod was deleted, a NotFoundError when it was gone
-        before, and any other error when it may still be there.
+        ``done`` is called on the event loop with the outcome: None when the pod was deleted, a NotFoundError when it
+        did not exist, any other error when it may still exist.
         """
 
     def record(self, event: Event) -> None:
-        """Queue an event; repeated ones are merged, and under pressure the oldest are dropped."""
+        """Queue an event; repeated events are merged, and when the queue is full the oldest are dropped."""
 
 
 class StorageWriter(Protocol):
-    """What the core changes of volumes and claims, for their binding.
+    """Writes of the core to volumes and claims, to bind them.
 
-    Each write holds only if the object is still of the version that is handed over, so that two binders cannot both
-    succeed; each returns the object as it is then, with its new version.
+    Each write succeeds only if the object still has the given version, so that only one of two concurrent binders
+    succeeds. Each method returns the object with its new version.
     """
 
     async def bind_volume(self, volume: PersistentVolume) -> PersistentVolume:
         """Write a volume's ``spec.claimRef`` and its annotation ``pv.kubernetes.io/bound-by-controller``.
 
         Raises:
-            ConflictError: The volume is of another version by now.
-            NotFoundError: The volume, or this UID of it, is gone.
-            ClusterWriteError: Anything else.
+            ConflictError: The volume has another version now.
+            NotFoundError: The volume does not exist, or has another UID.
+            ClusterWriteError: Any other failure.
         """
 
     async def select_node(self, claim: PersistentVolumeClaim) -> PersistentVolumeClaim:
-        """Write a claim's annotation ``volume.kubernetes.io/selected-node``, upon which a volume is made for it.
+        """Write a claim's annotation ``volume.kubernetes.io/selected-node``, which triggers provisioning of a volume.
 
         Raises:
-            ConflictError: The claim is of another version by now.
-            NotFoundError: The claim, or this UID of it, is gone.
-            ClusterWriteError: Anything else.
+            ConflictError: The claim has another version now.
+            NotFoundError: The claim does not exist, or has another UID.
+            ClusterWriteError: Any other failure.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class ExtenderVerdict:
-    """What an extender's filter answers.
+    """Result of an extender's filter.
 
     Attributes:
-        node_names: Nodes that it leaves, in its order.
-        failed: Why it turns nodes away, by name; preemption may help there.
-        unresolvable: Why it turns nodes away where preemption cannot help, by name.
+        node_names: Feasible nodes, in the extender's order.
+        failed: Reasons for rejected nodes, by name; preemption may help there.
+        unresolvable: Reasons for rejected nodes where preemption does not help, by name.
     """
 
     node_names: tuple[str, ...]
@@ -185,11 +184,11 @@ class ExtenderVerdict:
 
 @dataclass(frozen=True, slots=True)
 class NodeVictims:
-    """Pods that would leave a node in favour of another.
+    """Preemption victims on one node.
 
     Attributes:
-        pods: The victims, in the order in which they were given up.
-        pdb_violations: How many of them their disruption budgets do not allow.
+        pods: The victims, in the order in which they were chosen.
+        pdb_violations: How many of them violate a PodDisruptionBudget.
     """
 
     pods: tuple[Pod, ...]
@@ -197,46 +196,46 @@ class NodeVictims:
 
 
 class ExtenderClient(Protocol):
-    """One extender of one live profile; each call is one request to it.
+    """Client of one extender of one profile; each call is one request.
 
-    While it answers, the cycle that asked is suspended; :meth:`bind` is asked from the binding cycle, which is not.
+    The scheduling cycle is suspended during a request; :meth:`bind` is called from the binding cycle, which is not.
     """
 
     async def filter(self, pod: Pod, node_names: Sequence[str]) -> ExtenderVerdict:
-        """Ask which of some nodes a pod may have.
+        """Return which of some nodes are feasible for a pod.
 
         Raises:
-            ExtenderError: It is away, too late, answered an error or what cannot be read.
+            ExtenderError: The extender is unreachable, timed out, or returned an error or an invalid response.
         """
 
     async def prioritize(self, pod: Pod, node_names: Sequence[str]) -> Mapping[str, int]:
-        """Ask for scores by node name, as it gives them: 0 to 10, not yet weighted.
+        """Return scores by node name as the extender gives them: 0 to 10, not yet weighted.
 
         Raises:
             ExtenderError: As for :meth:`filter`.
         """
 
     async def preempt(self, pod: Pod, victims: Mapping[str, NodeVictims]) -> Mapping[str, NodeVictims]:
-        """Ask which candidates of a preemption it leaves, by node name, and with which victims.
+        """Return the preemption candidates that the extender accepts, by node name, with their victims.
 
         Raises:
             ExtenderError: As for :meth:`filter`.
         """
 
     async def bind(self, binding: Binding) -> None:
-        """Let it bind a pod.
+        """Let the extender bind a pod.
 
         Raises:
             ExtenderError: As for :meth:`filter`; whether the pod is bound is then unknown.
         """
 
     async def close(self) -> None:
-        """Drop connections; called once, after the last attempt of the instance that it belongs to."""
+        """Close connections; called once, after the last attempt of the profile revision."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """One extension point of a cycle; times are the clock's, ``status`` is a status code's name."""
+    """One extension point of a cycle; times are in the clock's seconds, ``status`` is the name of a status code."""
 
     name: str
     started: float
@@ -246,18 +245,18 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class CycleTrace:
-    """A cycle that is over.
+    """Trace of a finished cycle.
 
     Attributes:
         kind: ``scheduling`` or ``binding``.
-        namespace: The pod's.
-        pod: The pod's name.
+        namespace: The namespace of the pod.
+        pod: The name of the pod.
         profile: The scheduler name.
-        revision: The profile's revision.
-        node: The node that was chosen, "" for none.
-        result: ``scheduled`` (of a scheduling cycle: it goes on to binding), ``unschedulable`` or ``error``.
-        started: The clock's seconds.
-        ended: The clock's seconds.
+        revision: The revision of the profile.
+        node: The chosen node, "" for none.
+        result: ``scheduled`` (a scheduling cycle continues with binding), ``unschedulable`` or ``error``.
+        started: Start in the clock's seconds.
+        ended: End in the clock's seconds.
         stages: Its extension points, in order.
     """
 
@@ -274,50 +273,50 @@ class CycleTrace:
 
 
 class Tracer(Protocol):
-    """Is told of every cycle when it is over; must return at once."""
+    """Receives a trace of every finished cycle; must return at once."""
 
-    def tell(self, trace: CycleTrace, follows: object) -> object:
-        """Take a cycle.
+    def record(self, trace: CycleTrace, follows: object) -> object:
+        """Record a cycle.
 
         Args:
             trace: The cycle.
-            follows: What was returned for the scheduling cycle that a binding cycle follows, None for none.
+            follows: The return value for the scheduling cycle that a binding cycle follows, None for none.
 
         Returns:
-            Anything by which a later cycle is joined to this one.
+            A value that links a later cycle to this one.
         """
 
 
 class Watchdog(Protocol):
-    """Interrupts a plugin that takes longer than its time budget while nothing else can run."""
+    """Interrupts a plugin that exceeds its time budget and blocks the event loop."""
 
     def guarded(self, plugin: str, point: str, call: Callable[P, T]) -> Callable[P, T]:
-        """Put a call into a plugin under watch.
+        """Wrap a plugin method so that it is interrupted when it exceeds its time budget.
 
         Args:
-            plugin: The plugin's name.
-            point: The extension point, as in the configuration.
-            call: The plugin's method.
+            plugin: The name of the plugin.
+            point: The extension point as in the configuration.
+            call: The method of the plugin.
 
         Returns:
-            A function that does the same, but raises a PluginError when the budget is used up. It interrupts the plugin
-            in the plugin's own code only, never in a change of the scheduler's state that the plugin has asked for.
+            A function that calls it and raises a PluginError when the budget is used up. The interruption happens only
+            in the plugin's own code, never while the plugin changes state of the scheduler.
         """
 
 
 class PluginMetrics(Protocol):
-    """Numbers that plugins tell of themselves, by name; a name is of letters, digits and ``_``."""
+    """Metrics of plugins by name; a name consists of letters, digits and ``_``."""
 
     def count(self, name: str, amount: float = 1.0) -> None:
-        """Raise a counter.
+        """Increment a counter.
 
         Raises:
-            PluginError: The name cannot be used, or is that of observations.
+            PluginError: The name is invalid, or belongs to a histogram.
         """
 
     def observe(self, name: str, value: float) -> None:
-        """Add one observation to a histogram, such as seconds.
+        """Add one observation, such as seconds, to a histogram.
 
         Raises:
-            PluginError: The name cannot be used, or is that of a counter.
+            PluginError: The name is invalid, or belongs to a counter.
         """

@@ -34,7 +34,7 @@ class CycleTracer:
         # Spans carry wall time, but cycles are timed by a monotonic clock.
         self._epoch = clock.wall().timestamp() - clock.now()
 
-    def tell(self, trace: CycleTrace, follows: object) -> object:
+    def record(self, trace: CycleTrace, follows: object) -> object:
         """Record a cycle; the returned context links a binding cycle to its scheduling cycle."""
         from opentelemetry.context import Context  # noqa: PLC0415 - an extra that need not be installed
         from opentelemetry.trace import Status, StatusCode, set_span_in_context  # noqa: PLC0415 - as above

@@ -24,7 +24,7 @@ def choose(context: CycleContext, attempt: Attempt) -> str:
     try:
         found = _evaluate(context, attempt, classes)
     except Exception as error:
-        attempt.state.times.take_back(ended)
+        attempt.state.times.truncate(ended)
         reuse_failed(context, attempt, error)
         return ""
     if found is None:

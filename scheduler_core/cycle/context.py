@@ -18,7 +18,7 @@ from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.cycle.slow_cycles import SlowCycles
 from scheduler_core.cycle.suspension import Suspension
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import SpareTimes
+from scheduler_core.framework.cycle_times import CycleTimesPool
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.ports import Clock, ClusterWriter, StorageWriter, Tracer
@@ -124,12 +124,12 @@ class CycleContext:
     reuses_results: bool = True
     reuse_bounds: ReuseBounds = DEFAULT_REUSE_BOUNDS
     gangs_preempt: bool = True
-    times: SpareTimes = field(init=False)
+    times: CycleTimesPool = field(init=False)
     reservations: GangReservations = field(init=False)
 
     def __post_init__(self) -> None:
         """All cycles are read off the one clock."""
-        self.times = SpareTimes(self.clock.now)
+        self.times = CycleTimesPool(self.clock.now)
         self.reservations = GangReservations(self.cache.columns, self.queue, self.clock, self.suspension.report)
 
     def classes_of(self, instance: FrameworkInstance) -> PodClasses:

@@ -25,7 +25,9 @@ log = logging.getLogger(__name__)
 def begin_attempt(context: CycleContext, queued: QueuedPod, instance: FrameworkInstance) -> Attempt:
     """Begin an attempt, and its scheduling cycle's times with it."""
     times = context.times.take()
-    attempt = Attempt(queued, queued.info, instance, times.readings[0], is_sampled=context.measures.next_is_sampled())
+    attempt = Attempt(
+        queued, queued.info, instance, times.point_times[0], is_sampled=context.measures.next_is_sampled()
+    )
     attempt.state.times = times
     return attempt
 
@@ -42,7 +44,7 @@ def scheduling_ended(context: CycleContext, attempt: Attempt, result: str = "") 
     context.measures.profiles[instance.name].scheduling.add(times)
     if result:
         context.measures.count_preemptions(times, plugin_order(instance, attempt.state))
-    readings, slow = times.readings, context.slow_cycles
+    readings, slow = times.point_times, context.slow_cycles
     if readings[-1] - readings[0] >= slow.seconds:
         subject = CycleSubject(attempt.info.key, instance.name, context.cache.columns.count, attempt.feasible_count)
         slow.tell(subject, times, plugin_order(instance, attempt.state))
@@ -73,7 +75,7 @@ def reuse_failed(context: CycleContext, attempt: Attempt, fault: Exception) -> N
 
 
 def _give_back(context: CycleContext, attempt: Attempt) -> None:
-    context.times.give_back(attempt.state.times)
+    context.times.release(attempt.state.times)
     attempt.state.times = UNTIMED
 
 
@@ -85,9 +87,9 @@ def begin_binding(attempt: Attempt) -> None:
 def permit_waited(context: CycleContext, attempt: Attempt, status: Status) -> None:
     """Tell of a wait at Permit that is over."""
     times = attempt.state.times
-    begun = times.readings[-1]
+    begun = times.point_times[-1]
     times.end(ENDS[Point.WAIT_ON_PERMIT][status.code])
-    context.measures.permit_waited(status.code, times.readings[-1] - begun)
+    context.measures.permit_waited(status.code, times.point_times[-1] - begun)
 
 
 def binding_ended(context: CycleContext, attempt: Attempt, result: str) -> None:
@@ -130,4 +132,4 @@ def _trace(context: CycleContext, attempt: Attempt, kind: str, result: str) -> o
         times.now(),
         stages,
     )
-    return context.tracer.tell(trace, attempt.trace)
+    return context.tracer.record(trace, attempt.trace)

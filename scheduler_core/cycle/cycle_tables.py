@@ -20,7 +20,7 @@ from scheduler_core.framework.cycle_times import (
     CycleTimes,
     Point,
     PointEnd,
-    plugin_laps,
+    plugin_intervals,
     row,
 )
 from scheduler_core.framework.histogram import Bounds, Histogram, observe_columns
@@ -50,7 +50,7 @@ class CyclesOfPoints:
         table = self._tables.get(way)
         if table is None:
             table = self._tables[way] = array("d")
-        table.fromlist(times.readings)
+        table.fromlist(times.point_times)
 
     def settle(self) -> None:
         """Count all cycles that were kept."""
@@ -105,18 +105,20 @@ class CyclesOfPlugins:
             instance.name,
             instance.revision,
             tuple(times.ends),
-            tuple((place, lap) for place, lap in enumerate(times.laps) if isinstance(lap, Point)),
-            tuple(times.answers.items()),
+            tuple((place, entry) for place, entry in enumerate(times.plugin_times) if isinstance(entry, Point)),
+            tuple(times.statuses.items()),
             frozenset(state.skip_filter),
             frozenset(state.skip_score),
             frozenset(state.skip_pre_bind),
-            len(times.laps),
+            len(times.plugin_times),
         )
         table = self._tables.get(way)
         if table is None:
-            laps = plugin_laps(times, plugin_order(instance, state))
-            columns = [(point, plugin, code) for point, plugin, code, _, _ in laps]
-            table = _PluginTable(columns, [lap[3] for lap in laps], [lap[4] for lap in laps], len(row(times)))
+            intervals = plugin_intervals(times, plugin_order(instance, state))
+            columns = [(point, plugin, code) for point, plugin, code, _, _ in intervals]
+            table = _PluginTable(
+                columns, [entry[3] for entry in intervals], [entry[4] for entry in intervals], len(row(times))
+            )
             self._tables[way] = table
         table.rows.fromlist(row(times))
 

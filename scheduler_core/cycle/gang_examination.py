@@ -310,7 +310,7 @@ def _fill(context: CycleContext, cycle: GroupCycle, order: Sequence[QueuedPod], 
     finally:
         context.next_start = start
         for attempt in (*trial.placed[known:], *(attempt for attempt, _ in trial.failed)):
-            context.times.give_back(attempt.state.times)
+            context.times.release(attempt.state.times)
             attempt.state.times = UNTIMED
 
 

@@ -46,7 +46,7 @@ class GangFailure:
         reason: The condition's one word.
         rejected_by: Plugins that turned members away.
         pending_on: Of those, the ones that answered Pending.
-        asking: Members that were turned away, each kind once.
+        rejected_members: Members that were turned away, each kind once.
         fitting: Members that found a node in the best of the tries.
         needed: Members that had to.
         nominations: Nodes that members are promised, by UID.
@@ -57,7 +57,7 @@ class GangFailure:
     reason: str = UNSCHEDULABLE
     rejected_by: frozenset[str] = frozenset()
     pending_on: frozenset[str] = frozenset()
-    asking: tuple[PodInfo, ...] = ()
+    rejected_members: tuple[PodInfo, ...] = ()
     fitting: int = 0
     needed: int = 0
     hint: str = ""
@@ -159,7 +159,7 @@ def gang_failed(context: CycleContext, entry: QueuedGang, gang: Gang, failure: G
     _count(context, entry, gang, failure)
     members = list(gang.waiting.values())
     entry.rejected_by, entry.pending_on = failure.rejected_by, failure.pending_on
-    entry.asking = failure.asking or tuple(pod.info for pod in members[:1])
+    entry.rejected_members = failure.rejected_members or tuple(pod.info for pod in members[:1])
     for queued in members:
         queued.attempts += 1
         nominated = failure.nominations.get(queued.uid, "")

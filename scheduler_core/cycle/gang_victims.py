@@ -29,7 +29,7 @@ from scheduler_core.cycle.context import Attempt, CycleContext
 from scheduler_core.cycle.gang_overlay import GangOverlay
 from scheduler_core.cycle.gang_trial import Where
 from scheduler_core.cycle.node_selection import Feasible, find_feasible, select_node
-from scheduler_core.cycle.what_if import NodeWhatIf
+from scheduler_core.cycle.what_if import NodeDryRun
 from scheduler_core.framework.diagnosis import Diagnosis
 from scheduler_core.framework.disruption_units import DisruptionUnit, DisruptionUnits, Importance, split_by_budgets
 from scheduler_core.framework.extension_points import PreemptionCandidate
@@ -204,13 +204,13 @@ class _Search:
     def _hold(self, attempt: Attempt, feasible: Feasible) -> bool:
         if not self.overlay.hold(attempt, select_node(self.context, attempt, feasible)):
             return False
-        self.is_row_local = self.is_row_local and self._what_if(attempt).is_row_local
+        self.is_row_local = self.is_row_local and self._node_dry_run(attempt).is_row_local
         self.steps[self.context.cache.columns.row_of(attempt.node_name)] += 1
         return True
 
-    def _what_if(self, attempt: Attempt) -> NodeWhatIf:
+    def _node_dry_run(self, attempt: Attempt) -> NodeDryRun:
         nodes, nominator = self.context.cache.columns, self.context.queue.nominator
-        return NodeWhatIf(attempt.instance, attempt.state, attempt.info, nodes, nominator)
+        return NodeDryRun(attempt.instance, attempt.state, attempt.info, nodes, nominator)
 
     def _place_instead(self, queued: QueuedPod, candidate: PreemptionCandidate) -> bool:
         units = list({id(unit): unit for unit in map(self.request.units.of, candidate.victims)}.values())

@@ -202,10 +202,10 @@ class Measures:
 
     def count_preemptions(self, times: CycleTimes, order: PluginOrder) -> None:
         """Count how often a cycle that has failed asked DefaultPreemption: PostFilter is then the last that was run."""
-        for asked, lap in enumerate(reversed(times.laps)):
-            if isinstance(lap, Point):
-                if lap is Point.POST_FILTER:
-                    self.preemption_attempts += sum(plugin == _PREEMPTION for plugin, _ in order(lap)[:asked])
+        for asked, entry in enumerate(reversed(times.plugin_times)):
+            if isinstance(entry, Point):
+                if entry is Point.POST_FILTER:
+                    self.preemption_attempts += sum(plugin == _PREEMPTION for plugin, _ in order(entry)[:asked])
                 return
 
     def attempt_failed(self, profile: str, result: str, seconds: float) -> None:

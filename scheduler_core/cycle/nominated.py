@@ -100,7 +100,7 @@ def _judge_row(
     promise: tuple[int, list[PodInfo]],
 ) -> Verdicts:
     row, promised = promise
-    what_if = state.clone()
+    dry_run = state.clone()
     placed: list[PodInfo] = []
     revealed: list[HostPort] = []
     try:
@@ -108,8 +108,8 @@ def _judge_row(
             nodes.add_pod(other, row)
             placed.append(other)
             revealed += nodes.host_ports.reveal(row, other.host_ports)
-            pod_added(instance, what_if, pod, other, nodes)
-        return run_filters(instance, what_if, pod, nodes, np.array([row], dtype=np.intp))
+            pod_added(instance, dry_run, pod, other, nodes)
+        return run_filters(instance, dry_run, pod, nodes, np.array([row], dtype=np.intp))
     finally:
         for other in reversed(placed):
             nodes.remove_pod(other)

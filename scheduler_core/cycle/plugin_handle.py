@@ -10,7 +10,7 @@ from scheduler_core.cycle.context import CycleContext
 from scheduler_core.cycle.group_views import GangViews
 from scheduler_core.cycle.patient_storage import PatientStorageWriter
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
-from scheduler_core.cycle.what_if import NodeWhatIf
+from scheduler_core.cycle.what_if import NodeDryRun
 from scheduler_core.errors import PluginError
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.object_reads import ObjectKind, T
@@ -124,13 +124,13 @@ class PluginHandle:
         verdict = int(run_filters(instance, state, pod, self.nodes, np.array([row], dtype=np.intp))[0])
         return decode_verdict(instance, state, pod, verdict) if verdict else SUCCESS
 
-    def what_if(self, state: CycleState, pod: PodInfo) -> NodeWhatIf:
+    def dry_run(self, state: CycleState, pod: PodInfo) -> NodeDryRun:
         """Try out how ``pod`` would fare if running pods were gone.
 
         Raises:
             PluginError: The profile is not made yet.
         """
-        return NodeWhatIf(self._whole_instance(), state, pod, self.nodes, self._context.queue.nominator)
+        return NodeDryRun(self._whole_instance(), state, pod, self.nodes, self._context.queue.nominator)
 
     def _whole_instance(self) -> FrameworkInstance:
         if self._instance is None:

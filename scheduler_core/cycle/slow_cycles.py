@@ -59,7 +59,7 @@ class SlowCycles:
 
     def tell(self, subject: CycleSubject, times: CycleTimes, order: PluginOrder) -> None:
         """Tell of a cycle that was slow, unless one was told of within the last second."""
-        ended = times.readings[-1]
+        ended = times.point_times[-1]
         if ended < self._silent_until:
             self.suppressed += 1
             return
@@ -96,7 +96,7 @@ def stages_of(times: CycleTimes) -> tuple[TimedStage, ...]:
     """The points of a cycle, in order."""
     found: list[TimedStage] = []
     begun = times.started
-    for end, at in zip(times.ends, times.readings[1:], strict=True):
+    for end, at in zip(times.ends, times.point_times[1:], strict=True):
         point, code = ENDED[end]
         found.append(TimedStage(LABELS[point], begun, at, code))
         begun = at

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.cycle.nominated import judge_with_nominated_pods, promised_pods
-from scheduler_core.cycle.what_if_sums import SumsWhatIf
+from scheduler_core.cycle.what_if_sums import SumsDryRun
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
 from scheduler_core.framework.extension_points import FilterPlugin
@@ -33,8 +33,8 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-class NodeWhatIf:
-    """One question; see :class:`scheduler_core.framework.handle.WhatIf`."""
+class NodeDryRun:
+    """One question; see :class:`scheduler_core.framework.handle.DryRun`."""
 
     def __init__(
         self,
@@ -78,7 +78,7 @@ class NodeWhatIf:
             for plugin in self._instance.filters
         )
 
-    def in_sums(self, rows: Sequence[int]) -> SumsWhatIf | None:
+    def in_sums(self, rows: Sequence[int]) -> SumsDryRun | None:
         """The same question about some rows from which nothing was taken yet, if sums say all; else None.
 
         Raises:
@@ -88,7 +88,7 @@ class NodeWhatIf:
         if filters is None:
             return None
         promised = dict(promised_pods(self._pod, self._nodes, self._nominator, among=frozenset(rows)))
-        return SumsWhatIf(filters, self._nodes, promised)
+        return SumsDryRun(filters, self._nodes, promised)
 
     def remove(self, *running: PodInfo) -> None:
         """Take pods off the rows that they run on.
@@ -127,7 +127,7 @@ class NodeWhatIf:
         if running.host_ports:
             self._nodes.host_ports.reveal(row, running.host_ports)
 
-    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Run the filters on rows, with and without the pods that are promised these nodes.
 
         Raises:

@@ -1,6 +1,6 @@
 """Running pods taken off their rows in thought, where only the rows' sums matter.
 
-Owns the quick form of :class:`scheduler_core.cycle.what_if.NodeWhatIf`: when every filter that looks at the pods on a
+Owns the quick form of :class:`scheduler_core.cycle.what_if.NodeDryRun`: when every filter that looks at the pods on a
 row looks at their sums alone, the sums are changed in a copy and the columns are left as they are. A preemption asks
 about hundreds of rows and takes each pod there off and puts it back. Must give the verdicts of the other form, to the
 bit; a law in the tests holds both equal.
@@ -20,7 +20,7 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-class SumsWhatIf:
+class SumsDryRun:
     """One question about some rows.
 
     Args:
@@ -45,7 +45,7 @@ class SumsWhatIf:
         places = self._places
         self._sums.add((places[info.row], info) for info in running)
 
-    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Ask the filters, with and without the pods that are promised these nodes.
 
         Raises:

@@ -1,5 +1,5 @@
-"""The scheduling framework as a plugin author sees it.
+"""The scheduling framework: what a plugin author imports.
 
-Owns the extension points, the values that pass through them and the registry. A plugin, in-tree or installed with pip,
-imports from here and from the layers below, never from the runtime that calls it.
+Extension points, the values that pass through them, and the plugin registry. A plugin, in-tree or installed with pip,
+imports from this package and from the layers below it, never from the runtime that calls it.
 """

@@ -1,6 +1,6 @@
-"""Cluster events, and the queueing hints by which plugins say which of them can help a pod.
+"""Cluster events, and the queueing hints by which a plugin selects the events that may make a pod schedulable.
 
-Owns the vocabulary only; the queue applies it. Follows ``k8s.io/kube-scheduler`` v0.36.3, ``framework/types.go``.
+Follows ``k8s.io/kube-scheduler`` v0.36.3, ``framework/types.go``.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ class Resource(Enum):
     RESOURCE_CLAIM = "resource.k8s.io/ResourceClaim"
     POD_GROUP = "scheduling.k8s.io/PodGroup"
     DECLARED_KIND = "declared"
-    """A kind that plugins declare; which one is said by the event."""
+    """A kind that plugins declare; ``ClusterEvent.kind`` names it."""
     WILDCARD = "*"
 
 
 class Action(IntFlag):
-    """What happened, as bits: a registration names several."""
+    """What happened, as bit flags; a registration may combine several."""
 
     ADD = auto()
     DELETE = auto()
@@ -48,7 +48,7 @@ class Action(IntFlag):
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = auto()
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = auto()
     UPDATE_OTHER = auto()
-    """An update of a kind that is not told apart further."""
+    """Any other update; the only update action of kinds without more specific ones."""
 
     UPDATE = (
         UPDATE_NODE_ALLOCATABLE
@@ -69,13 +69,13 @@ class Action(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class ClusterEvent:
-    """Something happened to an object of a kind.
+    """A change of an object, or a set of such changes in a registration.
 
     Attributes:
-        resource: The kind.
-        action: What happened; a registration may name several actions, an event that happened names one.
-        label: The name for metrics and logs, such as AssignedPodDelete; derived where it is empty.
-        kind: The collection's path of a DECLARED_KIND; see :meth:`ObjectKind.event`.
+        resource: The kind of the object.
+        action: What happened; a registration may combine several actions, an event that occurred has one.
+        label: The name for metrics and logs, such as AssignedPodDelete; "" derives it from kind and action.
+        kind: The collection path of a DECLARED_KIND; see :meth:`ObjectKind.event`.
     """
 
     resource: Resource
@@ -85,14 +85,14 @@ class ClusterEvent:
 
     @property
     def name(self) -> str:
-        """The label, or kind and action in one word such as NodeAdd."""
+        """The label; without one, kind and action in one word, such as NodeAdd."""
         if self.label:
             return self.label
         words = (self.action.name or "").split("_")
         return (self.kind or self.resource.value).rpartition("/")[2] + "".join(word.capitalize() for word in words)
 
     def covers(self, happened: ClusterEvent) -> bool:
-        """Whether a registration of this event asks to be told of ``happened``."""
+        """Return whether a registration for this event matches ``happened``."""
         if self.resource not in (happened.resource, Resource.WILDCARD) and happened.resource is not Resource.WILDCARD:
             return False
         if self.kind != happened.kind and Resource.WILDCARD not in (self.resource, happened.resource):
@@ -101,21 +101,21 @@ class ClusterEvent:
 
 
 class Hint(Enum):
-    """What a queueing hint answers."""
+    """Result of a queueing hint."""
 
     SKIP = auto()
     """The event cannot make the pod schedulable."""
     QUEUE = auto()
-    """It may: try the pod again."""
+    """The event may make the pod schedulable: requeue it."""
 
 
 HintFunction = Callable[[Pod, object | None, object | None], Hint]
-"""Takes the waiting pod, the object before (None: added) and the object after (None: deleted)."""
+"""Arguments: the unschedulable pod, the object before the change (None: added), and after it (None: deleted)."""
 
 
 @dataclass(frozen=True, slots=True)
 class EventRegistration:
-    """A plugin wants pods that it rejected to be retried on ``event``, if ``hint`` agrees (None: always)."""
+    """Registration of an event: pods that the plugin rejected are requeued on it if ``hint`` agrees (None: always)."""
 
     event: ClusterEvent
     hint: HintFunction | None = None
@@ -132,4 +132,4 @@ NODE_DELETE = ClusterEvent(Resource.NODE, Action.DELETE)
 UNSCHEDULABLE_TIMEOUT = ClusterEvent(Resource.WILDCARD, Action.ALL, "UnschedulableTimeout")
 FORCE_ACTIVATE = ClusterEvent(Resource.WILDCARD, Action.ALL, "ForceActivate")
 PROFILE_SWAPPED = ClusterEvent(Resource.WILDCARD, Action.ALL, "ProfileSwapped")
-"""A profile's framework was replaced: what its old plugins said about waiting pods does not hold any more."""
+"""The framework of a profile was replaced, so the rejections by its old plugins no longer hold."""

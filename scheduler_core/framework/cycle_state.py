@@ -1,7 +1,7 @@
-"""What plugins keep from one extension point to the next, within one attempt of one pod.
+"""Typed store for the data that plugins pass from one extension point to the next within one scheduling attempt.
 
-Owns a typed store: a plugin declares a :class:`StateKey` and gets back what it put in, of the type that it said. It
-lives from PreFilter to PostBind and is dropped with the attempt.
+A plugin declares a :class:`StateKey` and reads back the value that it wrote, with its type. The state lives from
+PreFilter to PostBind and is dropped when the attempt ends.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ T = TypeVar("T")
 
 
 class StateKey(Struct, Generic[T], frozen=True):
-    """Names a value of type T; the plugin's own name as a prefix keeps keys apart."""
+    """Name of a value of type T; prefix it with the name of the plugin and ``/`` to avoid collisions."""
 
     name: str
 
 
 class CycleState:
-    """Values of one attempt.
+    """Data of one scheduling attempt.
 
     Attributes:
-        skip_filter: Names of the plugins whose PreFilter answered Skip.
-        skip_score: Names of the plugins whose PreScore answered Skip.
-        skip_pre_bind: Names of the plugins whose PreBindPreFlight answered Skip.
-        times: Where the runtime notes when plugins were done; a clone notes nothing.
+        skip_filter: Names of the plugins whose PreFilter returned Skip.
+        skip_score: Names of the plugins whose PreScore returned Skip.
+        skip_pre_bind: Names of the plugins whose PreBindPreFlight returned Skip.
+        times: Timings that the runtime records; a clone records none.
     """
 
     __slots__ = ("_values", "skip_filter", "skip_pre_bind", "skip_score", "times")
 
     def __init__(self) -> None:
-        # By name and not by key: the hash of a text is known, that of a data class is computed by a function in Python.
+        # Keyed by name, not by StateKey: str caches its hash, the hash of a Struct is computed on every lookup.
         self._values: dict[str, Any] = {}
         self.skip_filter: set[str] = set()
         self.skip_score: set[str] = set()
@@ -44,14 +44,14 @@ class CycleState:
         self.times: CycleTimes = UNTIMED
 
     def write(self, key: StateKey[T], value: T) -> None:
-        """Keep a value; an earlier one of the same key is replaced."""
+        """Store a value; it replaces an earlier one of the same key."""
         self._values[key.name] = value
 
     def read(self, key: StateKey[T]) -> T:
-        """The value kept under ``key``.
+        """Return the value stored under ``key``.
 
         Raises:
-            PluginError: Nothing was kept: the point that should have written it did not run.
+            PluginError: There is none, because the extension point that writes it did not run.
         """
         try:
             return cast("T", self._values[key.name])
@@ -60,14 +60,14 @@ class CycleState:
             raise PluginError(key.name.partition("/")[0], "cycleState", message) from None
 
     def get(self, key: StateKey[T]) -> T | None:
-        """The value kept under ``key``, None if there is none."""
+        """Return the value stored under ``key``, None if there is none."""
         return cast("T | None", self._values.get(key.name))
 
     def clone(self, without: Collection[str] = ()) -> CycleState:
-        """A copy for a what-if: values that have a ``clone`` method are cloned, others shared.
+        """Return a copy for a dry run: values that have a ``clone`` method are cloned, others shared.
 
         Args:
-            without: Plugins of which nothing is copied.
+            without: Plugins whose values are left out.
         """
         copy = CycleState()
         copy.skip_filter = set(self.skip_filter)

@@ -1,11 +1,9 @@
-"""When each plugin and each extension point of one attempt ended.
+"""Timings of one attempt: when each plugin and each extension point ended.
 
-Owns the readings, in order; what becomes of them is for whoever ends the cycle. One reading serves as the end of one
-plugin and the beginning of the next, so a point is timed by one reading for each plugin and one more.
-
-Why a plugin's reading is a bare number, without its name: a cycle takes some forty readings in 150 µs, and mostly
-nobody asks whose they were. Who does asks with the order in which the plugins were run. What differs from an order's
-usual answers is noted beside. States that belong to no attempt (what-if questions, explanations) note into nothing.
+One clock reading is the end of one plugin and the start of the next, so a point takes one reading per plugin and one
+more. A plugin's reading is a bare number without the plugin's name, because a cycle takes some forty readings in 150 µs
+and few cycles are reported in detail; :func:`plugin_intervals` adds the names from the order in which the plugins ran.
+Statuses that differ from the usual ones of that order are recorded separately. Dry runs record nothing.
 """
 
 from __future__ import annotations
@@ -36,15 +34,15 @@ class Point(IntEnum):
     POST_BIND = 13
     PRE_ENQUEUE = 14
 
-    # That of an enum is a function in Python.
+    # The hash of an Enum is computed by a Python function, which is slower.
     __hash__ = int.__hash__
 
 
 NO_EXTENSION_POINTS = (Point.EXTENDERS, Point.WAIT_ON_PERMIT)
-"""Stages of a cycle in which no plugin is run; extenders also filter."""
+"""Stages of a cycle that run no plugin; extenders also run at Filter."""
 
 LAST_OF_ALGORITHM = Point.EXTENDERS
-"""Up to here a cycle searches a node; what follows holds it."""
+"""The last point at which the cycle searches for a node; the points after it reserve the node."""
 
 LABELS = (
     "PreFilter",
@@ -63,29 +61,29 @@ LABELS = (
     "PostBind",
     "PreEnqueue",
 )
-"""What kube-scheduler's metrics call the points, by number."""
+"""Names of the points in kube-scheduler's metrics, by number."""
 
 PointEnd = int
-"""Which point was run and what it answered as a whole, in one number: enums are slow to look things up by."""
+"""An extension point and its overall status in one number, because lookups by enum are slow."""
 
 ENDS: tuple[tuple[PointEnd, ...], ...] = tuple(tuple(len(Code) * point + code for code in Code) for point in Point)
-"""The numbers by point and answer."""
+"""The numbers by point and status."""
 
 ENDED: tuple[tuple[Point, Code], ...] = tuple((point, code) for point in Point for code in Code)
-"""Point and answer by number."""
+"""Point and status by number."""
 
 PluginOrder = Callable[[Point], Sequence[tuple[str, Code]]]
-"""The plugins of a point in the order in which an attempt runs them, each with its usual answer."""
+"""Returns the plugins of a point in the order in which an attempt runs them, each with its usual status."""
 
 _MOST_SPARE = 128
-_NOBODY = ("unknown", Code.SUCCESS)
-"""Whose a lap is beyond the order: a plugin may have changed who is left out after it was run."""
+_UNKNOWN = ("unknown", Code.SUCCESS)
+"""Entry for times beyond the end of the order: a plugin may change the set of skipped plugins after it ran."""
 
 
 def _ending(
     now: Callable[[], float], read: Callable[[float], None], note: Callable[[PointEnd], None]
 ) -> Callable[[PointEnd], None]:
-    """Takes a reading and notes whose it is; a function with its parts at hand, which a method had to fetch."""
+    """Return a function that records the clock and the point; a closure is faster here than a method."""
 
     def end(ended: PointEnd) -> None:
         read(now())
@@ -95,69 +93,69 @@ def _ending(
 
 
 class CycleTimes:
-    """The readings of a scheduling cycle or of a binding cycle; they begin with :meth:`start`.
+    """Clock readings of a scheduling cycle or a binding cycle; :meth:`start` records the first.
 
     Args:
         now: The clock.
 
     Attributes:
         now: The clock.
-        laps: When plugins were done (the clock's seconds). Before those of each run of a point stands the point.
-        lap: Adds to ``laps``.
-        answers: What plugins answered that is not usual, by the place in ``laps``.
-        readings: When the cycle began, and when each of its points was done.
-        ends: The points that were run, with their answers; one shorter than ``readings``.
-        end: Notes that a point was run; the number is one of :data:`ENDS`.
+        plugin_times: End times of plugins, in seconds. Each run of a point starts with the point itself.
+        add_plugin_time: Appends to ``plugin_times``.
+        statuses: Statuses of plugins that differ from the usual one, by index in ``plugin_times``.
+        point_times: The start of the cycle, then the end of each point, in seconds.
+        ends: The points that ran, with their statuses; one entry fewer than ``point_times``.
+        end: Records the end of a point; the argument is one of :data:`ENDS`.
     """
 
-    __slots__ = ("answers", "end", "ends", "lap", "laps", "now", "readings")
+    __slots__ = ("add_plugin_time", "end", "ends", "now", "plugin_times", "point_times", "statuses")
 
     def __init__(self, now: Callable[[], float]) -> None:
         self.now = now
-        laps: list[float] = []
-        self.laps = laps
-        self.lap: Callable[[float], None] = laps.append
-        self.answers: dict[int, Code] = {}
-        self.readings: list[float] = []
+        plugin_times: list[float] = []
+        self.plugin_times = plugin_times
+        self.add_plugin_time: Callable[[float], None] = plugin_times.append
+        self.statuses: dict[int, Code] = {}
+        self.point_times: list[float] = []
         self.ends: list[PointEnd] = []
-        self.end = _ending(now, self.readings.append, self.ends.append)
+        self.end = _ending(now, self.point_times.append, self.ends.append)
 
     def start(self) -> None:
-        """A cycle begins."""
-        self.readings.append(self.now())
+        """Record the start of the cycle."""
+        self.point_times.append(self.now())
 
     def resume(self) -> None:
-        """The cycle goes on after it stood still for others, which is no part of it: what was read moves up to now."""
-        paused = self.now() - self.readings[-1]
-        self.readings[:] = [reading + paused for reading in self.readings]
-        if self.laps:
-            self.laps[:] = [lap if isinstance(lap, Point) else lap + paused for lap in self.laps]
+        """Shift all times by the duration of a pause, which does not count towards the cycle, so that it ends now."""
+        paused = self.now() - self.point_times[-1]
+        self.point_times[:] = [reading + paused for reading in self.point_times]
+        if self.plugin_times:
+            self.plugin_times[:] = [time if isinstance(time, Point) else time + paused for time in self.plugin_times]
 
-    def take_back(self, count: int) -> None:
-        """Forget the points after the first so many, which are run once more."""
+    def truncate(self, count: int) -> None:
+        """Drop all points after the first *count*, because they run again."""
         del self.ends[count:]
-        del self.readings[count + 1 :]
+        del self.point_times[count + 1 :]
 
     def clear(self) -> None:
-        """Forget a cycle, for the next one."""
-        self.laps.clear()
-        self.readings.clear()
+        """Drop all point_times, for the next cycle."""
+        self.plugin_times.clear()
+        self.point_times.clear()
         self.ends.clear()
-        if self.answers:
-            self.answers.clear()
+        if self.statuses:
+            self.statuses.clear()
 
-    def answered(self, code: Code) -> None:
-        """The plugin whose lap was added last gave an answer that is not usual."""
-        self.answers[len(self.laps) - 1] = code
+    def set_status(self, code: Code) -> None:
+        """Record a status other than the usual one for the plugin whose time was added last."""
+        self.statuses[len(self.plugin_times) - 1] = code
 
     @property
     def started(self) -> float:
-        """When the cycle began."""
-        return self.readings[0]
+        """When the cycle started, in seconds."""
+        return self.point_times[0]
 
 
-class SpareTimes:
-    """Readings that are used again and again: a cycle's own lists would be a part of what measuring costs.
+class CycleTimesPool:
+    """Pool of :class:`CycleTimes`, because allocating lists for each cycle would add to the measured time.
 
     Args:
         now: The clock.
@@ -170,78 +168,78 @@ class SpareTimes:
         self._spare: list[CycleTimes] = []
 
     def take(self) -> CycleTimes:
-        """Readings of a cycle that begins now."""
+        """Return the timings of a cycle that starts now."""
         times = self._spare.pop() if self._spare else CycleTimes(self._now)
         times.start()
         return times
 
-    def give_back(self, times: CycleTimes) -> None:
-        """Nobody looks at these any more; a cycle that breaks off may keep its own."""
+    def release(self, times: CycleTimes) -> None:
+        """Return timings to the pool once nothing refers to them; a cycle that is aborted may skip this call."""
         if len(self._spare) < _MOST_SPARE:
             times.clear()
             self._spare.append(times)
 
 
-def plugin_laps(times: CycleTimes, order: PluginOrder) -> list[tuple[Point, str, Code, int, int]]:
-    """Whose the laps of a cycle are, in order; the first of a point begins where the point before ended.
+def plugin_intervals(times: CycleTimes, order: PluginOrder) -> list[tuple[Point, str, Code, int, int]]:
+    """Return which plugin each time of a cycle belongs to, in order; a point starts when the point before it ended.
 
     Args:
-        times: A cycle's.
-        order: That of the attempt.
+        times: Timings of the cycle.
+        order: The plugin order of the attempt.
 
     Returns:
-        Point, plugin, answer, and the places in :func:`row` of the readings with which the plugin began and ended.
+        Point, plugin, status, and the indices in :func:`row` of the times at which the plugin started and ended.
     """
     found: list[tuple[Point, str, Code, int, int]] = []
     points = [ENDED[end][0] for end in times.ends]
-    first_lap, ended, last = len(times.readings), 0, 0
+    first_time, ended, last = len(times.point_times), 0, 0
     current: Point | None = None
     plugins: Iterator[tuple[str, Code]] = iter(())
-    for place, lap in enumerate(times.laps):
-        if isinstance(lap, Point):
-            if lap in points[ended:]:
-                last = points.index(lap, ended)
+    for place, time in enumerate(times.plugin_times):
+        if isinstance(time, Point):
+            if time in points[ended:]:
+                last = points.index(time, ended)
                 ended = last + 1
-            elif lap is not current:
-                # A point that a fault broke off was not ended and stands behind the last one before it that was.
-                while ended < len(points) and points[ended] < lap:
+            elif time is not current:
+                # A point that an exception aborted has no end; it follows the last point before it that ended.
+                while ended < len(points) and points[ended] < time:
                     ended += 1
                 last = ended
-            current, plugins = lap, iter(order(lap))
+            current, plugins = time, iter(order(time))
         else:
             assert current is not None, "a run begins with its point"
-            plugin, usual = next(plugins, _NOBODY)
-            found.append((current, plugin, times.answers.get(place, usual), last, first_lap + place))
-            last = first_lap + place
+            plugin, usual = next(plugins, _UNKNOWN)
+            found.append((current, plugin, times.statuses.get(place, usual), last, first_time + place))
+            last = first_time + place
     return found
 
 
 def row(times: CycleTimes) -> list[float]:
-    """All that was noted of a cycle, in one: when it began, when its points were done, and its laps."""
-    return times.readings + times.laps
+    """Return all times of a cycle in one list: its start, the ends of its points, and the ends of its plugins."""
+    return times.point_times + times.plugin_times
 
 
 def durations(times: CycleTimes, order: PluginOrder) -> list[tuple[Point, str, Code, float]]:
-    """How long each plugin took: point, plugin, answer and seconds, in order."""
+    """Return how long each plugin took: point, plugin, status and seconds, in order."""
     noted = row(times)
     return [
         (point, plugin, code, noted[ended] - noted[begun])
-        for point, plugin, code, begun, ended in plugin_laps(times, order)
+        for point, plugin, code, begun, ended in plugin_intervals(times, order)
     ]
 
 
-class _Nothing(CycleTimes):
-    """Readings that nobody wants: the clock stands still, and what is noted is dropped."""
+class _NoTimes(CycleTimes):
+    """Timings that are discarded; the clock stands still."""
 
     __slots__ = ()
 
     def __init__(self) -> None:
         super().__init__(float)
-        self.lap = self.end = deque[float](maxlen=0).append
+        self.add_plugin_time = self.end = deque[float](maxlen=0).append
 
-    def answered(self, code: Code) -> None:
-        """Note nothing."""
+    def set_status(self, code: Code) -> None:
+        """Do nothing."""
 
 
-UNTIMED: CycleTimes = _Nothing()
-"""For states that belong to no attempt."""
+UNTIMED: CycleTimes = _NoTimes()
+"""For states that belong to no attempt, such as dry runs."""

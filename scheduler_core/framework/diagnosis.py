@@ -1,8 +1,7 @@
-"""Why a pod fits nowhere, as the filters left it, and the one sentence that is made of it.
+"""Why a pod fits on no node, and the message that reports it.
 
-Owns the verdicts per row and their decoding. Verdicts stay numbers until someone asks: a failed attempt over 5,000
-nodes decodes the handful of distinct ones, never one per node. Wording follows kube-scheduler v1.36.3
-(``framework/types.go``, ``FitError.Error``).
+Verdicts stay numbers until they are read: after a failed attempt over 5,000 nodes only the few distinct verdicts are
+decoded. The wording follows kube-scheduler v1.36.3 (``framework/types.go``, ``FitError.Error``).
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ Verdicts = NDArray[np.int32]
 
 
 class Diagnosis(Struct):
-    """What is known about a failed attempt.
+    """Result of the filters in a failed attempt.
 
     Attributes:
-        node_count: Nodes that exist.
-        verdicts: One per row; rows that are not alive or were not evaluated hold 0.
-        evaluated: bool per row: alive and judged.
-        decode: The status behind a verdict that is not 0.
-        pre_filter: PreFilter's rejection of the pod as a whole; Success if it did not.
+        node_count: Number of nodes in the cluster.
+        verdicts: One per row; 0 for rows that have no node or were not evaluated.
+        evaluated: bool per row: the row has a node and the filters ran on it.
+        decode: Returns the status for a verdict other than 0.
+        pre_filter: PreFilter's rejection of the pod as a whole; Success if there was none.
         rejected_by: Plugins that rejected the pod on a node or as a whole.
-        pending_on: Of those, the ones that answered Pending.
-        post_filter_message: What PostFilter adds.
+        pending_on: Those of them that returned Pending.
+        post_filter_message: Text that PostFilter adds.
     """
 
     node_count: int
@@ -45,25 +44,25 @@ class Diagnosis(Struct):
     post_filter_message: str = ""
 
     def counted(self) -> Iterator[tuple[Status, int]]:
-        """Each distinct rejection and on how many nodes it stands."""
+        """Yield each distinct rejection with the number of nodes that it applies to."""
         values, counts = np.unique(self.verdicts[self.evaluated], return_counts=True)
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             if value:
                 yield self.decode(value), count
 
     def status_of(self, row: int) -> Status:
-        """Why a row was rejected; Success if it was not, or not looked at."""
+        """Return why a row was rejected; Success if it was not rejected or not evaluated."""
         verdict = int(self.verdicts[row])
         return self.decode(verdict) if verdict and self.evaluated[row] else SUCCESS
 
     def rows_with(self, code: Code) -> NDArray[np.intp]:
-        """Rows that were rejected with ``code``, ascending."""
+        """Return the rows that were rejected with ``code``, ascending."""
         matching = [value for value in np.unique(self.verdicts[self.evaluated]).tolist() if value]
         matching = [value for value in matching if self.decode(value).code is code]
         return np.flatnonzero(np.isin(self.verdicts, matching) & self.evaluated)
 
     def message(self) -> str:
-        """The text of the FailedScheduling event and of the PodScheduled condition."""
+        """Return the text of the FailedScheduling event and of the PodScheduled condition."""
         text = NO_NODE_AVAILABLE.format(count=self.node_count) + ":"
         if not self.pre_filter.is_success:
             text += f" {self.pre_filter.message}." if self.pre_filter.message else ""

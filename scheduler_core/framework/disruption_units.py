@@ -1,13 +1,12 @@
-"""Which running pods leave together.
+"""Disruption units of a preemption: single pods, and pod groups that are disrupted as a whole.
 
-Owns the units of a preemption: a pod alone, or all placed members of a group whose PodGroup says that it is disrupted
-as a whole. Must not know who preempts. Why a unit is as important as the most important of its pods and its group: a
-preemption must never cost a pod that the preemptor may not take, be it on another node. Why a member that leaves alone
-counts by its group's priority, where that is higher than its own: a gang preempts by the group's priority, and two
-gangs whose pods rank lower than their groups would otherwise evict each other for ever.
+A unit ranks as high as the highest of its pods and its group, because a preemption must not evict a pod that the
+preemptor may not preempt, even on another node. A member that is evicted alone ranks by its group's priority where that
+is higher: a gang preempts by the group's priority, and two gangs whose pods rank lower than their groups would
+otherwise evict each other forever.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), where a group counts by
-its own priority alone.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/types.go`` (``victim``), which ranks a group by its
+own priority alone.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ Importance = tuple[int, bool, int, datetime]
 
 
 class DisruptionUnit(Struct, frozen=True):
-    """Pods of which all leave or none.
+    """Pods that are evicted together or not at all.
 
     Attributes:
-        pods: They.
-        priority: The highest of their priorities and their group's.
-        is_group: Whether it is a whole group.
+        pods: The pods.
+        priority: The highest priority of the pods and their group.
+        is_group: Whether the unit is a whole group.
     """
 
     pods: tuple[PodInfo, ...]
@@ -38,20 +37,20 @@ class DisruptionUnit(Struct, frozen=True):
     is_group: bool = False
 
     def importance(self, now: datetime) -> Importance:
-        """The sorting key of units, most important first: priority, groups before pods, larger groups, longer runs.
+        """Return the sort key, most important first: higher priority, groups before pods, larger groups, older pods.
 
         Args:
-            now: When pods count as started that have not told.
+            now: Start time of pods that report none.
         """
         started = min(info.pod.status.start_time or now for info in self.pods)
         return -self.priority, not self.is_group, -len(self.pods), started
 
 
 class DisruptionUnits:
-    """All units of a moment.
+    """All disruption units at one moment.
 
     Args:
-        groups: The groups.
+        groups: The pod groups.
     """
 
     def __init__(self, groups: GroupViews) -> None:
@@ -71,20 +70,20 @@ class DisruptionUnits:
                 self._raised.update(dict.fromkeys(lower, own_priority))
 
     def __len__(self) -> int:
-        """How many pods leave with others, or would if there were any."""
+        """Return the number of pods that belong to a group that is disrupted as a whole."""
         return len(self._by_uid)
 
     def of(self, info: PodInfo) -> DisruptionUnit:
-        """The unit of a pod."""
+        """Return the unit of a pod."""
         return self._by_uid.get(info.uid) or DisruptionUnit((info,), self._raised.get(info.uid, info.priority))
 
     def spared_by(self, priority: int) -> frozenset[str]:
-        """UIDs of pods that a preemptor of this priority may not take, be their own priority lower."""
+        """Return the UIDs of pods that a preemptor of this priority may not preempt, even if they rank lower."""
         of_units = {uid for uid, unit in self._by_uid.items() if unit.priority >= priority}
         return frozenset(of_units.union(uid for uid, raised in self._raised.items() if raised >= priority))
 
     def whole(self, pods: Iterable[PodInfo]) -> tuple[PodInfo, ...]:
-        """Pods with all that leave with them: as given, and behind each pod the others of its unit."""
+        """Return pods with all pods of their units: in the given order, each pod followed by the rest of its unit."""
         if not self._by_uid:
             return tuple(pods)
         found: dict[str, PodInfo] = {}
@@ -99,15 +98,15 @@ class DisruptionUnits:
 def split_by_budgets(
     pods: Iterable[PodInfo], budgets: DisruptionBudgets, leaving: Iterable[PodInfo] = ()
 ) -> tuple[list[PodInfo], list[PodInfo]]:
-    """Split pods by whether removing them, in this order, takes more from a budget than it allows.
+    """Split pods by whether evicting them, in this order, violates a PodDisruptionBudget.
 
     Args:
         pods: The pods.
         budgets: The budgets.
-        leaving: Pods that leave before them.
+        leaving: Pods that are evicted before them.
 
     Returns:
-        Those that violate a budget, and the others, both in the order given.
+        The pods that violate a budget, and the others, both in the given order.
     """
     violating: list[PodInfo] = []
     others: list[PodInfo] = []

@@ -1,11 +1,10 @@
-"""The extension points: what a plugin may implement, and in which form.
+"""The extension points: abstract classes that a plugin subclasses, one for each point that it implements.
 
-Owns the abstract classes. A plugin subclasses every point that it serves, once. Filter and Score take all candidate
-rows at once, because that is what makes a cycle cost microseconds; an author who prefers one node at a time subclasses
-:class:`NodeFilterPlugin` or :class:`NodeScorePlugin` instead, and the runtime adapts it.
+Filter and Score receive all candidate rows in one call, which keeps a cycle in the microseconds. A plugin that prefers
+one node at a time subclasses :class:`NodeFilterPlugin` or :class:`NodeScorePlugin`; the runtime adapts it.
 
-Follows the points of kube-scheduler v1.36.3 (``k8s.io/kube-scheduler/framework/interface.go``); differences:
-QueueSort gives a key instead of a comparison, and Filter and Score work on columns.
+Follows kube-scheduler v1.36.3 (``k8s.io/kube-scheduler/framework/interface.go``) with two differences: QueueSort
+returns a sort key instead of comparing two pods, and Filter and Score work on columns.
 """
 
 from __future__ import annotations
@@ -65,65 +64,65 @@ __all__ = [
 ]
 
 Codes = NDArray[np.int16]
-"""int16 per row asked about: 0 passes, any other number is the plugin's own and is explained by ``decode``."""
+"""int16 per requested row: 0 passes, any other number is defined by the plugin and explained by its ``decode``."""
 Scores = NDArray[np.int64]
-"""int64 per row asked about."""
+"""int64 per requested row."""
 
 MAX_NODE_SCORE = 100
 
 
 class PreEnqueuePlugin(Plugin):
-    """Decides whether a pod may enter the active queue; must be quick."""
+    """Decides whether a pod may enter the active queue; must be fast."""
 
     @abstractmethod
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Success lets the pod in; any other answer holds it back until an event that the plugin registered."""
+        """Return Success to admit the pod; any other status gates it until an event that the plugin registered."""
 
 
 class QueueSortPlugin(Plugin):
-    """Orders the active queue; all live profiles share one."""
+    """Orders the active queue; all profiles must use the same QueueSort plugin."""
 
     @abstractmethod
     def sort_key(self, pod: QueuedPod) -> Any:
-        """A value that compares lower the sooner the pod should be tried."""
+        """Return a value that sorts lower the sooner the pod should be scheduled."""
 
 
 @dataclass(frozen=True, slots=True)
 class PreFilterResult:
-    """What PreFilter answers: a status, and on Success perhaps the only nodes to look at (None: all)."""
+    """Result of PreFilter: a status, and on Success optionally the only nodes to consider (None: all)."""
 
     status: Status = SUCCESS
     node_names: frozenset[str] | None = None
 
 
 class PreFilterPlugin(Plugin):
-    """Looks at the pod once before the nodes are; Skip leaves out the plugin's Filter for this pod."""
+    """Runs once per pod before Filter; on Skip the plugin's Filter is not called for this pod."""
 
     @abstractmethod
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Prepare, reject, narrow down or skip."""
+        """Prepare data for Filter, reject the pod, restrict the nodes, or return Skip."""
 
 
 class PreFilterExtensions(ABC):
-    """Keeps what PreFilter computed true while a what-if adds and removes pods; mixed into a PreFilterPlugin."""
+    """Updates PreFilter's data while a dry run adds and removes pods; a mixin for a PreFilterPlugin."""
 
     @abstractmethod
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """``added`` has been put on ``row``, as seen by ``pod``."""
+        """Update the data after ``added`` was added to ``row`` in a dry run for ``pod``."""
 
     @abstractmethod
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """``removed`` has been taken off ``row``, as seen by ``pod``."""
+        """Update the data after ``removed`` was removed from ``row`` in a dry run for ``pod``."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """An amount of which a node has too little for a pod.
+    """Insufficient amount of a resource on a node.
 
     Attributes:
-        resource: The resource's name, such as ``cpu`` or ``pods``.
-        needed: What the pod needs; cpu in milli, everything else in whole units.
-        free: What is free, in the same unit; below 0 where the node is overcommitted.
+        resource: The name of the resource, such as ``cpu`` or ``pods``.
+        needed: What the pod needs; CPU in millicores, everything else in whole units.
+        free: What is free, in the same unit; negative if the node is overcommitted.
     """
 
     resource: str
@@ -132,56 +131,56 @@ class Shortage:
 
 
 class FilterPlugin(Plugin):
-    """Rules out nodes, all at once."""
+    """Rules out nodes, all in one call."""
 
     @abstractmethod
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Judge rows.
+        """Filter rows.
 
         Args:
-            state: The attempt's state.
-            pod: The pod to place.
-            nodes: The columns; freed rows among them may be answered in any way.
-            rows: The rows to judge; index columns with it.
+            state: The state of the attempt.
+            pod: The pod to schedule.
+            nodes: The columns; rows without a node may be among them, and their codes are ignored.
+            rows: The rows to filter; use it to index the columns.
 
         Returns:
             int16 per row, 0 where the pod may run; None if it may run on every row.
         """
 
     def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
-        """Judge one row: what :meth:`filter` answers about it, which a plugin may know a quicker way to tell."""
+        """Filter one row; must equal the result of :meth:`filter`. Override it if there is a faster way for one row."""
         codes = self.filter(state, pod, nodes, np.array([row], dtype=np.intp))
         return 0 if codes is None else int(codes[0])
 
     @abstractmethod
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """What ``code``, which this plugin answered in the same attempt, means."""
+        """Return the status for ``code``, which this plugin returned in the same attempt."""
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """Of what a row that was rejected has too little; () (the default) where a reason says it all."""
+        """Return the insufficient resources of a rejected row; () (the default) if the reason says everything."""
         del state, pod, nodes, row
         return ()
 
 
 class SumsFilter(ABC):
-    """Reads the pods on a node through their sums alone; mixed into a FilterPlugin whose answers depend on ROW."""
+    """Filter that depends on the pods of a node only through their sums; a mixin for a FilterPlugin that reads PODS."""
 
     @abstractmethod
     def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
-        """The codes that ``filter`` would answer about rows with these sums: int16 each, None where all pass."""
+        """Return what ``filter`` would return for rows with these sums: int16 each, None if all pass."""
 
 
 class NodeFilterPlugin(Plugin):
-    """Rules out nodes, one at a time."""
+    """Rules out nodes, one per call."""
 
     @abstractmethod
     def filter_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> Status:
-        """Judge one node."""
+        """Filter one node."""
 
 
 @dataclass(frozen=True, slots=True)
 class PostFilterResult:
-    """What PostFilter answers; ``nominated_node`` "" clears the nomination, None leaves it as it is."""
+    """Result of PostFilter; ``nominated_node`` "" clears the nomination, None leaves it unchanged."""
 
     status: Status
     nominated_node: str | None = None
@@ -189,12 +188,12 @@ class PostFilterResult:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionCandidate:
-    """A node where the pod would fit if some pods left it.
+    """Node where the pod would fit after the eviction of some pods.
 
     Attributes:
         node_name: The node.
-        victims: The pods that would have to leave, most important first; those that are ending already among them.
-        pdb_violations: How many of them a PodDisruptionBudget protects.
+        victims: The pods to evict, most important first, including those that already terminate.
+        pdb_violations: How many of the victims violate a PodDisruptionBudget.
     """
 
     node_name: str
@@ -207,10 +206,10 @@ class PostFilterPreview:
     """What PostFilter would do.
 
     Attributes:
-        result: What it would answer.
-        candidates: Every node that it would consider.
+        result: What it would return.
+        candidates: All nodes that it would consider.
         evicted: Pods that it would evict.
-        withdrawn: Pods whose nomination it would take back.
+        withdrawn: Pods whose nomination it would clear.
     """
 
     result: PostFilterResult
@@ -220,137 +219,139 @@ class PostFilterPreview:
 
 
 class PreemptionExtenders(Protocol):
-    """The profile's extenders, as far as they have a say in preemption."""
+    """The extenders of the profile that take part in preemption."""
 
-    async def leave(self, pod: PodInfo, found: Sequence[PreemptionCandidate]) -> Sequence[PreemptionCandidate]:
-        """Ask which candidates they leave, perhaps with other victims.
+    async def process_preemption(
+        self, pod: PodInfo, found: Sequence[PreemptionCandidate]
+    ) -> Sequence[PreemptionCandidate]:
+        """Call the extenders and return the candidates that remain, possibly with other victims.
 
         Raises:
-            ExtenderError: One that may not be ignored failed, or left a node without victims.
+            ExtenderError: An extender that is not ignorable failed, or returned a node without victims.
         """
 
 
 class PostFilterPlugin(Plugin):
-    """Called when no node fits; may make room and nominate a node."""
+    """Called when no node fits; may preempt pods and nominate a node."""
 
     @abstractmethod
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """Try to help: Success if room is being made, Unschedulable if not."""
+        """Return Success if room is being made for the pod, Unschedulable if not."""
 
     async def post_filter_with(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
     ) -> PostFilterResult:
-        """The same in a profile with extenders; by default they are not asked. Nothing runs while it waits for them."""
+        """Run :meth:`post_filter` in a profile with extenders; the default ignores them. No other cycle runs now."""
         del extenders
         return self.post_filter(state, pod, self.handle.nodes, diagnosis)
 
     def preview(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterPreview | None:
-        """What :meth:`post_filter` would do, changing nothing; None (the default) leaves that open."""
+        """Return what :meth:`post_filter` would do, without doing it; None (the default) if that is not known."""
         del state, pod, nodes, diagnosis
         return None
 
 
 class PreScorePlugin(Plugin):
-    """Looks at the feasible nodes once; Skip leaves out the plugin's Score for this pod."""
+    """Runs once per pod on the feasible nodes; on Skip the plugin's Score is not called for this pod."""
 
     @abstractmethod
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Prepare or skip; ``rows`` are the feasible ones."""
+        """Prepare data for Score or return Skip; ``rows`` are the feasible rows."""
 
 
 class ScorePlugin(Plugin):
-    """Ranks feasible nodes, all at once."""
+    """Scores feasible nodes, all in one call."""
 
     normalization: ClassVar[Normalization] = Normalization.NONE
 
     @abstractmethod
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Raw scores, int64 per row; higher is better after normalisation."""
+        """Return raw scores, int64 per row; higher is better after normalization."""
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
-        """Score one row: what :meth:`score` answers about it, which a plugin may know a quicker way to tell."""
+        """Score one row; must equal the result of :meth:`score`. Override it if there is a faster way for one row."""
         return int(self.score(state, pod, nodes, np.array([row], dtype=np.intp))[0])
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        """Map raw scores of all feasible rows to 0..100; only called with Normalization.OWN."""
+        """Map the raw scores of all feasible rows to 0..100; called only with Normalization.OWN."""
         del state, pod
         return raw
 
 
 class NodeScorePlugin(Plugin):
-    """Ranks feasible nodes, one at a time."""
+    """Scores feasible nodes, one per call."""
 
     normalization: ClassVar[Normalization] = Normalization.NONE
 
     @abstractmethod
     def score_node(self, state: CycleState, pod: PodInfo, node: NodeView) -> int:
-        """The raw score of one node."""
+        """Return the raw score of one node."""
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Mapping[str, int]) -> Mapping[str, int]:
-        """Map raw scores by node name to 0..100; only called with Normalization.OWN."""
+        """Map raw scores by node name to 0..100; called only with Normalization.OWN."""
         del state, pod
         return raw
 
 
 class ReservePlugin(Plugin):
-    """Holds what the pod needs on its node between the decision and the binding."""
+    """Reserves what the pod needs on its node between the decision and the binding."""
 
     @abstractmethod
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Hold it; anything but Success ends the attempt and unreserves all."""
+        """Reserve; any status but Success ends the attempt and calls ``unreserve`` of all plugins."""
 
     @abstractmethod
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Give it back; called in reverse order, also where ``reserve`` was not reached or failed. Must not fail."""
+        """Undo ``reserve``; called in reverse order, even if ``reserve`` failed or was not called. Must not fail."""
 
 
 @dataclass(frozen=True, slots=True)
 class PermitResult:
-    """What Permit answers; with Wait, for how many seconds at most."""
+    """Result of Permit; with Wait, the longest wait in seconds."""
 
     status: Status = SUCCESS
     timeout_seconds: float = 0.0
 
 
 class PermitPlugin(Plugin):
-    """Allows, refuses or delays binding."""
+    """Approves, rejects or delays the binding."""
 
     @abstractmethod
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Decide."""
+        """Return whether the pod may be bound, or must wait first."""
 
 
 class PreBindPlugin(Plugin):
-    """Prepares what the pod needs to be bound; may await."""
+    """Prepares what the pod needs before it is bound; may await."""
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Whether ``pre_bind`` has anything to do: Success, or Skip. Must be quick and change nothing."""
+        """Return Success if ``pre_bind`` has work to do, else Skip. Must be fast and change nothing."""
         del state, pod, node_name
         return SUCCESS
 
     @abstractmethod
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Prepare; anything but Success ends the attempt."""
+        """Prepare; any status but Success ends the attempt."""
 
 
 class BindPlugin(Plugin):
-    """Binds the pod."""
+    """Binds pods."""
 
     @abstractmethod
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Bind; Skip leaves it to the next plugin."""
+        """Bind the pod; on Skip the next Bind plugin is called."""
 
 
 class PostBindPlugin(Plugin):
-    """Told after a pod was bound."""
+    """Called after a pod was bound."""
 
     @abstractmethod
     def post_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Clean up; cannot change anything any more."""
+        """Clean up; the result of the attempt is final."""
 
 
 POINT_CLASSES: Mapping[str, tuple[type[Plugin], ...]] = {
@@ -367,9 +368,9 @@ POINT_CLASSES: Mapping[str, tuple[type[Plugin], ...]] = {
     "bind": (BindPlugin,),
     "postBind": (PostBindPlugin,),
 }
-"""The configuration's name of each point and the classes that serve it, in the order of a pod's life."""
+"""Extension points by their name in the configuration, with the classes that implement them, in execution order."""
 
 
 def serves(plugin: type[Plugin], point: str) -> bool:
-    """Whether a plugin class serves an extension point."""
+    """Return whether a plugin class implements an extension point."""
     return issubclass(plugin, POINT_CLASSES[point])

@@ -1,8 +1,7 @@
-"""What a PostFilter plugin offers to gangs that preempt.
+"""Interface of a PostFilter plugin that preempts for gangs; the plugin subclasses it beside PostFilterPlugin.
 
-Owns the class that such a plugin subclasses beside PostFilterPlugin. A gang's victims are chosen for all its members
-before any of them is evicted, so the plugin is asked in parts: where one member could go, which of several places does
-the least harm, and at last to evict. Must not know how a gang is placed.
+The victims of a gang are chosen for all its members before any of them is evicted, so the plugin is called in steps:
+find candidates for each member, choose the least harmful one, and finally evict.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 @dataclass(frozen=True, slots=True)
 class VictimTerms:
-    """Who may be a victim besides those that priority allows.
+    """Constraints on victims besides priority.
 
     Attributes:
-        spared: UIDs of pods that stay.
-        leaving: Pods that leave already and use up budgets.
+        spared: UIDs of pods that must not be victims.
+        leaving: Pods that are evicted already and count against disruption budgets.
         rows: The only rows to try; None for all.
     """
 
@@ -38,11 +37,11 @@ NO_TERMS = VictimTerms()
 
 @dataclass(frozen=True, slots=True)
 class MemberCandidates:
-    """Where a member could go if pods left.
+    """Preemption candidates of a gang member.
 
     Attributes:
-        candidates: Nodes, each with its victims; not more than are enough to choose from.
-        is_row_local: Whether what happens on other rows cannot change them.
+        candidates: Nodes with their victims; no more than are needed to choose from.
+        is_row_local: Whether changes on other rows cannot affect the candidates.
     """
 
     candidates: tuple[PreemptionCandidate, ...]
@@ -51,13 +50,13 @@ class MemberCandidates:
 
 @dataclass(frozen=True, slots=True)
 class GangEviction:
-    """What is to be evicted for a gang.
+    """Eviction for a gang.
 
     Attributes:
         preemptor: The gang.
-        victims: Pods that are not ending yet, at least one.
-        node_names: Nodes that members are promised; pods of lower priority lose their promises there.
-        members: UIDs of the gang's members, which keep theirs.
+        victims: Pods that do not terminate yet, at least one.
+        node_names: Nodes to which members are nominated; nominations of pods with lower priority to them are cleared.
+        members: UIDs of the gang's members, which keep their nominations.
     """
 
     preemptor: Preemptor
@@ -67,32 +66,32 @@ class GangEviction:
 
 
 class GangPreemptor(ABC):
-    """Makes room for gangs."""
+    """Preempts pods for gangs."""
 
     @abstractmethod
     def candidates_for_member(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms
     ) -> MemberCandidates:
-        """Where a member that fits nowhere would fit without pods of lower priority; changes nothing.
+        """Return the nodes where an infeasible member would fit without pods of lower priority; changes nothing.
 
         Args:
             state: The state of the attempt that found no node.
-            pod: The member, with its gang's priority.
-            diagnosis: Why it fits nowhere.
-            terms: Who may leave.
+            pod: The member, with the priority of its gang.
+            diagnosis: Why the member is infeasible.
+            terms: Constraints on the victims.
 
         Raises:
-            PluginError: A plugin raised, or answered what its point does not allow.
+            PluginError: A plugin raised, or returned a value that its extension point does not allow.
         """
 
     @abstractmethod
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-        """Choose among candidates, of which there is at least one; the first of equals."""
+        """Return the best of at least one candidate; the first of equals."""
 
     @abstractmethod
     def is_awaited(self, priority: int, row: int) -> bool:
-        """Whether pods below ``priority`` that were preempted still end on a row."""
+        """Return whether preempted pods with a priority below ``priority`` still terminate on a row."""
 
     @abstractmethod
     def evict_for_gang(self, eviction: GangEviction) -> None:
-        """Evict; until all evictions are issued, PreEnqueue holds the gang back."""
+        """Evict the victims; PreEnqueue gates the gang until all evictions are issued."""

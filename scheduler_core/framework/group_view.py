@@ -1,8 +1,7 @@
-"""Groups of pods as plugins see them.
+"""Protocols of pod groups as plugins see them.
 
-Owns the two protocols; whoever keeps the groups implements them. A view is live: what it answers is how things are when
-it is asked. Why methods where a set would do: members are looked through only when somebody wants to know, and a group
-may have a thousand.
+A view is live: each call returns the current state. Members are methods, not sets, because a group may have a thousand
+members and few callers need them.
 """
 
 from __future__ import annotations
@@ -16,49 +15,49 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class GroupView(Protocol):
-    """One group: what its PodGroup asks for, and its members wherever they are."""
+    """One group: the content of its PodGroup, and its members in any state."""
 
     @property
     def key(self) -> GroupKey:
-        """Which group."""
+        """The key of the group."""
 
     @property
     def group(self) -> PodGroup | None:
-        """What the PodGroup object asks for; None while there is none."""
+        """The PodGroup object; None while there is none."""
 
     @property
     def since(self) -> float:
-        """When its first member, or its PodGroup, was seen, in the clock's seconds."""
+        """When the first member or the PodGroup was first seen, in the clock's seconds."""
 
     @property
     def known(self) -> int:
-        """How many members exist, ended ones and those being deleted among them: there are never more of any kind."""
+        """Number of members that exist, including finished and terminating ones."""
 
     @property
     def succeeded(self) -> int:
-        """How many members have ended well."""
+        """Number of members that have succeeded."""
 
     def members(self) -> Sequence[Pod]:
-        """The members that exist, have not ended and are not being deleted."""
+        """Return the members that exist, have not finished and are not being deleted."""
 
     def assigned(self) -> Sequence[PodInfo]:
-        """Those of them that have a node, bound or only assumed; one whose wait at Permit was refused still has it."""
+        """Return the members that are assumed or bound, including those whose wait at Permit was just rejected."""
 
     def waiting(self) -> Sequence[PodInfo]:
-        """Those of them that are in the queue or in flight without a node."""
+        """Return the members without a node that are in the queue or in flight."""
 
 
 class GroupViews(Protocol):
-    """The groups."""
+    """All pod groups."""
 
     def group_of(self, pod: Pod) -> GroupView | None:
-        """The group that a pod belongs to; None for none, or where the API that it names is ignored."""
+        """Return the group of a pod; None for none, or if the API that the pod names is ignored."""
 
     def get(self, key: GroupKey) -> GroupView | None:
-        """The group of this key; None if neither it nor any member exists."""
+        """Return the group of this key; None if neither a PodGroup nor a member exists."""
 
     def disrupted_whole(self) -> Sequence[GroupView]:
-        """The groups with placed members of which a preemption takes all or none."""
+        """Return the groups with scheduled members that are preempted all together or not at all."""
 
     def ranked(self) -> Sequence[GroupView]:
-        """The groups with placed members that have a priority of their own."""
+        """Return the groups with scheduled members that have a priority of their own."""

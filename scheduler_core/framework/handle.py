@@ -1,4 +1,4 @@
-"""What a plugin can reach of the scheduler that runs it."""
+"""The scheduler as a plugin sees it: columns, writers, queue, nominations and dry runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class WaitingPod(Protocol):
-    """A pod that a Permit plugin made wait."""
+    """A pod that waits because a Permit plugin returned Wait."""
 
     @property
     def pod(self) -> PodInfo:
@@ -30,30 +30,30 @@ class WaitingPod(Protocol):
 
     @property
     def node_name(self) -> str:
-        """The node that is held for it."""
+        """The node that is reserved for it."""
 
     @property
     def is_refused(self) -> bool:
-        """Whether its wait has ended by a refusal or by time: what is held for it is about to be given back."""
+        """Whether the wait has ended by a rejection or a timeout; its reservation is about to be undone."""
 
     def pending_plugins(self) -> list[str]:
-        """The plugins that have not allowed it yet."""
+        """Return the plugins that have not allowed the pod yet."""
 
     def allow(self, plugin: str) -> None:
-        """``plugin`` allows the pod; when the last one does, it is bound."""
+        """Allow the pod on behalf of ``plugin``; it is bound when the last plugin allows it."""
 
     def reject(self, plugin: str, reason: str) -> bool:
-        """``plugin`` refuses the pod; everything held for it is given back.
+        """Reject the pod on behalf of ``plugin`` and undo its reservation.
 
         Returns:
-            Whether it did; False when the wait had ended already.
+            False if the wait had ended before.
         """
 
     def preempt(self, plugin: str, reason: str) -> bool:
-        """End the wait in favour of another pod: everything held is given back, and the pod is tried after backoff.
+        """End the wait in favor of another pod: undo the reservation and requeue the pod with backoff.
 
         Returns:
-            Whether it did; False when the wait had ended already.
+            False if the wait had ended before.
         """
 
 
@@ -61,17 +61,17 @@ class WaitingPods(Protocol):
     """The pods that wait at Permit."""
 
     def get(self, uid: str) -> WaitingPod | None:
-        """The waiting pod of this UID, None if it does not wait."""
+        """Return the waiting pod of this UID, None if it does not wait."""
 
     def __iter__(self) -> Iterator[WaitingPod]:
-        """All of them, oldest first."""
+        """Yield all of them, oldest first."""
 
     def reject(self, uid: str) -> bool:
-        """Refuse a pod in nobody's name, as when it is removed; whether it waited."""
+        """Reject a pod without a plugin, for example because it was deleted; return whether it waited."""
 
 
 class PodInPreBind(Protocol):
-    """A pod whose PreBind runs."""
+    """A pod whose PreBind plugins run."""
 
     @property
     def pod(self) -> PodInfo:
@@ -79,90 +79,90 @@ class PodInPreBind(Protocol):
 
     @property
     def node_name(self) -> str:
-        """The node that is held for it."""
+        """The node that is reserved for it."""
 
     def cancel(self, reason: str) -> bool:
-        """Stop PreBind: everything held is given back, and the pod is tried after backoff.
+        """Cancel PreBind, undo the reservation and requeue the pod with backoff.
 
         Returns:
-            Whether it did; False when PreBind is over and the bind goes out.
+            False if PreBind is over and the pod is being bound.
         """
 
 
 class PodsInPreBind(Protocol):
-    """The pods whose PreBind runs."""
+    """The pods whose PreBind plugins run."""
 
     def get(self, uid: str) -> PodInPreBind | None:
-        """The pod of this UID, None if its PreBind does not run."""
+        """Return the pod of this UID, None if it is not in PreBind."""
 
     def __iter__(self) -> Iterator[PodInPreBind]:
-        """All of them, oldest first."""
+        """Yield all of them, oldest first."""
 
 
 class Nominator(Protocol):
-    """Pods that preemption has promised a node."""
+    """The nominations: pods for which preemption makes room on a node."""
 
     def nominated_pods(self, node_name: str) -> Iterable[PodInfo]:
-        """The pods that are nominated to a node."""
+        """Return the pods that are nominated to a node."""
 
     def nominate(self, pod: PodInfo, node_name: str) -> None:
-        """Promise a node to a pod; an earlier promise is replaced."""
+        """Nominate a pod to a node; it replaces an earlier nomination."""
 
     def withdraw(self, uid: str) -> None:
-        """Take back what was promised to a pod."""
+        """Clear the nomination of a pod."""
 
 
-class Question(Protocol):
-    """What if pods left their rows: see :class:`WhatIf`, of which it is a part."""
+class SimulatedRemoval(Protocol):
+    """Simulated removal of running pods; see :class:`DryRun`."""
 
     def remove(self, *running: PodInfo) -> None:
-        """Take pods off the rows that they run on."""
+        """Remove pods from the rows on which they run."""
 
     def restore(self, *running: PodInfo) -> None:
-        """Put pods that were taken off back where they ran."""
+        """Put removed pods back on their rows."""
 
-    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters, with and without the pods that are promised these nodes."""
+    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
+        """Run the filters with and without the pods that are nominated to these nodes."""
 
 
-class WhatIf(Protocol):
-    """Running pods taken off their nodes in thought, and the profile's filters asked about it.
+class DryRun(Protocol):
+    """Simulated removal of running pods, with the profile's filters run on the result.
 
-    Nothing of it is left when the block that it belongs to ends.
+    The live columns are restored when the ``with`` block ends.
     """
 
     @property
     def is_row_local(self) -> bool:
-        """Whether what is taken off one row cannot change the verdict on another, so that many may be tried at once."""
+        """Whether removing a pod from one row cannot affect the verdict on another; then many rows may be tried."""
 
-    def in_sums(self, rows: Sequence[int]) -> Question | None:
-        """The same question about rows from which nothing was taken yet, far quicker; None where that is not exact."""
+    def in_sums(self, rows: Sequence[int]) -> SimulatedRemoval | None:
+        """Return the same dry run on sums of these unchanged rows, which is much faster; None if that is not exact."""
 
     def remove(self, *running: PodInfo) -> None:
-        """Take pods off the rows that they run on.
+        """Remove pods from the rows on which they run.
 
         Raises:
-            PluginError: A plugin could not follow.
+            PluginError: A plugin failed to update its data.
         """
 
     def restore(self, *running: PodInfo) -> None:
-        """Put pods that were taken off back where they ran.
+        """Put removed pods back on their rows.
 
         Raises:
-            PluginError: A plugin could not follow.
+            PluginError: A plugin failed to update its data.
         """
 
-    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
-        """Run the filters, with and without the pods that are promised these nodes.
+    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
+        """Run the filters with and without the pods that are nominated to these nodes.
 
         Args:
             rows: Rows in ascending order.
 
         Returns:
-            int32 per row: 0 where the pod would fit; any other is explained by the attempt's diagnosis.
+            int32 per row: 0 where the pod would fit; the attempt's diagnosis explains any other value.
 
         Raises:
-            PluginError: A plugin raised, or answered what the point does not allow.
+            PluginError: A plugin raised, or returned a value that its extension point does not allow.
         """
 
 
@@ -175,69 +175,69 @@ class Handle(Protocol):
 
     @property
     def nodes(self) -> NodeColumns:
-        """The live columns. What-if work goes on an overlay that is undone."""
+        """The live columns. A dry run changes them temporarily."""
 
     @property
     def seed(self) -> int:
-        """Settles what is left to chance: equal seeds and equal clusters give equal decisions."""
+        """Random seed: with equal seeds and equal clusters the decisions are equal."""
 
     def objects(self, kind: ObjectKind[T]) -> KindStore[T]:
-        """The objects of a kind that a plugin declares in its ``reads``.
+        """Return the objects of a kind that a plugin declares in its ``reads``.
 
         Raises:
-            PluginError: No plugin declares it.
+            PluginError: No plugin declares the kind.
         """
 
     @property
     def metrics(self) -> PluginMetrics:
-        """Counters and histograms, shown at /metrics as ``bayplan_plugin_<name>`` with the profile as label."""
+        """Counters and histograms, exported at /metrics as ``bayplan_plugin_<name>`` with the profile as label."""
 
     @property
     def clock(self) -> Clock:
-        """Time."""
+        """The clock."""
 
     @property
     def writer(self) -> ClusterWriter:
-        """The cluster: what records events, deletes pods and patches statuses, in order and within limits."""
+        """Writes to the cluster: events, pod deletions and status patches, in order and rate-limited."""
 
     @property
     def storage_writer(self) -> StorageWriter | None:
-        """The cluster's volumes and claims; None where they cannot be written."""
+        """Writes to volumes and claims; None where they cannot be written."""
 
     @property
     def waiting_pods(self) -> WaitingPods:
-        """Pods that wait at Permit, of all profiles."""
+        """Pods of all profiles that wait at Permit."""
 
     @property
     def pods_in_pre_bind(self) -> PodsInPreBind:
-        """Pods whose PreBind runs, of all profiles."""
+        """Pods of all profiles whose PreBind plugins run."""
 
     @property
     def preemptions(self) -> PreemptionsUnderWay:
-        """Preemptions whose evictions are still to be issued, of all profiles and their earlier revisions."""
+        """Preemptions of all profiles and their earlier revisions whose evictions are not issued yet."""
 
     @property
     def nominator(self) -> Nominator:
-        """Nominations."""
+        """The nominations."""
 
     @property
     def groups(self) -> GroupViews:
-        """Groups of pods that are to be placed together."""
+        """The pod groups."""
 
     def activate(self, pods: Iterable[PodInfo]) -> None:
-        """Move waiting pods into the active queue, whatever rejected them."""
+        """Move unschedulable or backing-off pods into the active queue, regardless of what rejected them."""
 
     def run_filters_on(self, pod: PodInfo, row: int) -> Status:
-        """Whether ``pod`` would pass this profile's filters on one row as things are: a what-if."""
+        """Return whether ``pod`` would pass this profile's filters on one row now."""
 
-    def what_if(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[WhatIf]:
-        """Try out how ``pod`` would fare if running pods were gone.
+    def dry_run(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[DryRun]:
+        """Dry-run the filters for ``pod`` with running pods removed.
 
         Args:
-            state: The attempt's state; it is cloned.
-            pod: The pod to place.
+            state: The state of the attempt; it is cloned.
+            pod: The pod to schedule.
 
         Returns:
-            To be used in a ``with`` block, within one cycle and without awaiting: until the block ends the live columns
-            are as they would be.
+            A context manager; use it within one cycle and without awaiting. Until the block ends, the live columns
+            contain the simulated changes.
         """

@@ -1,10 +1,7 @@
-"""Observations counted in buckets, as cheaply as the hot path wants it.
+"""Histograms that are cheap enough for the hot path.
 
-Owns the counts only; whoever exports them reads them. Why of our own: a histogram of a metrics library takes a lock and
-looks its labels up for each observation, and the core knows no such library.
-
-What is observed in every cycle waits in a :class:`Backlog`, in which an observation costs what it costs to append a
-number, and is counted with many others at once.
+A metrics library's histogram takes a lock and looks up its labels on every observation, and the core depends on no such
+library. Observations of every cycle go to a :class:`Backlog`: each costs one append, and they are counted in batches.
 """
 
 from __future__ import annotations
@@ -23,12 +20,12 @@ Bounds = tuple[float, ...]
 
 
 def exponential_bounds(first: float, factor: float, count: int) -> Bounds:
-    """Bounds that grow by a factor, multiplied up one by one, so that they equal the reference's to the last bit.
+    """Return bounds that grow by a factor, multiplied one by one so that they equal kube-scheduler's to the last bit.
 
     Args:
         first: The lowest upper bound.
-        factor: What each is multiplied by to give the next.
-        count: How many.
+        factor: Ratio of each bound to the one before it.
+        count: Number of bounds.
     """
     bounds = [first]
     while len(bounds) < count:
@@ -37,15 +34,15 @@ def exponential_bounds(first: float, factor: float, count: int) -> Bounds:
 
 
 class Histogram:
-    """How many observations fell into each bucket, and their sum.
+    """Number of observations per bucket, and their sum.
 
     Args:
-        bounds: The buckets' upper bounds, inclusive, ascending; whatever is above falls into one more.
+        bounds: Upper bounds of the buckets, inclusive, ascending; one more bucket counts larger values.
 
     Attributes:
         bounds: As given.
-        counts: Per bucket, not added up; one longer than ``bounds``.
-        total: The sum of what was observed.
+        counts: Per bucket, not cumulative; one entry more than ``bounds``.
+        total: The sum of the observations.
     """
 
     __slots__ = ("bounds", "counts", "total")
@@ -62,15 +59,15 @@ class Histogram:
 
     @property
     def count(self) -> int:
-        """How many observations there were."""
+        """Number of observations."""
         return sum(self.counts)
 
 
 def observe_columns(histograms: Sequence[Histogram], values: NDArray[np.float64]) -> None:
-    """Add many observations to histograms of equal bounds.
+    """Add many observations to histograms that have the same bounds.
 
     Args:
-        histograms: One for each column, some of them perhaps the same.
+        histograms: One for each column; a histogram may occur more than once.
         values: float64[observations, columns].
     """
     bounds, columns = histograms[0].bounds, len(histograms)
@@ -84,10 +81,10 @@ def observe_columns(histograms: Sequence[Histogram], values: NDArray[np.float64]
 
 
 class Backlog:
-    """Observations that wait to be counted.
+    """Observations that are not counted yet.
 
     Attributes:
-        observe: Adds one.
+        observe: Adds one observation.
     """
 
     __slots__ = ("_waiting", "observe")
@@ -97,22 +94,22 @@ class Backlog:
         self.observe: Callable[[float], None] = self._waiting.append
 
     def __bool__(self) -> bool:
-        """Whether there are any."""
+        """Return whether there are observations."""
         return bool(self._waiting)
 
     def settle(self, histogram: Histogram) -> None:
-        """Count them."""
+        """Add the observations to a histogram and clear the backlog."""
         if self._waiting:
             observe_columns((histogram,), np.array(self._waiting).reshape(-1, 1))
             del self._waiting[:]
 
 
 class Backlogs(Generic[K]):
-    """Observations that wait to be counted, by label; a label has no histogram before it has an observation.
+    """Backlogs by label; a label has no histogram before its first observation.
 
     Args:
-        histograms: Where they are counted.
-        bounds: Those of histograms that are begun.
+        histograms: Where the observations are counted.
+        bounds: Bounds of new histograms.
     """
 
     def __init__(self, histograms: dict[K, Histogram], bounds: Bounds) -> None:
@@ -121,14 +118,14 @@ class Backlogs(Generic[K]):
         self._backlogs: dict[K, Backlog] = {}
 
     def of(self, label: K) -> Backlog:
-        """Those of one label."""
+        """Return the backlog of a label."""
         found = self._backlogs.get(label)
         if found is None:
             found = self._backlogs[label] = Backlog()
         return found
 
     def settle(self) -> None:
-        """Count them."""
+        """Add the observations of all labels to their histograms."""
         for label, backlog in self._backlogs.items():
             if backlog:
                 histogram = self._histograms.get(label)

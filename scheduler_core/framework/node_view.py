@@ -1,6 +1,6 @@
-"""One node, for plugins that look at one at a time.
+"""Read-only view of one node, for plugins that handle one node at a time.
 
-Owns a read-only view of a row. It costs an object per node and per pod; vectorised plugins read the columns instead.
+A view costs an object per node and pod; vectorized plugins read the columns instead.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class NodeView:
-    """A node and what runs on it."""
+    """A node and the pods on it."""
 
     __slots__ = ("_columns", "node", "row")
 
@@ -40,14 +40,14 @@ class NodeView:
 
     @property
     def pods(self) -> Iterable[PodInfo]:
-        """The pods that run or are assumed to run here."""
+        """The pods that are bound or assumed to this node."""
         return self._columns.pods[self.row].values()
 
     def allocatable(self, resource: str) -> int:
-        """How much of a resource pods may take (cpu in milli, the rest in whole units); 0 if the node has none."""
+        """Return the allocatable amount of a resource (CPU in millicores, else whole units); 0 if there is none."""
         column = self._columns.resources.find(resource)
         return 0 if column is None else self._columns.allocatable.item(column, self.row)
 
     def requested(self, resource: str) -> int:
-        """How much of a resource the pods here have taken."""
+        """Return the sum of the requests for a resource by the pods on this node."""
         return self._columns.requested_amount(resource, self.row)

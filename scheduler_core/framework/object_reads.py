@@ -1,7 +1,7 @@
-"""What a plugin reads of the cluster beyond what the scheduler decodes anyway.
+"""What a plugin reads of the cluster beyond what the scheduler always decodes.
 
-Owns the declaration, and the struct types that follow from it. It must not know who watches and decodes. Why it is
-declared: what nobody reads is skipped while it is decoded, and annotations alone are often half of an object.
+Plugins declare it because everything else is skipped during decoding; annotations alone are often half of an object.
+The struct types for decoding are derived from the declarations.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from scheduler_core.model.pod import Pod, PodStatus
 
 
 class DeclaredObject(Protocol):
-    """An object of a declared kind: a msgspec struct with metadata."""
+    """Object of a declared kind: a msgspec struct with metadata."""
 
     @property
     def metadata(self) -> ObjectMeta:
-        """Its metadata; declare it as AnnotatedMeta to get annotations, too."""
+        """Metadata of the object; declare it as AnnotatedMeta to get annotations too."""
 
 
 T = TypeVar("T", bound=DeclaredObject)
@@ -33,25 +33,25 @@ class ObjectKind(Struct, Generic[T], frozen=True):
     """A kind that is watched for plugins.
 
     Attributes:
-        path: Its collection over all namespaces, such as ``/apis/licensing.example.com/v1/licenses``.
-        struct: The msgspec struct of what is read of it; ``rename="camel"`` where its fields are camelCase.
+        path: Path of its collection over all namespaces, such as ``/apis/licensing.example.com/v1/licenses``.
+        struct: The msgspec struct of the fields to read; ``rename="camel"`` if its JSON fields are camelCase.
     """
 
     path: str
     struct: type[T]
 
     def event(self, action: Action) -> ClusterEvent:
-        """A change of an object of this kind; ADD, DELETE and UPDATE_OTHER happen."""
+        """Return the event of a change of this kind; possible actions are ADD, DELETE and UPDATE_OTHER."""
         return ClusterEvent(Resource.DECLARED_KIND, action, kind=self.path)
 
 
 class StatusField(Struct, frozen=True):
-    """A field of ``status`` that is decoded for plugins, and read as an attribute of it.
+    """A field of ``status`` that is decoded for plugins and read as an attribute of it.
 
     Attributes:
         name: In snake_case: ``node_info`` is read from ``nodeInfo``.
-        type: What it is decoded as.
-        default: Its value where the object has none; not mutable.
+        type: Type to decode it as.
+        default: Value where the object has none; not mutable.
     """
 
     name: str
@@ -63,9 +63,9 @@ class ObjectReads(Struct, frozen=True):
     """What a plugin reads beyond the default.
 
     Attributes:
-        node_annotations: ``metadata.annotations`` of nodes; a change of them is UPDATE_NODE_ANNOTATION.
-        pod_annotations: ``metadata.annotations`` of pods; a change of a waiting pod's own is UPDATE_OTHER.
-        node_status: Fields of a node's status; a change of them is UPDATE_NODE_CONDITION.
+        node_annotations: ``metadata.annotations`` of nodes; a change is an UPDATE_NODE_ANNOTATION event.
+        pod_annotations: ``metadata.annotations`` of pods; a change on an unscheduled pod is an UPDATE_OTHER event.
+        node_status: Fields of a node's status; a change is an UPDATE_NODE_CONDITION event.
         pod_status: Fields of a pod's status.
         kinds: Other kinds.
     """
@@ -77,11 +77,11 @@ class ObjectReads(Struct, frozen=True):
     kinds: tuple[ObjectKind[Any], ...] = ()
 
 
-NO_MORE = ObjectReads()
+NO_EXTRA_READS = ObjectReads()
 
 
 class DecodedTypes(Struct, frozen=True):
-    """What nodes, pods and declared kinds are decoded as."""
+    """Types as which nodes, pods and declared kinds are decoded."""
 
     node: type[Node] = Node
     pod: type[Pod] = Pod
@@ -89,16 +89,16 @@ class DecodedTypes(Struct, frozen=True):
 
 
 def decoded_types(declared: Iterable[tuple[str, ObjectReads]]) -> DecodedTypes:
-    """The types that serve all plugins.
+    """Return the types that contain what all plugins read.
 
     Args:
         declared: Plugins by name and what each reads.
 
     Returns:
-        The scheduler's own types where nobody asks for more.
+        The scheduler's own types where no plugin reads more.
 
     Raises:
-        RegistryError: Two plugins want the same field or kind in different forms, or a field that is there already.
+        RegistryError: Two plugins declare a field or kind in different forms, or a field is always decoded anyway.
     """
     reads = list(declared)
     node_status = _fields(((name, each.node_status) for name, each in reads), NodeStatus)
@@ -154,6 +154,6 @@ def _composed(
 
 
 def annotations_of(shown: DeclaredObject) -> dict[str, str]:
-    """The annotations of an object; none where nobody declared that they are read."""
+    """Return the annotations of an object; empty if no plugin declares that it reads them."""
     meta = shown.metadata
     return meta.annotations if isinstance(meta, AnnotatedMeta) else {}

@@ -1,7 +1,4 @@
-"""What all plugins have, whatever extension points they serve.
-
-Owns the base class and how a plugin says what its answers depend on. It must not know the points themselves.
-"""
+"""Base class of all plugins, and the declaration of what a plugin's results depend on."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ from msgspec import Struct
 from pydantic import BaseModel
 
 from scheduler_core.framework.cluster_events import EVERY_EVENT, EventRegistration
-from scheduler_core.framework.object_reads import NO_MORE, ObjectReads
+from scheduler_core.framework.object_reads import NO_EXTRA_READS, ObjectReads
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -23,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Reads(Flag):
-    """What the answer of a Filter or Score for one row depends on, besides the pod; flags are combined with ``|``."""
+    """What the result of Filter or Score for one row depends on, besides the pod; combine flags with ``|``."""
 
     NODE = auto()
     """The Node object of the row."""
@@ -38,7 +35,7 @@ class Reads(Flag):
 
     @property
     def is_row_local(self) -> bool:
-        """Whether the answer changes only when the row or a Node object changes."""
+        """Whether the result changes only when the row or a Node object changes."""
         return not self & (Reads.DOMAINS | Reads.ANYTHING)
 
 
@@ -70,16 +67,16 @@ class Reuse(Struct, frozen=True):
 
 
 class Normalization(Enum):
-    """How raw scores over all feasible nodes become 0 to 100."""
+    """How raw scores of all feasible nodes are mapped to 0..100."""
 
     NONE = auto()
-    """They are within 0 to 100 already."""
+    """The raw scores are within 0..100 already."""
     MAX = auto()
-    """Scaled so that the highest is 100."""
+    """Scaled so that the highest score is 100."""
     REVERSE_MAX = auto()
-    """Scaled like MAX, then taken from 100."""
+    """Scaled like MAX, then subtracted from 100."""
     OWN = auto()
-    """By the plugin's ``normalize``."""
+    """The plugin's ``normalize`` maps them."""
 
 
 def always() -> bool:
@@ -88,32 +85,32 @@ def always() -> bool:
 
 
 class Plugin(ABC):
-    """What all plugins have.
+    """Base class of all plugins.
 
     Attributes:
-        name: The name by which profiles enable it; unique in a registry.
+        name: The name by which profiles enable the plugin; unique in a registry.
         args_model: The pydantic model of its args, None if it takes none.
-        reads: What it reads of the cluster beyond what is decoded anyway.
+        reads: What it reads of the cluster beyond what is always decoded.
         reuse: What its results depend on. The default, anything, calls the plugin for every pod.
     """
 
     name: ClassVar[str]
     args_model: ClassVar[type[BaseModel] | None] = None
-    reads: ClassVar[ObjectReads] = NO_MORE
+    reads: ClassVar[ObjectReads] = NO_EXTRA_READS
     reuse: ClassVar[Reuse] = Reuse()
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Keep what the plugin works with.
+        """Store the args and the handle.
 
         Args:
             args: An instance of ``args_model``, validated and with defaults; None if the plugin takes no args.
-            handle: The rest of the scheduler.
+            handle: Access to the scheduler.
         """
         self.args = args
         self.handle = handle
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Return how long the results of PreFilter and PreScore hold for pods of the same class.
+        """Return a check for how long the results of PreFilter and PreScore hold for pods of the same class.
 
         Args:
             pod: The pod for which both were just called.
@@ -127,8 +124,8 @@ class Plugin(ABC):
         return None
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The events that may make a pod schedulable which this plugin rejected; by default every event."""
+        """Return the events that may make a pod schedulable that this plugin rejected; by default every event."""
         return (EventRegistration(EVERY_EVENT),)
 
     def close(self) -> None:  # noqa: B027 - most plugins hold nothing
-        """Release what the plugin holds; called after its last pod in flight."""
+        """Release resources; called when the last pod in flight that uses this instance is done."""

@@ -1,8 +1,7 @@
-"""Which plugins run at which point: the default set, a profile's wishes, and their merge.
+"""Plugin sets: which plugins run at which extension point, from the defaults and a profile.
 
-Owns the precedence of KubeSchedulerConfiguration: what a profile says of a single point goes before what it says under
-multiPoint, and that before the defaults; ``*`` disables all; a default that is enabled again keeps its place and takes
-the new weight. Pure: it instantiates nothing.
+A profile's entry for a single point takes precedence over its multiPoint entry, and that over the defaults. ``*``
+disables all plugins; a default plugin that a profile enables again stays at its position and takes the new weight.
 
 Follows kube-scheduler v1.36.3, ``apis/config/v1/default_plugins.go`` (merging with the defaults) and
 ``framework/runtime/framework.go`` (expanding multiPoint, score weights).
@@ -25,31 +24,31 @@ from scheduler_core.framework.registry import Registry
 
 MULTI_POINT = "multiPoint"
 
-# Names that older configurations carry; another plugin does their work, so they are accepted and add nothing.
+# Names in older configurations. Other plugins do their work, so they are accepted and ignored.
 LEGACY_NAMES = frozenset({"EBSLimits", "GCEPDLimits", "AzureDiskLimits", "CinderLimits"})
 
 
 class ResolvedPlugin(Struct, frozen=True):
-    """A plugin at a point; ``weight`` matters at score only."""
+    """A plugin at an extension point; ``weight`` applies to score only."""
 
     name: str
     weight: int = 0
 
 
 ResolvedPlugins = dict[str, tuple[ResolvedPlugin, ...]]
-"""Extension point to its plugins in the order in which they run."""
+"""Extension points with their plugins in execution order."""
 
 
 def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[ResolvedPlugins, list[Problem]]:
-    """Merge a profile's plugins with the defaults and spread multiPoint over the points.
+    """Merge a profile's plugins with the defaults and expand multiPoint to all extension points.
 
     Args:
-        custom: What the profile says.
+        custom: The plugins of the profile.
         defaults: The default set, under multiPoint.
-        registry: The plugins that exist.
+        registry: The available plugins.
 
     Returns:
-        What runs where, and every problem found, with paths from the profile's root, such as
+        The plugins of each point, and all problems with paths from the profile's root, such as
         ``plugins.score.enabled[0].name``.
     """
     problems = _unknown_plugins(custom, registry)
@@ -68,20 +67,20 @@ def resolve(custom: Plugins, defaults: Plugins, registry: Registry) -> tuple[Res
 
 
 def _may_be_served(missing: Problem, found: Sequence[Problem]) -> bool:
-    """Whether one of the plugins that cannot be enabled may be meant for the point that lacks one."""
+    """Return whether a plugin that cannot be enabled may be meant for the point that has none."""
     paths = (f"{missing.path}.enabled", f"plugins.{MULTI_POINT}.enabled")
     return any(problem.path.startswith(paths) for problem in found)
 
 
 def merged_sets(custom: Plugins, defaults: Plugins) -> dict[str, PluginSet]:
-    """Merge a profile's plugins with the defaults, point by point; multiPoint is not spread yet.
+    """Merge a profile's plugins with the defaults, point by point, without expanding multiPoint.
 
     Args:
-        custom: What the profile says.
+        custom: The plugins of the profile.
         defaults: The default set, under multiPoint.
 
     Returns:
-        Extension point, ``multiPoint`` among them, to its merged set.
+        The merged set of each extension point and of ``multiPoint``.
     """
     default_sets, custom_sets = defaults.points(), custom.points()
     return {point: _merge(default_sets[point], custom_sets[point]) for point in default_sets}
@@ -159,7 +158,7 @@ def _expand(
 
 
 def _weights(own: Sequence[PluginEntry], multi_point: Sequence[PluginEntry]) -> dict[str, int]:
-    """The point's own entry decides where a plugin stands in both; no weight, or 0, is 1."""
+    """Return the weights: the point's own entry takes precedence over multiPoint; no weight, or 0, is 1."""
     weights: dict[str, int] = {}
     for entry in (*own, *multi_point):
         weights.setdefault(entry.name, entry.weight or 1)
@@ -178,7 +177,7 @@ def _cardinality_problems(resolved: ResolvedPlugins) -> list[Problem]:
 
 
 def unknown_config_problem(name: str, registry: Registry) -> str:
-    """What is wrong with configuring a plugin of that name; "" if nothing is."""
+    """Return what is wrong with a ``pluginConfig`` entry for this plugin name; "" if nothing is."""
     if name in registry or name in IN_TREE_ARGS:
         return ""
     return _unavailable(name, MULTI_POINT, registry)

@@ -1,8 +1,8 @@
-"""Pods that a plugin wants tried as soon as the attempt that it works on has got further.
+"""Pods that a plugin activates when the current attempt makes progress.
 
-Owns the list, which lives in the cycle state: a plugin adds to it at any extension point, the cycle hands it to the
-queue when the scheduling cycle has succeeded and again when the pod is bound, and an attempt that fails activates
-nobody. ``Handle.activate`` is for plugins that cannot wait so long.
+The list lives in the cycle state and a plugin may add to it at any extension point. The pods are activated when the
+scheduling cycle succeeds and again when the pod is bound; a failed attempt activates none. Use ``Handle.activate`` to
+activate pods immediately.
 
 Follows kube-scheduler v1.36.3 (``framework.PodsToActivate``; ``schedule_one.go``).
 """
@@ -14,7 +14,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class PodsToActivate:
-    """Pods by UID, in the order in which they were named."""
+    """Pods by UID, in the order in which they were added."""
 
     __slots__ = ("_pods",)
 
@@ -22,17 +22,17 @@ class PodsToActivate:
         self._pods: dict[str, PodInfo] = {}
 
     def add(self, pod: PodInfo) -> None:
-        """Name a pod; twice is once."""
+        """Add a pod; adding it again has no effect."""
         self._pods[pod.uid] = pod
 
     def take(self) -> tuple[str, ...]:
-        """The UIDs of the pods that were named since this was last asked."""
+        """Return the UIDs of the pods that were added since the last call."""
         uids = tuple(self._pods)
         self._pods.clear()
         return uids
 
     def clone(self) -> PodsToActivate:
-        """Itself: a what-if names pods for the attempt that it is part of."""
+        """Return self: a dry run adds pods for the attempt that it belongs to."""
         return self
 
 
@@ -40,7 +40,7 @@ _KEY: StateKey[PodsToActivate] = StateKey("cycle/podsToActivate")
 
 
 def pods_to_activate(state: CycleState) -> PodsToActivate:
-    """The list of an attempt, for plugins to add to."""
+    """Return the list of an attempt, for plugins to add to."""
     found = state.get(_KEY)
     if found is None:
         found = PodsToActivate()
@@ -49,6 +49,6 @@ def pods_to_activate(state: CycleState) -> PodsToActivate:
 
 
 def take_pods_to_activate(state: CycleState) -> tuple[str, ...]:
-    """What plugins have put into the list of an attempt since this was last asked, as UIDs for the queue."""
+    """Return the UIDs that plugins added to the list of an attempt since the last call."""
     found = state.get(_KEY)
     return () if found is None else found.take()

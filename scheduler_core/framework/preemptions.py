@@ -1,8 +1,7 @@
-"""Preemptions whose evictions are still to be issued.
+"""Preemptions whose evictions are not all issued yet.
 
-Owns the books: whose evictions, on which node, and which victim is the last. Must not know how victims are made to
-leave. Why they stand apart from the plugin: a profile may be replaced while evictions are on their way, and the new
-revision must still hold the preemptor back, or it would evict pods from yet another node.
+They are stored apart from the plugin because a profile may be replaced during evictions: the new revision must still
+gate the preemptor, or it would evict pods from another node as well.
 """
 
 from __future__ import annotations
@@ -17,15 +16,15 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class Preemptor(Struct, frozen=True):
-    """For whom pods are evicted: a pod, or a gang.
+    """A pod or gang for which pods are evicted.
 
     Attributes:
-        uid: Its UID; a gang's is its PodGroup's.
-        kind: ``pod`` or ``podgroup``, as the reference words it.
+        uid: UID of the pod, or of the gang's PodGroup.
+        kind: ``pod`` or ``podgroup``, as in kube-scheduler's messages.
         key: ``namespace/name``.
-        scheduler_name: The profile that decides for it.
+        scheduler_name: The profile that schedules it.
         priority: Its priority.
-        reference: The object, as events name it.
+        reference: The object, for events.
         pod: The pod; None for a gang.
         group: The gang; None for a pod.
     """
@@ -41,35 +40,35 @@ class Preemptor(Struct, frozen=True):
 
     @property
     def holder(self) -> str:
-        """Under what its preemption is kept."""
+        """Key under which its preemption is stored."""
         return self.uid if self.group is None else holder_of(self.group)
 
 
 def holder_of(group: GroupKey) -> str:
-    """Under what the preemption of a gang is kept; no pod's UID reads like it."""
+    """Return the key under which a gang's preemption is stored; it differs from every pod UID."""
     return f"gang {group.source}/{group}"
 
 
 def pod_preemptor(info: PodInfo) -> Preemptor:
-    """A pod as preemptor."""
+    """Return a pod as preemptor."""
     meta = info.pod.metadata
     reference = ObjectReference("Pod", meta.name, meta.namespace, meta.uid)
     return Preemptor(info.uid, "pod", info.key, info.pod.spec.scheduler_name, info.priority, reference, pod=info)
 
 
 class Preemption(Struct, eq=False):
-    """One that is under way.
+    """A preemption whose evictions are not all issued yet.
 
     Attributes:
-        preemptor: For whom.
-        node_name: From where; "" for several nodes.
-        victim_count: Its victims, those that end already among them.
-        waiting_for: How many victims before the last are still to be evicted.
+        preemptor: The pod or gang that preempts.
+        node_name: The node of the victims; "" for several nodes.
+        victim_count: Number of victims, including those that already terminate.
+        waiting_for: Number of victims before the last that are still to be evicted.
         last: The last victim, once its eviction is issued.
-        has_failed: Whether a victim will not go.
-        has_held: Whether it held the preemptor back when last a try was called for, or held any member of a gang back.
-            The event that called for it is past, and those that follow may matter only to plugins that did not reject
-            the pod yet.
+        has_failed: Whether the eviction of a victim failed.
+        has_held: Whether it gated the preemptor, or any member of a gang, when the preemptor was last due for an
+            attempt. The event that caused the attempt has passed, and later events may matter only to plugins that
+            have not rejected the pod yet.
     """
 
     preemptor: Preemptor
@@ -82,7 +81,7 @@ class Preemption(Struct, eq=False):
 
 
 class PreemptionsUnderWay:
-    """All of them, at most one for each preemptor."""
+    """All preemptions with evictions to issue, at most one per preemptor."""
 
     __slots__ = ("_by_preemptor",)
 
@@ -96,15 +95,15 @@ class PreemptionsUnderWay:
         return iter(list(self._by_preemptor.values()))
 
     def get(self, holder: str) -> Preemption | None:
-        """The preemption for the pod of this UID, or for a gang by :func:`holder_of`; None if none is under way."""
+        """Return the preemption of the pod with this UID, or of a gang by :func:`holder_of`; None if there is none."""
         return self._by_preemptor.get(holder)
 
     def begin(self, preemption: Preemption) -> None:
-        """Note one; an earlier one for the same preemptor no longer holds it back."""
+        """Add a preemption; it replaces an earlier one of the same preemptor."""
         self._by_preemptor[preemption.preemptor.holder] = preemption
 
     def end(self, preemption: Preemption) -> None:
-        """Its evictions are issued, or given up; one that another has replaced stays forgotten."""
+        """Remove a preemption whose evictions are issued or given up; no effect if another has replaced it."""
         holder = preemption.preemptor.holder
         if self._by_preemptor.get(holder) is preemption:
             del self._by_preemptor[holder]

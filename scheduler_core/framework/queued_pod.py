@@ -1,7 +1,6 @@
-"""A pod in the scheduling queue, as QueueSort and diagnosis see it.
+"""A pod in the scheduling queue with its history, as QueueSort plugins see it.
 
-Owns a pod's history; the queue writes it. Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/types.go``
-(``QueuedPodInfo``).
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/types.go`` (``QueuedPodInfo``).
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class Place(IntEnum):
-    """Where in the queue a pod is; see :mod:`scheduler_core.queueing.scheduling_queue`."""
+    """Part of the queue that contains a pod; see :mod:`scheduler_core.queueing.scheduling_queue`."""
 
     ACTIVE = 0
     BACKOFF = 1
@@ -24,13 +23,13 @@ class Place(IntEnum):
     PARKED = 5
     IN_FLIGHT = 6
     GROUPED = 7
-    """With its gang, whose entry is in one of the places before, or nowhere while a quorum is missing."""
+    """With its gang, whose entry is in one of the places above, or nowhere while members of the quorum are missing."""
     NOWHERE = 8
-    """Not in the queue: it is between two places, or was removed."""
+    """Not in the queue: the pod is moving between two places, or was removed."""
 
     @property
     def label(self) -> str:
-        """Its name for people, such as ``errorBackoff``."""
+        """Name for logs and metrics, such as ``errorBackoff``."""
         first, *others = self.name.lower().split("_")
         return first + "".join(map(str.capitalize, others))
 
@@ -40,25 +39,25 @@ class QueuedPod:
 
     Attributes:
         info: The compiled pod; replaced when the pod is updated.
-        uid: The pod's UID.
-        profile: The scheduler name that it asks for.
-        place: Where in the queue it is.
-        timestamp: When it was added, or last came back from an attempt, in the clock's seconds; waking, backing off
-            and gates leave it, so that a pod keeps its turn among equals.
-        first_added: When it first came.
-        attempts: Scheduling attempts so far.
-        unschedulable_count: Attempts that ended in a rejection; backoff grows by it.
-        error_count: Errors in a row; their backoff is counted apart.
+        uid: The UID of the pod.
+        profile: The pod's ``spec.schedulerName``.
+        place: The part of the queue that contains it.
+        timestamp: When it was added, or last returned from an attempt, in the clock's seconds; activation, backoff and
+            gates do not change it, so a pod keeps its position among equals.
+        first_added: When it was first added.
+        attempts: Number of scheduling attempts.
+        unschedulable_count: Number of attempts that ended in a rejection; backoff grows with it.
+        error_count: Number of consecutive errors; they have a backoff of their own.
         backoff_until: When its backoff ends; 0 for none, or not computed yet.
         rejected_by: Plugins that rejected it in its last attempt, and gates that have held it since.
-        pending_on: Of those, the ones that answered Pending.
-        gated_by: The PreEnqueue plugin that holds it back, "" for none.
-        gate_reasons: What that plugin said.
-        was_flushed: Whether it is tried again only because it was parked too long.
-        sequence: A number by arrival that settles what time and priority leave open.
-        sort_key: The QueueSort plugin's key, computed when it enters the active or the backoff queue.
-        first_attempt: When it first entered the active queue; 0 before it.
-        group: The gang to which it belongs; None for none.
+        pending_on: Those of them that returned Pending.
+        gated_by: The PreEnqueue plugin that gates it, "" for none.
+        gate_reasons: The reasons of that plugin.
+        was_flushed: Whether it is retried only because it was unschedulable for too long.
+        sequence: Arrival number; breaks ties of time and priority.
+        sort_key: The key of the QueueSort plugin, computed when the pod enters the active or the backoff queue.
+        first_attempt: When it first entered the active queue; 0 before that.
+        group: The gang of the pod; None for none.
     """
 
     __slots__ = (
@@ -105,18 +104,18 @@ class QueuedPod:
         self.group: GroupKey | None = None
 
     @property
-    def askers(self) -> Iterable[PodInfo]:
-        """The pods whose wishes count when an event may help."""
+    def hint_pods(self) -> Iterable[PodInfo]:
+        """Pods for which queueing hints are called on an event."""
         return (self.info,)
 
     @property
-    def least_backoff(self) -> float:
-        """Seconds that it backs off at the least after a failure, however few there were."""
+    def minimum_backoff(self) -> float:
+        """Minimum backoff after a failure in seconds, regardless of the number of failures."""
         return 0.0
 
     @property
-    def standing(self) -> QueuedPod:
-        """What the QueueSort plugin orders it by."""
+    def sort_entry(self) -> QueuedPod:
+        """Entry that is passed to the QueueSort plugin."""
         return self
 
     def __repr__(self) -> str:
@@ -124,52 +123,52 @@ class QueuedPod:
 
 
 class QueuedGang(QueuedPod):
-    """What stands for a gang in the queue: one entry for all its members, which stay :attr:`Place.GROUPED`.
+    """Queue entry of a gang: one entry for all its members, whose own place is :attr:`Place.GROUPED`.
 
-    It waits, backs off and is woken as a pod does. Its ``info`` is a member's, with the gang's priority.
+    It is queued, backed off and requeued like a pod. ``info`` is that of a member, with the priority of the gang.
 
     Attributes:
-        gang_key: Which gang.
-        asking: Members that were turned away, each kind once; hints are asked for them.
+        gang_key: The key of the gang.
+        rejected_members: Rejected members, one per pod class; queueing hints are called for them.
         tried_at: When its last attempt began, in the clock's seconds.
     """
 
-    __slots__ = ("_least_backoff", "_standing", "asking", "gang_key", "tried_at")
+    __slots__ = ("_minimum_backoff", "_sort_entry", "gang_key", "rejected_members", "tried_at")
 
     def __init__(self, key: GroupKey, info: PodInfo, now: float, sequence: int) -> None:
         super().__init__(info, now, sequence)
         self.uid = f"gang {key.source}/{key}"
         self.gang_key = key
-        self.asking: tuple[PodInfo, ...] = ()
+        self.rejected_members: tuple[PodInfo, ...] = ()
         self.tried_at = now
-        self._least_backoff = 0.0
-        self._standing = QueuedPod(info, now, sequence)
+        self._minimum_backoff = 0.0
+        self._sort_entry = QueuedPod(info, now, sequence)
 
     @property
-    def askers(self) -> Iterable[PodInfo]:
-        """Members that were turned away, or one that stands for all."""
-        return self.asking or (self.info,)
+    def hint_pods(self) -> Iterable[PodInfo]:
+        """Rejected members, or one member that represents all."""
+        return self.rejected_members or (self.info,)
 
     @property
-    def least_backoff(self) -> float:
-        """What :meth:`keep_away` said last."""
-        return self._least_backoff
+    def minimum_backoff(self) -> float:
+        """The last argument of :meth:`set_minimum_backoff`."""
+        return self._minimum_backoff
 
-    def keep_away(self, seconds: float) -> None:
-        """Let it back off for so many seconds at the least."""
-        self._least_backoff = seconds
+    def set_minimum_backoff(self, seconds: float) -> None:
+        """Set the minimum backoff after a failure."""
+        self._minimum_backoff = seconds
 
     @property
-    def standing(self) -> QueuedPod:
-        """A pod of the gang's priority that has waited as long as the gang: failures do not cost it its turn."""
-        return self._standing
+    def sort_entry(self) -> QueuedPod:
+        """A pod with the gang's priority and waiting time: failures do not cost the gang its position."""
+        return self._sort_entry
 
-    def stand(self, priority: int, since: float) -> None:
-        """Set what it is ordered by.
+    def set_sort_position(self, priority: int, since: float) -> None:
+        """Set the priority and the time by which QueueSort orders the gang.
 
         Args:
-            priority: The gang's.
-            since: Since when it waits, in the clock's seconds.
+            priority: The priority of the gang.
+            since: When the gang started to wait, in the clock's seconds.
         """
-        self.info.priority = self._standing.info.priority = priority
-        self._standing.timestamp = since
+        self.info.priority = self._sort_entry.info.priority = priority
+        self._sort_entry.timestamp = since

@@ -1,7 +1,4 @@
-"""Plugins by name: the built-in ones and those that pip installed.
-
-Owns the lookup and the refusal of duplicates. Must not know which plugins are built in (``in_tree`` tells it).
-"""
+"""Registry of plugins by name: the built-in plugins and those of installed distributions."""
 
 from __future__ import annotations
 
@@ -19,7 +16,7 @@ class Registry:
     """Plugin classes by the name by which profiles enable them.
 
     Args:
-        plugins: The built-in ones.
+        plugins: The built-in plugins.
     """
 
     def __init__(self, plugins: Iterable[type[Plugin]] = ()) -> None:
@@ -35,11 +32,11 @@ class Registry:
         return iter(self._classes)
 
     def get(self, name: str) -> type[Plugin] | None:
-        """The class of a plugin, None if there is none of that name."""
+        """Return the class of a plugin, None if there is no plugin of that name."""
         return self._classes.get(name)
 
     def is_built_in(self, name: str) -> bool:
-        """Whether a plugin comes with the scheduler itself."""
+        """Return whether a plugin is built in."""
         return name in self._built_in
 
     def register(self, plugin: object, origin: str = "") -> None:
@@ -47,10 +44,10 @@ class Registry:
 
         Args:
             plugin: A concrete subclass of one or more extension points, with a ``name``.
-            origin: Where it comes from, for the error.
+            origin: Source of the class, for error messages.
 
         Raises:
-            RegistryError: The name is taken, or the class is no usable plugin.
+            RegistryError: The name is taken, or the class is not a usable plugin.
         """
         where = f" (from {origin})" if origin else ""
         if not (isinstance(plugin, type) and issubclass(plugin, Plugin)):
@@ -59,29 +56,29 @@ class Registry:
         if not name:
             raise RegistryError(f'{plugin.__qualname__}{where} has no name; set the class attribute "name"')
         if not any(serves(plugin, point) for point in POINT_CLASSES):
-            raise RegistryError(f'plugin "{name}"{where} serves no extension point; subclass at least one')
+            raise RegistryError(f'plugin "{name}"{where} implements no extension point; subclass at least one')
         missing = sorted(getattr(plugin, "__abstractmethods__", ()))
         if missing:
-            raise RegistryError(f'plugin "{name}"{where} lacks {", ".join(missing)}; implement it')
+            raise RegistryError(f'plugin "{name}"{where} does not implement {", ".join(missing)}')
         if not isinstance(plugin.reads, ObjectReads):
-            raise RegistryError(f'plugin "{name}"{where} declares reads that are no ObjectReads; make them one')
+            raise RegistryError(f'plugin "{name}"{where}: "reads" is not an ObjectReads; set it to an ObjectReads')
         if name in self._classes:
-            raise RegistryError(f'plugin "{name}"{where} is registered already; give one of the two another name')
+            raise RegistryError(f'plugin "{name}"{where} is already registered; rename one of the two plugins')
         self._classes[name] = plugin
 
     def decoded_types(self) -> DecodedTypes:
-        """What nodes, pods and other kinds are to be decoded as, so that every plugin gets what it declares.
+        """Return the types as which nodes, pods and other kinds are decoded to contain what every plugin declares.
 
         Raises:
-            RegistryError: Two plugins want the same in different forms.
+            RegistryError: Two plugins declare the same field or kind in different forms.
         """
         return decoded_types((name, plugin.reads) for name, plugin in self._classes.items())
 
     def load_entry_points(self, points: Iterable[EntryPoint] | None = None) -> None:
-        """Add every plugin that an installed distribution declares in group ``bayplan.plugins``.
+        """Add every plugin that an installed distribution declares in the entry point group ``bayplan.plugins``.
 
         Raises:
-            RegistryError: One cannot be imported, is no plugin or takes a name that is in use.
+            RegistryError: A plugin cannot be imported, is not a usable plugin, or has a name that is taken.
         """
         for point in entry_points(group=ENTRY_POINT_GROUP) if points is None else points:
             origin = f"entry point {point.name} = {point.value}"
@@ -89,6 +86,6 @@ class Registry:
                 plugin = point.load()
             except Exception as error:
                 raise RegistryError(
-                    f"{origin} cannot be loaded ({error}); mend or uninstall the package that declares it"
+                    f"{origin} cannot be loaded ({error}); fix or uninstall the package that declares it"
                 ) from error
             self.register(plugin, origin)

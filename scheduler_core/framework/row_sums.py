@@ -1,7 +1,6 @@
-"""What the pods on some nodes add up to, node by node: for questions that change it in thought.
+"""Sums of pod requests per node, for dry runs that add and remove pods.
 
-Owns the sums of these rows while a question lasts. It must not know which plugin compares them with what. Why lists:
-pods come and go one by one, which costs a tenth of what it would in an array; they become arrays when they are read.
+The sums are lists, which cost a tenth of an array when pods change one by one; readers get arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class RowSums:
-    """A copy of the numbers of some rows.
+    """Copy of the sums of some rows.
 
     Args:
         nodes: The columns.
@@ -26,7 +25,7 @@ class RowSums:
     Attributes:
         rows: As given.
         allocatable: int64[resource column, k], in the columns' units.
-        allowed_pods: int64[k], how many pods each node takes.
+        allowed_pods: int64[k], the pod limit of each node.
     """
 
     __slots__ = ("_pod_count", "_requested", "allocatable", "allowed_pods", "rows")
@@ -39,7 +38,7 @@ class RowSums:
         self._pod_count: list[int] = nodes.pod_count[rows].tolist()
 
     def requested(self, column: int) -> NDArray[np.int64]:
-        """Requests of one resource, int64[k], clamped as in :attr:`NodeColumns.requested`."""
+        """Return the requests of one resource, int64[k], clamped as in :attr:`NodeColumns.requested`."""
         exact = self._requested[column]
         try:
             amounts = np.array(exact, dtype=np.int64)
@@ -49,11 +48,11 @@ class RowSums:
 
     @property
     def pod_count(self) -> NDArray[np.int64]:
-        """How many pods there are, int64[k]."""
+        """Number of pods, int64[k]."""
         return np.array(self._pod_count, dtype=np.int64)
 
     def add(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        """Count pods in, each with the place of its row among ``rows``."""
+        """Add pods, each with the index of its row in ``rows``."""
         requested, count = self._requested, self._pod_count
         for place, info in pods:
             for column, amount in info.accounted:
@@ -61,7 +60,7 @@ class RowSums:
             count[place] += 1
 
     def remove(self, pods: Iterable[tuple[int, PodInfo]]) -> None:
-        """Count pods out, given as above."""
+        """Remove pods, given as for :meth:`add`."""
         requested, count = self._requested, self._pod_count
         for place, info in pods:
             for column, amount in info.accounted:

@@ -1,7 +1,7 @@
-"""What a plugin answers.
+"""Status that a plugin returns.
 
-Owns the status codes of the framework. A pod that does not fit is a status and never an exception; an exception out of
-a plugin is a fault of the plugin. Follows ``k8s.io/kube-scheduler`` v0.36.3, ``framework/interface.go``.
+A pod that does not fit is a status, never an exception; an exception from a plugin is a bug in the plugin. Follows
+``k8s.io/kube-scheduler`` v0.36.3, ``framework/interface.go``.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ class Code(IntEnum):
     SUCCESS = 0
     ERROR = 1
     UNSCHEDULABLE = 2
-    """Not here as things are; removing pods may help."""
+    """The pod does not fit here now; preempting pods may help."""
     UNSCHEDULABLE_AND_UNRESOLVABLE = 3
-    """Not here, and preemption cannot change it."""
+    """The pod does not fit here, and preemption does not help."""
     WAIT = 4
-    """Permit only: hold the pod until it is allowed, rejected or its time is up."""
+    """Permit only: delay the binding until the pod is allowed or rejected, or the wait times out."""
     SKIP = 5
-    """PreFilter and PreScore: leave out this plugin's Filter or Score; Bind: let the next plugin bind."""
+    """PreFilter and PreScore: skip this plugin's Filter or Score; Bind: call the next plugin."""
     PENDING = 6
-    """Reserve, Permit, PreBind, PreEnqueue: not yet; retried without backoff once an event helps."""
+    """Reserve, Permit, PreBind, PreEnqueue: wait for an event, then retry without backoff."""
 
-    # That of an enum is a function in Python.
+    # The hash of an Enum is computed by a Python function, which is slower.
     __hash__ = int.__hash__
 
 
@@ -45,16 +45,16 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A code, why, and from whom.
+    """A status code with its reasons and the plugin that returned it.
 
     Attributes:
         code: The code.
-        reasons: Sentences for people; they are counted over nodes in the message of a failed attempt.
-        plugin: The plugin that answered; filled in by the runtime.
+        reasons: Messages for users; the message of a failed attempt counts the nodes of each reason.
+        plugin: The plugin that returned the status; set by the runtime.
 
     Raises:
-        StatusError: The code is none, or the reasons are no tuple of texts. Refused here and not where it is read,
-            since here the plugin that made it is still running and gets named.
+        StatusError: The code is not a Code, or the reasons are not a tuple of str. The constructor raises it because
+            the plugin that made the mistake is still running then and can be named.
     """
 
     code: Code = Code.SUCCESS
@@ -62,13 +62,13 @@ class Status:
     plugin: str = ""
 
     def __post_init__(self) -> None:
-        """Refuse what type hints do not stop, above all one text in the place of several."""
+        """Reject wrong types that type hints do not prevent, in particular one str as reasons."""
         code: object = self.code
         reasons: object = self.reasons
         if not isinstance(code, Code):
-            raise StatusError(f"{code!r} is no status code; take a Code")
+            raise StatusError(f"{code!r} is not a status code; use a member of Code")
         if not isinstance(reasons, tuple) or not all(isinstance(reason, str) for reason in reasons):
-            raise StatusError(f"{reasons!r} are no reasons; give a tuple of texts")
+            raise StatusError(f"{reasons!r} are not valid reasons; use a tuple of str")
 
     @property
     def is_success(self) -> bool:
@@ -82,21 +82,21 @@ class Status:
 
     @property
     def is_rejected(self) -> bool:
-        """Whether the pod is turned away without an error."""
+        """Whether the pod is rejected without an error."""
         return self.code in (Code.UNSCHEDULABLE, Code.UNSCHEDULABLE_AND_UNRESOLVABLE, Code.PENDING)
 
     @property
     def code_name(self) -> str:
-        """The framework's name of the code, such as UnschedulableAndUnresolvable."""
+        """Name of the code in the framework, such as UnschedulableAndUnresolvable."""
         return _NAMES[self.code]
 
     @property
     def message(self) -> str:
-        """The reasons in one line."""
+        """The reasons, joined by commas."""
         return ", ".join(self.reasons)
 
     def of(self, plugin: str) -> Status:
-        """The same, from ``plugin``, unless it names one already."""
+        """Return this status with ``plugin`` set, unless it has a plugin already."""
         return self if self.plugin else Status(self.code, self.reasons, plugin)
 
 
@@ -105,15 +105,15 @@ SKIP = Status(Code.SKIP)
 
 
 def error(reason: str) -> Status:
-    """The plugin could not decide."""
+    """Return a status for a plugin that cannot decide."""
     return Status(Code.ERROR, (reason,))
 
 
 def unschedulable(*reasons: str) -> Status:
-    """Not here as things are; removing pods may help."""
+    """Return a status for a pod that does not fit now; preempting pods may help."""
     return Status(Code.UNSCHEDULABLE, reasons)
 
 
 def unresolvable(*reasons: str) -> Status:
-    """Not here, and removing pods will not help."""
+    """Return a status for a pod that does not fit, where preemption does not help."""
     return Status(Code.UNSCHEDULABLE_AND_UNRESOLVABLE, reasons)

@@ -264,7 +264,7 @@ class GangEntries:
         if entry is None or entry.profile != first.profile:
             entry = gang.entry = self._entry_of(gang, first)
         entry.info = copy.copy(first.info)
-        entry.stand(gang.priority, gang.since)
+        entry.set_sort_position(gang.priority, gang.since)
         self._places.welcome(entry)
         self._moves.requeue(entry, Requeue.AFTER_BACKOFF, label)
 
@@ -275,7 +275,7 @@ class GangEntries:
         """A gang of another priority has another place in the queue."""
         priority = gang.priority
         if priority != entry.info.priority:
-            entry.stand(priority, gang.since)
+            entry.set_sort_position(priority, gang.since)
             if entry.place in _RANKED:
                 self._moves.reorder(entry)
 
@@ -284,7 +284,7 @@ class GangEntries:
         gang.since = now
         entry = gang.entry
         if entry is not None and entry.place is not _NOWHERE:
-            entry.stand(gang.priority, now)
+            entry.set_sort_position(gang.priority, now)
             if entry.place in _RANKED:
                 self._moves.reorder(entry)
 
@@ -327,7 +327,7 @@ class GangEntries:
             now: The clock's seconds.
         """
         self._failing[entry.uid] = now - entry.tried_at
-        entry.keep_away(_TIMES_AWAY * sum(self._failing.values()))
+        entry.set_minimum_backoff(_TIMES_AWAY * sum(self._failing.values()))
 
     def attempted(self, entry: QueuedGang) -> None:
         """A failed attempt is over, and its entry has its place: what changed meanwhile counts from now on."""

@@ -181,7 +181,7 @@ class Moves:
     def _key_of(self, pod: QueuedPod, rules: QueueingRules) -> Any:
         """The QueueSort plugin's key; :data:`_NO_KEY` if it raised."""
         try:
-            pod.sort_key = rules.sort_key(pod.standing)
+            pod.sort_key = rules.sort_key(pod.sort_entry)
         except Exception:
             log.exception(
                 "the QueueSort plugin raised for pod %s; it is asked again after backoff",

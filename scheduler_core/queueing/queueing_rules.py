@@ -83,7 +83,7 @@ class Interest:
             if plugin not in pod.rejected_by:
                 continue
             if registration.hint is not None and not any(
-                _ask(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.askers
+                _ask(plugin, registration, info, old, new) is Hint.QUEUE for info in pod.hint_pods
             ):
                 continue
             if plugin in pod.pending_on:
@@ -174,7 +174,7 @@ class QueueingRules:
             return 0.0
         if not pod.backoff_until:
             # Rounded to nanoseconds, in which the reference counts: 1000.1 + 0.9 is in the window of 1001.
-            over = round(pod.timestamp + max(self.backoff(pod), pod.least_backoff), 9)
+            over = round(pod.timestamp + max(self.backoff(pod), pod.minimum_backoff), 9)
             pod.backoff_until = float((math.floor(over / BACKOFF_WINDOW_SECONDS) + 1) * BACKOFF_WINDOW_SECONDS)
         return pod.backoff_until
 

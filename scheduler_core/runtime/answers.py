@@ -1,7 +1,6 @@
-"""What plugins answer, held against what their extension point allows.
+"""Checks that what a plugin returns is allowed at its extension point.
 
-Owns the check that an answer is of the right kind, and the words for one that is not, or that is an error: who reads
-the event of a failed attempt must learn which plugin to look at. Must not know what follows from an answer.
+The error for a wrong value names the plugin and the point, because it ends up in the event of the failed attempt.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ T = TypeVar("T")
 
 
 def checked(answer: object, kind: type[T], plugin: str, point: str) -> T:
-    """The answer, if it is of the kind that the point asks for.
+    """Return the value if it has the type that the extension point requires.
 
     Raises:
-        PluginError: It is not.
+        PluginError: It has another type.
     """
     if not isinstance(answer, kind):
-        raise PluginError(plugin, point, f"answered {answer!r}; return a {kind.__name__}")
+        raise PluginError(plugin, point, f"returned {answer!r}; return a {kind.__name__}")
     status = getattr(answer, "status", None)
     if kind is not Status and not isinstance(status, Status):
-        raise PluginError(plugin, point, f"answered a {kind.__name__} with status {status!r}; give it a Status")
+        raise PluginError(plugin, point, f"returned a {kind.__name__} with status {status!r}; set a Status")
     return answer
 
 
 def raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
-    """The error for a plugin that raised, or answered nonsense; logged with its traceback."""
+    """Log an exception of a plugin, or the error for a wrong result, with its traceback; return it as a status."""
     log.error(
         "plugin %s failed at %s for pod %s",
         plugin,
@@ -49,7 +48,7 @@ def raised(plugin: str, point: str, pod: PodInfo, fault: Exception) -> Status:
 
 
 def refused(status: Status, plugin: str, point: str) -> Status:
-    """A status that is no success, with its plugin: a rejection as it is, anything else as an error that names both."""
+    """Return a failed status with its plugin: a rejection as it is, anything else as an error that names both."""
     if status.is_rejected:
         return status.of(plugin)
-    return error(str(PluginError(plugin, point, status.message or f"answered {status.code_name}"))).of(plugin)
+    return error(str(PluginError(plugin, point, status.message or f"returned {status.code_name}"))).of(plugin)

@@ -1,7 +1,6 @@
-"""PreBindPreFlight, Bind and PostBind: points of the binding cycle; PreBind stands in :mod:`.pre_binding`.
+"""PreBindPreFlight, Bind and PostBind: points of the binding cycle; PreBind is in :mod:`.pre_binding`.
 
-Owns their order and the translation of faults into statuses: whatever a plugin raises here must unwind a pod and
-never end a task unseen.
+Exceptions of plugins become statuses, so that the binding cycle unwinds the pod instead of ending its task silently.
 """
 
 from __future__ import annotations
@@ -21,41 +20,41 @@ _PRE_BIND_PRE_FLIGHT, _BIND, _POST_BIND = Point.PRE_BIND_PRE_FLIGHT, Point.BIND,
 
 
 def run_pre_bind_pre_flights(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Ask who has something to do before the bind.
+    """Run PreBindPreFlight to find out which plugins have work to do before the bind.
 
     Returns:
-        Success if anyone has, Skip if nobody; an error with its plugin (a rejection is not allowed here and is one).
+        Success if any plugin has, Skip if none has; else an error with its plugin (a rejection is an error here).
     """
     anyone = False
-    lap, now = state.times.lap, state.times.now
-    lap(_PRE_BIND_PRE_FLIGHT)
+    add_time, now = state.times.add_plugin_time, state.times.now
+    add_time(_PRE_BIND_PRE_FLIGHT)
     for plugin in instance.pre_bind:
         try:
             answer = plugin.pre_bind_pre_flight(state, pod, node_name)
             status = checked(answer, Status, plugin.name, "preBindPreFlight")
         except Exception as fault:
             return raised(plugin.name, "preBindPreFlight", pod, fault)
-        lap(now())
+        add_time(now())
         if status.is_skip:
             state.skip_pre_bind.add(plugin.name)
         elif status.is_success:
             anyone = True
         else:
-            state.times.answered(status.code)
-            # A rejection is not allowed here, so it becomes an error, too.
+            state.times.set_status(status.code)
+            # A rejection is not allowed here, so it becomes an error too.
             return refused(Status(Code.ERROR, status.reasons), plugin.name, "preBindPreFlight")
     return SUCCESS if anyone else SKIP
 
 
 async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Run Bind until a plugin does not skip.
+    """Run Bind plugins until one does not skip.
 
     Raises:
-        BoundElsewhereError: Someone else has bound the pod to another node.
-        WriteTimeoutError: Whether the pod was bound is unknown.
+        BoundElsewhereError: The pod is already bound to another node.
+        WriteTimeoutError: It is unknown whether the pod was bound.
     """
     times = state.times
-    times.lap(_BIND)
+    times.add_plugin_time(_BIND)
     for plugin in instance.bind:
         try:
             status = checked(await plugin.bind(state, pod, node_name), Status, plugin.name, "bind")
@@ -63,19 +62,19 @@ async def run_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo
             raise
         except Exception as fault:
             return raised(plugin.name, "bind", pod, fault)
-        times.lap(times.now())
+        times.add_plugin_time(times.now())
         if status.is_success:
             return status
-        times.answered(status.code)
+        times.set_status(status.code)
         if not status.is_skip:
             return refused(status, plugin.name, "bind")
-    return error("every Bind plugin left the pod to the next; enable DefaultBinder last")
+    return error("every Bind plugin returned Skip; enable DefaultBinder as the last one")
 
 
 def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
-    """Run PostBind; a plugin that raises is logged, since the pod is bound whatever it says."""
+    """Run PostBind; exceptions are only logged, because the pod is bound already."""
     times = state.times
-    times.lap(_POST_BIND)
+    times.add_plugin_time(_POST_BIND)
     for plugin in instance.post_bind:
         try:
             plugin.post_bind(state, pod, node_name)
@@ -86,4 +85,4 @@ def run_post_binds(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
                 pod.key,
                 extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
             )
-        times.lap(times.now())
+        times.add_plugin_time(times.now())

@@ -1,11 +1,11 @@
-"""The clients of extenders: made with an instance, closed with it.
+"""Extender clients: created with a framework instance and closed with it.
 
-Owns which clients are open. Must not know what they speak. Why closing is a task: an instance ends in the middle of a
-synchronous step, with its last pod, and giving up connections takes time.
+Closing runs in a task, because an instance ends in a synchronous step, with its last pod, and closing connections takes
+time.
 
-    made with an instance ──the instance is closed──▶ closing ──▶ closed
+    created with an instance ──the instance is closed──▶ closing ──▶ closed
 
-What is open when the scheduler stops is closed then.
+Clients that are open when the scheduler stops are closed then.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 log = logging.getLogger(__name__)
 
 MakeClient = Callable[[str, Extender], ExtenderClient]
-"""Makes a client from the scheduler name of a profile and one of its extenders."""
+"""Creates a client from the scheduler name of a profile and one of its extenders."""
 
 
 class ExtenderClients:
-    """All clients that are open.
+    """All open clients.
 
     Args:
-        make_client: Makes one.
+        make_client: Creates a client.
     """
 
     def __init__(self, make_client: MakeClient) -> None:
@@ -39,10 +39,10 @@ class ExtenderClients:
         self._closing: set[asyncio.Task[None]] = set()
 
     def attach(self, instance: FrameworkInstance) -> None:
-        """Give a new instance its extenders.
+        """Create the clients of a new instance.
 
         Raises:
-            ConfigError: A client cannot be made; the instance is closed.
+            ConfigError: A client cannot be created; the instance is closed.
         """
         runners, problems = [], []
         for index, config in enumerate(instance.config.extenders):
@@ -55,7 +55,7 @@ class ExtenderClients:
                 ]
                 continue
             except Exception as fault:
-                message = f"the extender cannot be called: {fault}; correct it or take it out"
+                message = f"the extender cannot be called: {fault}; correct it or remove it"
                 problems.append(Problem(f"extenders[{index}]", message))
                 continue
             self._open.add(client)
@@ -66,7 +66,7 @@ class ExtenderClients:
             raise ConfigError(problems)
 
     async def close(self) -> None:
-        """Close all that are open, and wait for those that are being closed."""
+        """Close all open clients and wait until they are closed."""
         self._release(list(self._open))
         if self._closing:
             await asyncio.wait(self._closing)
@@ -75,7 +75,7 @@ class ExtenderClients:
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
-            # Nothing runs, so nothing was connected; what is left is closed at the end.
+            # Without a running loop no client is connected; :meth:`close` closes the rest.
             return
         for client in clients:
             if client in self._open:
@@ -89,4 +89,4 @@ async def _closed(client: ExtenderClient) -> None:
     try:
         await client.close()
     except Exception:
-        log.exception("the client of an extender failed to close; it is dropped")
+        log.exception("the client of an extender failed to close")

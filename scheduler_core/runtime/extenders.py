@@ -1,12 +1,11 @@
-"""A live profile's extenders: whom they are asked about, in which order, and what their answers mean.
+"""The extenders of a profile: which of them are called, in which order, and how their responses are interpreted.
 
-Owns the rules of the extender protocol that do not depend on how it is spoken. Must not know what becomes of an answer.
-Why waiting is explicit here: each of these coroutines suspends the cycle that awaits it, and nothing else does.
+Only these coroutines suspend a scheduling cycle.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/extender.go``, ``schedule_one.go`` (``findNodesThatPassExtenders``,
-``prioritizeNodes``, ``extendersBinding``) and ``framework/preemption/preemption.go`` (``callExtenders``). On purpose
-different: a filter that answers with a node that it was not asked about fails whether or not it knows nodes itself,
-since the filters have ruled that node out; there only one that knows nodes does.
+``prioritizeNodes``, ``extendersBinding``) and ``framework/preemption/preemption.go`` (``callExtenders``). Different on
+purpose: a filter that returns a node that was not in the request always fails, because the filters have rejected that
+node; in kube-scheduler it fails only if the extender is ``nodeCacheCapable``.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ from scheduler_core.snapshot.pod_info import NO_ROW, PodInfo
 log = logging.getLogger(__name__)
 
 EXTENDER = "Extender"
-"""Stands among the plugins that rejected a pod when extenders did."""
+"""Listed among the plugins that rejected a pod if extenders did."""
 
 _MAX_EXTENDER_PRIORITY = 10
 _INT64_SPAN = 1 << 64
@@ -38,13 +37,13 @@ _INT64_HALF = 1 << 63
 
 
 class ExtenderRunner(Struct, frozen=True):
-    """One extender of a live profile."""
+    """One extender of a profile, with its client."""
 
     config: Extender
     client: ExtenderClient
 
     def is_interested(self, pod: Pod) -> bool:
-        """Whether the extender takes part for a pod: it manages all, or a resource that a container names."""
+        """Return whether the extender handles a pod: it manages all resources, or one that a container names."""
         managed = self.config.managed_resources
         if not managed:
             return True
@@ -55,12 +54,12 @@ class ExtenderRunner(Struct, frozen=True):
         )
 
     def fault(self, reason: str) -> ExtenderError:
-        """The error for an answer that cannot be used."""
+        """Return the error for an unusable response."""
         return ExtenderError(self.config.url_prefix, reason)
 
 
 def in_calling_order(runners: Iterable[ExtenderRunner]) -> tuple[ExtenderRunner, ...]:
-    """Those that may be ignored come last, so that they are asked about what the others leave."""
+    """Return the extenders with the ignorable ones last, so that those are called with the remaining nodes."""
     return tuple(sorted(runners, key=lambda runner: runner.config.ignorable))
 
 
@@ -73,19 +72,19 @@ def _interested(extenders: Sequence[ExtenderRunner], verb: str, pod: Pod) -> Ite
 async def run_extender_filters(
     extenders: Sequence[ExtenderRunner], pod: PodInfo, node_names: Sequence[str], rejections: dict[str, Status]
 ) -> Sequence[str]:
-    """Ask one extender after the other which of the nodes a pod may have, each about what is left.
+    """Run the filters of the extenders one after the other, each on the nodes that remain.
 
     Args:
-        extenders: The profile's, in calling order.
+        extenders: The extenders of the profile, in calling order.
         pod: The pod.
         node_names: Nodes that pass the filters.
-        rejections: Takes why nodes were turned away, by name; nodes may be left out without a word.
+        rejections: Receives the reasons for rejected nodes, by name; an extender may reject nodes without a reason.
 
     Returns:
-        The names of the nodes that all extenders leave.
+        The names of the nodes that pass all extenders.
 
     Raises:
-        ExtenderError: One that may not be ignored failed.
+        ExtenderError: An extender that is not ignorable failed.
     """
     left = node_names
     for extender in _interested(extenders, "filter_verb", pod.pod):
@@ -97,9 +96,7 @@ async def run_extender_filters(
         except ExtenderError as error:
             if not extender.config.ignorable:
                 raise
-            log.warning(
-                "pod %s is filtered without an extender that may be ignored: %s", pod.key, error, extra={"pod": pod.key}
-            )
+            log.warning("pod %s is filtered without an ignorable extender: %s", pod.key, error, extra={"pod": pod.key})
             continue
         rejections.update((name, unschedulable(reason)) for name, reason in verdict.failed.items())
         rejections.update((name, unresolvable(reason)) for name, reason in verdict.unresolvable.items())
@@ -110,19 +107,19 @@ async def run_extender_filters(
 def _check_known(extender: ExtenderRunner, verdict: ExtenderVerdict, asked: Sequence[str]) -> None:
     unknown = set(verdict.node_names).difference(asked)
     if unknown:
-        raise extender.fault(f'it leaves node "{min(unknown)}", which it was not asked about; correct its filter')
+        raise extender.fault(f'it returned node "{min(unknown)}", which was not in the request; correct its filter')
 
 
 async def run_extender_scores(extenders: Sequence[ExtenderRunner], pod: PodInfo, node_names: Sequence[str]) -> Scores:
-    """Ask all extenders at once how they score nodes; one that fails gives no scores.
+    """Call prioritize of all extenders at once; an extender that fails gives no scores.
 
     Args:
-        extenders: The profile's.
+        extenders: The extenders of the profile.
         pod: The pod.
         node_names: The feasible nodes.
 
     Returns:
-        int64 per node: the sum of their scores, scaled from 0..10 to 0..100 and weighted. It wraps as int64 does.
+        int64 per node: the sum of the scores, scaled from 0..10 to 0..100 and weighted. It wraps around as int64 does.
     """
     asked = list(_interested(extenders, "prioritize_verb", pod.pod))
     totals = dict.fromkeys(node_names, 0)
@@ -142,35 +139,37 @@ async def _prioritized(extender: ExtenderRunner, pod: PodInfo, node_names: Seque
     try:
         return await extender.client.prioritize(pod.pod, node_names)
     except ExtenderError as error:
-        log.info("pod %s is placed without the scores of an extender: %s", pod.key, error, extra={"pod": pod.key})
+        log.info("pod %s is scheduled without the scores of an extender: %s", pod.key, error, extra={"pod": pod.key})
         return {}
 
 
 def binder_of(extenders: Sequence[ExtenderRunner], pod: Pod) -> ExtenderRunner | None:
-    """The extender that binds a pod in the place of the Bind plugins; None if they do."""
+    """Return the extender that binds a pod instead of the Bind plugins; None if the plugins bind it."""
     return next(_interested(extenders, "bind_verb", pod), None)
 
 
 class PreemptionConsultation:
-    """The profile's extenders in preemption; see :class:`PreemptionExtenders` of the extension points.
+    """Calls the extenders during preemption; see :class:`PreemptionExtenders` of the extension points.
 
     Args:
-        extenders: The profile's, in calling order.
-        nodes: The columns, which tell victims by UID; they must not change while extenders are asked.
+        extenders: The extenders of the profile, in calling order.
+        nodes: The columns, to find victims by UID; they must not change during the calls.
     """
 
     def __init__(self, extenders: Sequence[ExtenderRunner], nodes: NodeColumns) -> None:
         self._extenders = extenders
         self._nodes = nodes
 
-    async def leave(self, pod: PodInfo, found: Sequence[PreemptionCandidate]) -> Sequence[PreemptionCandidate]:
-        """Ask which candidates the extenders leave, each about what is left, perhaps with other victims.
+    async def process_preemption(
+        self, pod: PodInfo, found: Sequence[PreemptionCandidate]
+    ) -> Sequence[PreemptionCandidate]:
+        """Call the extenders one after the other and return the candidates that remain, possibly with other victims.
 
         Returns:
-            Candidates in the order in which they were found, then by name those that an extender brought in.
+            The candidates in the order of ``found``, then those that an extender added, by name.
 
         Raises:
-            ExtenderError: One that may not be ignored failed, or left a node without victims.
+            ExtenderError: An extender that is not ignorable failed, or returned a node without victims.
         """
         left = {candidate.node_name: candidate for candidate in found}
         order = {name: position for position, name in enumerate(left)}
@@ -188,7 +187,7 @@ class PreemptionConsultation:
                 if not extender.config.ignorable:
                     raise
                 log.warning(
-                    "pod %s preempts without an extender that may be ignored: %s",
+                    "pod %s preempts without an ignorable extender: %s",
                     pod.key,
                     error,
                     extra={"pod": pod.key},
@@ -200,12 +199,12 @@ class PreemptionConsultation:
     def _candidate(self, extender: ExtenderRunner, node_name: str, victims: NodeVictims) -> PreemptionCandidate:
         row = self._nodes.row_of(node_name)
         if row == NO_ROW:
-            raise extender.fault(f'it would preempt on node "{node_name}", which does not exist; correct its preempt')
+            raise extender.fault(f'it returned node "{node_name}", which does not exist; correct its preempt')
         running = self._nodes.pods[row]
         for pod in victims.pods:
             if pod.metadata.uid not in running:
                 raise extender.fault(
-                    f"it would preempt pod {pod.key} (UID {pod.metadata.uid}) on node {node_name}, where it does not "
+                    f"it returned victim {pod.key} (UID {pod.metadata.uid}) on node {node_name}, where it does not "
                     "run; correct its preempt"
                 )
         infos = tuple(running[pod.metadata.uid] for pod in victims.pods)
@@ -218,6 +217,6 @@ def _has_victims(extender: ExtenderRunner, candidate: PreemptionCandidate) -> bo
     if not extender.config.ignorable:
         raise extender.fault(f'expected at least one victim pod on node "{candidate.node_name}"')
     log.info(
-        "node %s is no candidate: extender %s names no victims there", candidate.node_name, extender.config.url_prefix
+        "node %s is not a candidate: extender %s returned no victims", candidate.node_name, extender.config.url_prefix
     )
     return False

@@ -1,9 +1,8 @@
 """PreFilter and Filter over all candidate rows.
 
-Owns the verdicts: which plugin rejects which row first. Follows kube-scheduler v1.36.3 (``RunPreFilterPlugins``,
-``RunFilterPlugins``); where it stops at a node's first rejection, here every vectorised plugin judges all rows and the
-first in order keeps the verdict, which is the same and needs no branch per node. Plugins that look at single nodes, or
-may read anything, are asked only about rows that are left.
+Follows kube-scheduler v1.36.3 (``RunPreFilterPlugins``, ``RunFilterPlugins``). kube-scheduler stops at a node's first
+rejection; here every vectorized plugin filters all rows, and the first plugin in order that rejects a row provides its
+verdict, which is the same. Plugins that filter one node at a time run only on rows that no earlier plugin rejects.
 """
 
 from __future__ import annotations
@@ -30,16 +29,16 @@ _CODE_BITS = 16
 _CODE_MASK = 0xFFFF
 _PRE_FILTER, _FILTER, _UNSCHEDULABLE = Point.PRE_FILTER, Point.FILTER, Code.UNSCHEDULABLE
 NARROWED = -1
-"""The verdict of rows that PreFilter left out by naming the only nodes to look at."""
+"""Verdict of rows that PreFilter excluded by naming the only nodes to consider."""
 
 
 class PreFilterOutcome(Struct):
-    """What PreFilter leaves.
+    """Result of PreFilter.
 
     Attributes:
         status: Success, or the rejection of the pod as a whole with its plugin.
-        node_names: The only nodes to look at; None for all.
-        narrowing: Plugins that named nodes.
+        node_names: The only nodes to consider; None for all.
+        narrowing: Plugins that restricted the nodes.
     """
 
     status: Status = SUCCESS
@@ -55,13 +54,13 @@ def run_pre_filters(
     *,
     among: Sequence[PreFilterPlugin] | None = None,
 ) -> PreFilterOutcome:
-    """Run PreFilter; of ``among`` the plugins, or of all.
+    """Run PreFilter of the plugins in ``among``, or of all.
 
-    An Unschedulable answer lets the remaining plugins run, since preemption will want their state; an unresolvable one
-    ends the point at once.
+    After Unschedulable the remaining plugins still run, because preemption needs their state; after
+    UnschedulableAndUnresolvable they do not.
 
     Raises:
-        PluginError: A plugin raised, or answered what the point does not allow.
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     outcome = PreFilterOutcome()
     narrowing: list[str] = []
@@ -70,32 +69,32 @@ def run_pre_filters(
             if isinstance(runner, NodeFilterAdapter):
                 runner.prepare(state)
     times, evaluated = state.times, instance.evaluations.pre_filter
-    lap, now = times.lap, times.now
-    lap(_PRE_FILTER)
+    add_time, now = times.add_plugin_time, times.now
+    add_time(_PRE_FILTER)
     for plugin in instance.pre_filter if among is None else among:
         try:
             result = checked(plugin.pre_filter(state, pod, nodes), PreFilterResult, plugin.name, "preFilter")
         except Exception as error:
             raise _fault(plugin.name, "preFilter", error) from error
         status = result.status
-        lap(now())
+        add_time(now())
         if status.is_skip:
             state.skip_filter.add(plugin.name)
             continue
         evaluated[plugin.name] += 1
         if not status.is_success:
-            times.answered(status.code)
+            times.set_status(status.code)
             rejection = status.of(plugin.name)
             if status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE:
                 return PreFilterOutcome(rejection)
             if status.code is not Code.UNSCHEDULABLE:
-                raise PluginError(plugin.name, "preFilter", status.message or f"answered {status.code_name}")
+                raise PluginError(plugin.name, "preFilter", status.message or f"returned {status.code_name}")
             outcome.status = rejection
             continue
         names: object = result.node_names
         if names is not None:
             if not isinstance(names, frozenset):
-                message = f"answered with node_names {names!r}; give a frozenset of names, or None"
+                message = f"returned node_names {names!r}; return a frozenset of names, or None"
                 raise PluginError(plugin.name, "preFilter", message)
             narrowing.append(plugin.name)
             outcome.node_names = names if outcome.node_names is None else outcome.node_names & names
@@ -112,7 +111,7 @@ def _nothing_left(narrowing: list[str]) -> Status:
 
 
 def narrowed_status(narrowing: tuple[str, ...]) -> Status:
-    """The status of rows that PreFilter left out."""
+    """Return the status of rows that PreFilter excluded."""
     return unresolvable(f"node(s) didn't satisfy plugin(s) [{' '.join(sorted(narrowing))}]")
 
 
@@ -126,47 +125,47 @@ def run_filters(
     among: Sequence[tuple[int, FilterRunner]] | None = None,
     beside: Verdicts | None = None,
 ) -> Verdicts:
-    """Run Filter on rows; of ``among`` the filters, with their positions, or of all.
+    """Run the filters in ``among``, given with their positions, or all filters.
 
     Args:
         instance: The profile.
-        state: The attempt's state.
-        pod: The pod to place.
+        state: The state of the attempt.
+        pod: The pod to schedule.
         nodes: The columns.
-        rows: The rows to judge.
+        rows: The rows to filter.
         among: The filters to run; None for all.
-        beside: int32 per row: the first verdicts of the filters that are not run; None if all are. Filters are called
-            node by node, and errors of single rows are raised, only for rows that no filter before them rejects.
+        beside: int32 per row: the first verdicts of the filters that do not run; None if all run. For a row that an
+            earlier filter rejects, filters that take one node at a time are not called, and row errors are not raised.
 
     Returns:
-        int32 per row asked about: 0 where every plugin lets the pod pass, else the verdict of the first that does not.
-        Freed rows hold anything.
+        int32 per requested row: 0 if every plugin accepts it, else the verdict of the first plugin that rejects it.
+        Rows without a node have arbitrary values.
 
     Raises:
-        PluginError: A plugin raised, or answered what the point does not allow.
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     count = nodes.size if isinstance(rows, slice) else len(rows)
     verdicts: Verdicts = np.zeros(count, dtype=np.int32)
     untouched = True
     times, evaluated = state.times, instance.evaluations.filter
-    lap, now = times.lap, times.now
+    add_time, now = times.add_plugin_time, times.now
     judged = nodes.count if isinstance(rows, slice) else count
-    lap(_FILTER)
+    add_time(_FILTER)
     for position, plugin in enumerate(instance.filters) if among is None else among:
         if plugin.name in state.skip_filter:
             continue
         if isinstance(plugin, NodeFilterAdapter):
             left = _left(verdicts, position, beside)
-            changed, asked = _judge_what_is_left(plugin, position, (verdicts, left), _Question(state, pod, nodes, rows))
+            changed, asked = _filter_remaining(plugin, position, (verdicts, left), _FilterCall(state, pod, nodes, rows))
             untouched = untouched and not changed
             evaluated[plugin.name] += asked
-            lap(now())
+            add_time(now())
             if changed:
-                times.answered(_UNSCHEDULABLE)
+                times.set_status(_UNSCHEDULABLE)
             continue
         evaluated[plugin.name] += judged
         try:
-            codes = _codes(plugin, _Question(state, pod, nodes, rows), count)
+            codes = _codes(plugin, _FilterCall(state, pod, nodes, rows), count)
         except UndecidedRowsError as undecided:
             _check_codes(plugin.name, undecided.codes, count)
             left = _left(verdicts, position, beside)
@@ -179,14 +178,14 @@ def run_filters(
             if rejected.any():
                 np.copyto(verdicts, _verdicts(codes, position), where=rejected)
                 untouched = False
-                lap(now())
-                times.answered(_UNSCHEDULABLE)
+                add_time(now())
+                times.set_status(_UNSCHEDULABLE)
                 continue
-        lap(now())
+        add_time(now())
     return verdicts
 
 
-class _Question(Struct):
+class _FilterCall(Struct):
     state: CycleState
     pod: PodInfo
     nodes: NodeColumns
@@ -194,20 +193,20 @@ class _Question(Struct):
 
 
 def _left(verdicts: Verdicts, position: int, beside: Verdicts | None) -> NDArray[np.bool_]:
-    """Return whether no filter before a position rejects the row, bool per row."""
+    """Return which rows no filter before a position rejects, bool per row."""
     left: NDArray[np.bool_] = verdicts == 0
     return left if beside is None else left & ((beside == 0) | ((beside >> _CODE_BITS) > position + 1))
 
 
 def verdicts_of(codes: NDArray[np.int16], position: int) -> Verdicts:
-    """The verdicts, int32 each, for codes of the filter at a position; 0 for 0."""
+    """Return the verdicts, int32 each, for codes of the filter at a position; 0 for 0."""
     verdicts = _verdicts(codes, position)
     verdicts[codes == 0] = 0
     return verdicts
 
 
 def first_verdicts(some: Verdicts, others: Verdicts) -> Verdicts:
-    """Of two verdicts about each row that of the filter which comes first; 0 only where both are."""
+    """Combine two verdicts per row: that of the earlier filter; 0 only where both are 0."""
     return np.where((some == 0) | (others == 0), some | others, np.minimum(some, others))
 
 
@@ -215,9 +214,9 @@ def _verdicts(codes: NDArray[np.int16], position: int) -> Verdicts:
     return (codes.astype(np.int32) & _CODE_MASK) | ((position + 1) << _CODE_BITS)
 
 
-def _codes(plugin: FilterRunner, question: _Question, count: int) -> NDArray[np.int16] | None:
+def _codes(plugin: FilterRunner, call: _FilterCall, count: int) -> NDArray[np.int16] | None:
     try:
-        codes = plugin.filter(question.state, question.pod, question.nodes, question.rows)
+        codes = plugin.filter(call.state, call.pod, call.nodes, call.rows)
     except Exception as error:
         raise _fault(plugin.name, "filter", error) from error
     if codes is not None:
@@ -226,7 +225,7 @@ def _codes(plugin: FilterRunner, question: _Question, count: int) -> NDArray[np.
 
 
 def _raise_if_reached(undecided: UndecidedRowsError, reached: NDArray[np.int16]) -> None:
-    """Rows that an earlier plugin rejected are never asked about where nodes are judged one at a time."""
+    """Raise the error of an undecided row that no earlier plugin rejected; kube-scheduler never reaches the others."""
     for code in np.unique(reached).tolist():
         if code in undecided.problems:
             raise PluginError(undecided.plugin, "filter", undecided.problems[code]) from undecided
@@ -236,21 +235,21 @@ def _check_codes(plugin: str, codes: object, count: int) -> None:
     if not isinstance(codes, np.ndarray) or codes.dtype != np.int16 or codes.shape != (count,):
         shape = getattr(codes, "shape", None)
         kind = getattr(codes, "dtype", type(codes).__name__)
-        raise PluginError(plugin, "filter", f"answered {kind}{shape}; return int16[{count}] or None")
+        raise PluginError(plugin, "filter", f"returned {kind}{shape}; return int16[{count}] or None")
 
 
-def _judge_what_is_left(
-    plugin: NodeFilterAdapter, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], question: _Question
+def _filter_remaining(
+    plugin: NodeFilterAdapter, position: int, judged: tuple[Verdicts, NDArray[np.bool_]], call: _FilterCall
 ) -> tuple[bool, int]:
-    """Ask about rows that no plugin has rejected; whether one was rejected now, and how many were asked about."""
+    """Filter the rows that remain; return whether a row was rejected, and the number of rows."""
     verdicts, is_left = judged
     left = np.flatnonzero(is_left)
-    if isinstance(question.rows, slice):
-        left = left[question.nodes.alive[left]]
+    if isinstance(call.rows, slice):
+        left = left[call.nodes.alive[left]]
         rows = left
     else:
-        rows = question.rows[left]
-    codes = _codes(plugin, _Question(question.state, question.pod, question.nodes, rows), len(rows))
+        rows = call.rows[left]
+    codes = _codes(plugin, _FilterCall(call.state, call.pod, call.nodes, rows), len(rows))
     if codes is None:
         return False, len(rows)
     rejected = codes != 0
@@ -259,7 +258,7 @@ def _judge_what_is_left(
 
 
 def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo, verdict: int) -> Status:
-    """The status behind a verdict of this attempt, with its plugin.
+    """Return the status for a verdict of this attempt, with its plugin.
 
     Raises:
         PluginError: The plugin cannot explain its own code.
@@ -273,7 +272,7 @@ def decode_verdict(instance: FrameworkInstance, state: CycleState, pod: PodInfo,
     except Exception as error:
         raise _fault(plugin.name, "filter", error) from error
     if not status.is_rejected:
-        reason = status.message or f"explained its code {code} by {status.code_name}; explain it by a rejection"
+        reason = status.message or f"decoded its code {code} as {status.code_name}; return a rejection"
         raise PluginError(plugin.name, "filter", reason)
     return status.of(plugin.name)
 

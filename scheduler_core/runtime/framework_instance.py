@@ -1,7 +1,6 @@
-"""A live profile: its plugins, instantiated, in the order of each point.
+"""A running revision of a profile: its plugin instances in the order of each extension point.
 
-Owns the lists that the runtime walks, and the plugins' life: built whole or not at all, closed once after the last pod
-in flight. Must not know how a profile was configured beyond its :class:`ProfileConfig`.
+An instance is built completely or not at all, and its plugins are closed once, after the last pod in flight.
 
     building ──▶ live ──swap──▶ retired ──last pod done──▶ closed
 """
@@ -54,7 +53,7 @@ _REJECTING = (PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, NodeFilterPlugin,
 
 
 class Evaluations(Struct, frozen=True):
-    """How often plugins of a profile were asked, by their names.
+    """Number of evaluations per plugin, by plugin name.
 
     Follows kube-scheduler v1.36.3 (``framework/runtime/instrumented_plugins.go``): PreFilter and PreScore count pods
     for which they did not skip, Filter and Score count nodes.
@@ -67,18 +66,18 @@ class Evaluations(Struct, frozen=True):
 
 
 class FrameworkInstance:
-    """One revision of a profile, running.
+    """One running revision of a profile.
 
     Attributes:
-        config: What it was built from.
-        name: The scheduler name that the profile serves.
-        revision: The hash of that.
-        resolved: Plugin names and weights per point, as status shows them.
-        plugins: Every instantiated plugin by name.
+        config: The configuration of the profile.
+        name: The scheduler name of the profile.
+        revision: The hash of the configuration.
+        resolved: Plugin names and weights per point, for the status.
+        plugins: All plugin instances by name.
         scores: Score plugins with their weights.
-        evaluations: How often plugins were asked; a live instance shares them with those before it.
+        evaluations: Number of evaluations per plugin; continued by the next revision of the profile.
         pod_classes: Results that are reused between pods of one class; None before the first pod and after closing.
-            They refer to plugins, which refer to the instance: a table of them elsewhere would keep it alive.
+            They refer to plugins, which refer to the instance, so a table elsewhere would keep the instance alive.
     """
 
     def __init__(self, plan: ProfilePlan, plugins: Mapping[str, Plugin]) -> None:
@@ -92,7 +91,7 @@ class FrameworkInstance:
             found = [plugins[entry.name] for entry in resolved[point]]
             return tuple(plugin for plugin in found if isinstance(plugin, kind))
 
-        self.queue_sort = at("queueSort", QueueSortPlugin)[0]  # type: ignore[type-abstract]  # a kind to ask isinstance
+        self.queue_sort = at("queueSort", QueueSortPlugin)[0]  # type: ignore[type-abstract]  # only used in isinstance
         self.pre_enqueue = at("preEnqueue", PreEnqueuePlugin)  # type: ignore[type-abstract]  # as above
         self.pre_filter = at("preFilter", PreFilterPlugin)  # type: ignore[type-abstract]  # as above
         self.filters: tuple[FilterRunner, ...] = tuple(
@@ -121,10 +120,10 @@ class FrameworkInstance:
         self._on_close: Callable[[], None] | None = None
 
     def call_extenders(self, extenders: tuple[ExtenderRunner, ...], on_close: Callable[[], None]) -> None:
-        """Let extenders take part from now on; before the instance is live.
+        """Set the extenders; call it before the instance is live.
 
         Args:
-            extenders: In calling order. Any event may help a pod that they reject, since they cannot tell.
+            extenders: In calling order. Any event may help a pod that they reject, because they register no events.
             on_close: Called once, when the instance is closed.
         """
         self.extenders = extenders
@@ -133,16 +132,16 @@ class FrameworkInstance:
 
     @property
     def extenders_judge_nodes(self) -> bool:
-        """Whether any extender filters or scores, so that one node that fits is not enough to end a search."""
+        """Whether any extender filters or scores, so that a search must not end at the first feasible node."""
         return any(each.config.filter_verb or each.config.prioritize_verb for each in self.extenders)
 
     @property
     def in_flight(self) -> int:
-        """Pods whose attempt began on this instance and has not ended."""
+        """Number of pods whose attempt started on this instance and has not ended."""
         return self._in_flight
 
     def count_with(self, evaluations: Evaluations) -> None:
-        """Add to counts that were begun by others; every plugin stands there from now on, with 0 if it is new."""
+        """Continue the counts of an earlier revision; plugins that are new start at 0."""
         self.evaluations = evaluations
         for counts, plugins in (
             (evaluations.pre_filter, self.pre_filter),
@@ -154,16 +153,16 @@ class FrameworkInstance:
                 counts.setdefault(plugin.name, 0)
 
     def begin(self) -> None:
-        """An attempt begins on this instance."""
+        """Count the start of an attempt."""
         self._in_flight += 1
 
     def end(self) -> None:
-        """An attempt has ended; the last one of a retired instance closes it."""
+        """Count the end of an attempt; the last one closes a retired instance."""
         self._in_flight -= 1
         self._close_if_done()
 
     def retire(self) -> None:
-        """No new attempt begins here; close after the last."""
+        """Accept no new attempts; close the instance after the last one."""
         self._retired = True
         self._close_if_done()
 
@@ -177,7 +176,7 @@ class FrameworkInstance:
                 plugin.close()
             except Exception:
                 log.exception(
-                    "plugin %s of profile %s failed to close; it is dropped",
+                    "plugin %s of profile %s failed to close",
                     plugin.name,
                     self.name,
                     extra={"plugin": plugin.name, "profile": self.name, "revision": self.revision},
@@ -187,18 +186,18 @@ class FrameworkInstance:
 
 
 HandleFactory = Callable[[str], Handle]
-"""Makes the handle of a profile from its scheduler name."""
+"""Creates the handle of a profile from its scheduler name."""
 
 
 class ProfilePlan(Struct, frozen=True):
-    """What a profile asks for, read and judged, before anything is instantiated. Instances may share one.
+    """Validated configuration of a profile, before plugins are instantiated. Instances may share it.
 
     Attributes:
         config: The profile.
-        revision: The hash of it.
+        revision: The hash of the profile.
         resolved: Plugin names and weights per point.
-        args: Each enabled plugin's args that could be read; None for a plugin that takes none.
-        problems: What is wrong with the profile; with any no instance comes of it.
+        args: Valid args of each enabled plugin; None for a plugin that takes none.
+        problems: Problems of the profile; with any of them no instance is built.
     """
 
     config: ProfileConfig
@@ -209,15 +208,15 @@ class ProfilePlan(Struct, frozen=True):
 
 
 def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -> ProfilePlan:
-    """Resolve a profile's plugins and read their args.
+    """Resolve a profile's plugins and validate their args.
 
     Args:
         config: The profile.
-        registry: The plugins that exist.
+        registry: The available plugins.
         defaults: The default plugin set.
 
     Returns:
-        The plan, with the problems: unknown plugins, bad args, no or several QueueSort plugins, no Bind plugin.
+        The plan, with all problems: unknown plugins, invalid args, not exactly one QueueSort plugin, no Bind plugin.
     """
     resolved, found = resolve(config.plugins, defaults, registry)
     problems = list(found)
@@ -243,7 +242,7 @@ def plan_profile(config: ProfileConfig, registry: Registry, defaults: Plugins) -
 
 
 def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel | None:
-    """NodeResourcesFit leaves alone what extenders say, in the place of what its args say.
+    """Replace the ignored resources of NodeResourcesFit by those that extenders mark ``ignoredByScheduler``.
 
     Follows kube-scheduler v1.36.3, ``pkg/scheduler/scheduler.go`` (``buildExtenders``).
     """
@@ -257,33 +256,33 @@ def _without_ignored(args: BaseModel | None, config: ProfileConfig) -> BaseModel
 def build_instance(
     config: ProfileConfig, registry: Registry, defaults: Plugins, make_handle: HandleFactory
 ) -> FrameworkInstance:
-    """Instantiate a profile, whole or not at all.
+    """Instantiate a profile, completely or not at all.
 
     Args:
         config: The profile.
-        registry: The plugins that exist.
+        registry: The available plugins.
         defaults: The default plugin set.
-        make_handle: Makes the plugins' handle.
+        make_handle: Creates the handle of the plugins.
 
     Returns:
         The instance, not yet live.
 
     Raises:
-        ConfigError: With every problem of the plan, and plugins that cannot be made.
+        ConfigError: All problems of the plan, and plugins that cannot be created.
     """
     return build_planned(plan_profile(config, registry, defaults), registry, make_handle)
 
 
 def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFactory) -> FrameworkInstance:
-    """Instantiate a profile that has been read, whole or not at all.
+    """Instantiate a planned profile, completely or not at all.
 
     Args:
-        plan: The profile; what is made of it does not change it.
-        registry: The plugins that exist.
-        make_handle: Makes the plugins' handle.
+        plan: The profile.
+        registry: The available plugins.
+        make_handle: Creates the handle of the plugins.
 
     Raises:
-        ConfigError: With every problem of the plan, and plugins that cannot be made.
+        ConfigError: All problems of the plan, and plugins that cannot be created.
     """
     config, problems = plan.config, list(plan.problems)
     paths = {entry.name: f"pluginConfig[{index}]" for index, entry in enumerate(config.plugin_config)}
@@ -301,7 +300,7 @@ def build_planned(plan: ProfilePlan, registry: Registry, make_handle: HandleFact
         return FrameworkInstance(plan, plugins)
     except Exception as error:
         _close_all(plugins)
-        message = f"the plugins cannot be wired together: {error}; see the operator's log, or disable the faulty plugin"
+        message = f"the plugins cannot be combined: {error}; see the operator's log, or disable the faulty plugin"
         raise ConfigError([Problem("plugins", message)]) from error
 
 
@@ -327,7 +326,7 @@ def _make(name: str, args: BaseModel | None, path: str, registry: Registry, hand
     try:
         return kind(args, handle)
     except Exception as error:
-        message = f'plugin "{name}" cannot be made: {error}; correct its args or disable it'
+        message = f'plugin "{name}" cannot be created: {error}; correct its args or disable it'
         raise ConfigError([Problem(path, message)]) from error
 
 
@@ -336,4 +335,4 @@ def _close_all(plugins: Mapping[str, Plugin]) -> None:
         try:
             plugin.close()
         except Exception:
-            log.exception("plugin %s failed to close; it is dropped", plugin.name)
+            log.exception("plugin %s failed to close", plugin.name)

@@ -1,7 +1,6 @@
-"""One node at a time, called as if it were all at once.
+"""Adapters for plugins that filter or score one node at a time.
 
-Owns the adapters by which plugins that look at single nodes serve the vectorised points. They are asked only about rows
-that are left, since each costs a Python call.
+They run only on rows that remain, because each row costs a Python call.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _MAX_CODES = 32_767
 
 
 def row_numbers(nodes: NodeColumns, rows: Rows) -> list[int]:
-    """The rows that ``rows`` stands for, freed ones left out."""
+    """Return the row numbers for ``rows``, without rows that have no node."""
     if isinstance(rows, slice):
         return [int(row) for row in np.flatnonzero(nodes.alive[rows])]
     return [int(row) for row in rows]
@@ -43,7 +42,7 @@ def _view(nodes: NodeColumns, row: int) -> NodeView | None:
 
 
 class NodeFilterAdapter:
-    """Serves Filter with a :class:`NodeFilterPlugin`; distinct answers are numbered within the attempt."""
+    """Runs a :class:`NodeFilterPlugin` at Filter; distinct statuses are numbered within the attempt."""
 
     def __init__(self, plugin: NodeFilterPlugin) -> None:
         self.plugin = plugin
@@ -51,7 +50,7 @@ class NodeFilterAdapter:
         self._key: StateKey[list[Status]] = StateKey(f"{plugin.name}/statuses")
 
     def prepare(self, state: CycleState) -> list[Status]:
-        """Begin the numbering; states that are cloned from then on number alike, so that any of them decodes."""
+        """Create the list of statuses; states that are cloned later share it, so that each of them can decode."""
         statuses = state.get(self._key)
         if statuses is None:
             statuses = []
@@ -59,7 +58,7 @@ class NodeFilterAdapter:
         return statuses
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Ask the plugin about each row."""
+        """Call the plugin for each row."""
         statuses = self.prepare(state)
         numbers = {status: number for number, status in enumerate(statuses, start=1)}
         count = nodes.size if isinstance(rows, slice) else len(rows)
@@ -71,7 +70,7 @@ class NodeFilterAdapter:
                 continue
             status = self.plugin.filter_node(state, pod, view)
             if not isinstance(status, Status):
-                raise PluginError(self.name, "filter", f"answered {status!r} for node {view.name}; return a Status")
+                raise PluginError(self.name, "filter", f"returned {status!r} for node {view.name}; return a Status")
             if status.is_success:
                 continue
             if status.code is Code.ERROR:
@@ -79,20 +78,21 @@ class NodeFilterAdapter:
             number = numbers.get(status)
             if number is None:
                 if len(statuses) == _MAX_CODES:
-                    raise PluginError(self.name, "filter", f"gave more than {_MAX_CODES} distinct answers; word fewer")
+                    message = f"returned more than {_MAX_CODES} distinct statuses; use fewer"
+                    raise PluginError(self.name, "filter", message)
                 statuses.append(status)
                 number = numbers[status] = len(statuses)
             codes[row if isinstance(rows, slice) else index] = number
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The answer behind a number."""
+        """Return the status of a number."""
         del pod
         return state.read(self._key)[code - 1]
 
 
 class NodeScoreAdapter:
-    """Serves Score with a :class:`NodeScorePlugin`."""
+    """Runs a :class:`NodeScorePlugin` at Score."""
 
     def __init__(self, plugin: NodeScorePlugin) -> None:
         self.plugin = plugin
@@ -101,7 +101,7 @@ class NodeScoreAdapter:
         self._key: StateKey[list[str]] = StateKey(f"{plugin.name}/scored")
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Ask the plugin about each row; freed rows get 0."""
+        """Call the plugin for each row; rows without a node get 0."""
         scores = np.zeros(nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int64)
         names: list[str] = [""] * len(scores)
         for index, row in enumerate(row_numbers(nodes, rows)):
@@ -110,7 +110,7 @@ class NodeScoreAdapter:
                 continue
             score = self.plugin.score_node(state, pod, view)
             if isinstance(score, bool) or not isinstance(score, int):
-                raise PluginError(self.name, "score", f"answered {score!r} for node {view.name}; return an int")
+                raise PluginError(self.name, "score", f"returned {score!r} for node {view.name}; return an int")
             position = row if isinstance(rows, slice) else index
             scores[position] = score
             names[position] = view.name
@@ -118,19 +118,20 @@ class NodeScoreAdapter:
         return scores
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        """Hand all raw scores to the plugin by node name."""
+        """Pass all raw scores to the plugin by node name."""
         names = state.read(self._key)
         by_name = {name: int(score) for name, score in zip(names, raw.tolist(), strict=True) if name}
         normalized: object = self.plugin.normalize(state, pod, by_name)
         if not isinstance(normalized, Mapping):
-            raise PluginError(self.name, "normalizeScore", f"answered {normalized!r}; return scores by node name")
+            raise PluginError(self.name, "normalizeScore", f"returned {normalized!r}; return scores by node name")
         missing = sorted(set(by_name) - set(normalized))
         if missing:
-            raise PluginError(self.name, "normalizeScore", f"left out node {missing[0]}; answer for every node")
+            message = f"returned no score for node {missing[0]}; return one for every node"
+            raise PluginError(self.name, "normalizeScore", message)
         for name in by_name:
             score = normalized[name]
             if isinstance(score, bool) or not isinstance(score, int):
-                raise PluginError(self.name, "normalizeScore", f"gave node {name} {score!r}; return an int")
+                raise PluginError(self.name, "normalizeScore", f"returned {score!r} for node {name}; return an int")
         return np.array([normalized.get(name, 0) for name in names], dtype=np.int64)
 
 
@@ -139,10 +140,10 @@ ScoreRunner = ScorePlugin | NodeScoreAdapter
 
 
 def filter_runner(plugin: Plugin) -> FilterRunner:
-    """A plugin that serves Filter, in the form that takes all rows."""
+    """Return a Filter plugin in the form that takes all rows."""
     return NodeFilterAdapter(plugin) if isinstance(plugin, NodeFilterPlugin) else cast("FilterPlugin", plugin)
 
 
 def score_runner(plugin: Plugin) -> ScoreRunner:
-    """A plugin that serves Score, in the form that takes all rows."""
+    """Return a Score plugin in the form that takes all rows."""
     return NodeScoreAdapter(plugin) if isinstance(plugin, NodeScorePlugin) else cast("ScorePlugin", plugin)

@@ -1,10 +1,9 @@
 """Permit, and the pods that wait there.
 
-Owns who waits, on whose word and until when. A waiting pod ends exactly once: allowed by all, rejected by one, or out
-of time.
+A wait ends exactly once: all plugins allow the pod, one rejects it, or one times out.
 
-Follows kube-scheduler v1.36.3 (``framework/runtime/waiting_pods_map.go``): each plugin has its own timer, none longer
-than 15 minutes.
+Follows kube-scheduler v1.36.3 (``framework/runtime/waiting_pods_map.go``): each plugin has its own timer of at most 15
+minutes.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def run_permit(
     """Run Permit.
 
     Returns:
-        Success; or a rejection or an error with its plugin; or Wait, with the seconds that each waiting plugin gives.
+        Success; or a rejection or an error with its plugin; or Wait, with the timeout in seconds of each such plugin.
     """
     waits: dict[str, float] = {}
     times = state.times
-    times.lap(Point.PERMIT)
+    times.add_plugin_time(Point.PERMIT)
     for plugin in instance.permit:
         try:
             result = checked(plugin.permit(state, pod, node_name), PermitResult, plugin.name, "permit")
@@ -43,9 +42,9 @@ def run_permit(
         except Exception as fault:
             return raised(plugin.name, "permit", pod, fault), {}
         status = result.status
-        times.lap(times.now())
+        times.add_plugin_time(times.now())
         if not status.is_success:
-            times.answered(status.code)
+            times.set_status(status.code)
         if status.code is Code.WAIT:
             waits[plugin.name] = seconds
         elif not status.is_success:
@@ -54,7 +53,7 @@ def run_permit(
 
 
 class WaitingPodEntry:
-    """A pod that waits; see :class:`scheduler_core.framework.handle.WaitingPod`."""
+    """A waiting pod; see :class:`scheduler_core.framework.handle.WaitingPod`."""
 
     def __init__(self, pod: PodInfo, node_name: str, waits: dict[str, float], clock: Clock) -> None:
         self.pod = pod
@@ -68,20 +67,20 @@ class WaitingPodEntry:
 
     @property
     def is_refused(self) -> bool:
-        """Whether the wait has ended other than by everyone's leave, be it that nobody has been told yet."""
+        """Whether the wait ended without the approval of all plugins, even if no task has seen that yet."""
         outcome = self._outcome
         return outcome.done() and (outcome.cancelled() or not outcome.result().is_success)
 
     def pending_plugins(self) -> list[str]:
-        """The plugins that have not allowed the pod yet."""
+        """Return the plugins that have not allowed the pod yet."""
         return list(self._timers)
 
     def deadlines(self) -> dict[str, float]:
-        """The plugins that have not allowed the pod yet, with the clock's time at which each one's patience ends."""
+        """Return the plugins that have not allowed the pod yet, with the times at which they time out."""
         return {plugin: self._deadlines[plugin] for plugin in self._timers}
 
     def allow(self, plugin: str) -> None:
-        """``plugin`` allows the pod; the last one ends the wait."""
+        """Allow the pod on behalf of ``plugin``; the last plugin ends the wait."""
         timer = self._timers.pop(plugin, None)
         if timer is None:
             return
@@ -90,21 +89,21 @@ class WaitingPodEntry:
             self._end(SUCCESS)
 
     def reject(self, plugin: str, reason: str) -> bool:
-        """``plugin`` refuses the pod, and the wait ends; whether it had not ended before."""
+        """Reject the pod on behalf of ``plugin``; return False if the wait had ended before."""
         return self._end(unschedulable(reason).of(plugin))
 
     def preempt(self, plugin: str, reason: str) -> bool:
-        """End the wait as an error, which is retried after backoff; whether it had not ended before."""
+        """End the wait with an error, which is retried with backoff; return False if the wait had ended before."""
         return self._end(error(f"waiting on permit for pod: {reason}").of(plugin))
 
     def abandon(self) -> None:
-        """End the wait without an answer: who waits for it is cancelled."""
+        """End the wait without a status; a task that awaits it is cancelled."""
         for timer in self._timers.values():
             timer.cancel()
         self._outcome.cancel()
 
     async def outcome(self) -> Status:
-        """Wait for the end: Success, or the rejection with its plugin."""
+        """Wait for the end and return Success, or the rejection with its plugin."""
         return await self._outcome
 
     def _time_out(self, plugin: str, seconds: float) -> _TimeOut:
@@ -120,7 +119,7 @@ class WaitingPodEntry:
 
 
 class _TimeOut:
-    """The end of one plugin's patience."""
+    """Timeout of one plugin."""
 
     def __init__(self, entry: WaitingPodEntry, plugin: str, seconds: float) -> None:
         self._entry, self._plugin, self._seconds = entry, plugin, seconds
@@ -131,7 +130,7 @@ class _TimeOut:
 
 
 class WaitingPodMap:
-    """All pods that wait at Permit, of every profile; see :class:`scheduler_core.framework.handle.WaitingPods`."""
+    """All pods of all profiles that wait at Permit; see :class:`scheduler_core.framework.handle.WaitingPods`."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -144,32 +143,32 @@ class WaitingPodMap:
         return iter(list(self._entries.values()))
 
     def get(self, uid: str) -> WaitingPodEntry | None:
-        """The entry of a pod, None if it does not wait."""
+        """Return the entry of a pod, None if it does not wait."""
         return self._entries.get(uid)
 
     def add(self, pod: PodInfo, node_name: str, waits: dict[str, float]) -> WaitingPodEntry:
-        """Make a pod wait from now on."""
+        """Start the wait of a pod."""
         entry = self._entries[pod.uid] = WaitingPodEntry(pod, node_name, waits, self._clock)
         return entry
 
     def reject(self, uid: str) -> bool:
-        """Refuse a pod in nobody's name, since it was removed; whether it waited."""
+        """Reject a pod without a plugin, because it was deleted; return whether it waited."""
         entry = self._entries.get(uid)
         return entry is not None and entry.reject("", "removed")
 
     def abandon_all(self) -> None:
-        """End every wait without an answer, for the process is stopping: that is no failure of the pods."""
+        """End all waits without a status, because the process stops; the pods did not fail."""
         for entry in self:
             entry.abandon()
 
     def discard(self, uid: str) -> None:
-        """Let a pod wait no more, whatever its plugins say; harmless for one that does not."""
+        """End the wait of a pod without a status; no effect if it does not wait."""
         entry = self._entries.pop(uid, None)
         if entry is not None:
             entry.abandon()
 
     async def wait(self, uid: str) -> Status:
-        """Wait for a pod's end; Success at once for one that does not wait."""
+        """Wait for the end of a pod's wait; return Success at once if it does not wait."""
         entry = self._entries.get(uid)
         if entry is None:
             return SUCCESS

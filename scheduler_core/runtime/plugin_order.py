@@ -1,8 +1,6 @@
-"""In which order an attempt runs the plugins of a point.
+"""The order in which an attempt runs the plugins of a point, to add names to recorded times.
 
-Owns what the runtime's loops have in common, for readings that were taken without names: who is left out because of an
-earlier answer, and what everybody else answers as a rule. Must not know what the readings are for. It is asked when a
-cycle is over, since only then all answers are known.
+The order is computed after the cycle, because only then all Skip statuses are known.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ Named = Plugin | FilterRunner | ScoreRunner
 
 
 def plugin_order(instance: FrameworkInstance, state: CycleState) -> PluginOrder:
-    """The order in which an attempt on ``instance`` with this state has run its plugins."""
+    """Return the order in which an attempt on ``instance`` with this state has run its plugins."""
 
     def of(point: Point) -> Sequence[tuple[str, Code]]:
         return _order(instance, state, point)

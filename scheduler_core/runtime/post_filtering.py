@@ -1,8 +1,7 @@
-"""PostFilter: plugins that may help a pod which fits nowhere.
+"""PostFilter: plugins that may make room for an infeasible pod.
 
-Owns the walk and how answers are joined. Must not know what becomes of the outcome. Follows kube-scheduler v1.36.3
-(``RunPostFilterPlugins``): the first plugin that succeeds, says for good that nothing helps, or fails ends the point;
-the reasons of those before it are then dropped.
+Follows kube-scheduler v1.36.3 (``RunPostFilterPlugins``): the first plugin that returns Success,
+UnschedulableAndUnresolvable or an error ends the point; the reasons of earlier plugins are then dropped.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ _POINT = "postFilter"
 
 @dataclass(frozen=True, slots=True)
 class PostFilterOutcome:
-    """What PostFilter leaves.
+    """Combined result of PostFilter.
 
     Attributes:
-        status: Success, a rejection with the reasons of all, or an error.
-        nominated_node: The node to be promised; "" takes a promise back, None leaves it.
+        status: Success, a rejection with the reasons of all plugins, or an error.
+        nominated_node: The nominated node; "" clears the nomination, None leaves it unchanged.
     """
 
     status: Status
@@ -43,14 +42,14 @@ class PostFilterOutcome:
 def run_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> PostFilterOutcome:
-    """Run PostFilter; never raises, since the attempt has failed already and only its message is at stake."""
+    """Run PostFilter; never raises, because the attempt has failed already and only its message may change."""
     walk, times = _Walk(instance, pod), state.times
-    times.lap(Point.POST_FILTER)
+    times.add_plugin_time(Point.POST_FILTER)
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, plugin.post_filter(state, pod, nodes, diagnosis))
-            times.lap(times.now())
-            times.answered(code)
+            times.add_plugin_time(times.now())
+            times.set_status(code)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -65,14 +64,14 @@ async def run_post_filters_with(
     diagnosis: Diagnosis,
     extenders: PreemptionExtenders,
 ) -> PostFilterOutcome:
-    """Run PostFilter as :func:`run_post_filters` does, with extenders that plugins may ask."""
+    """Run PostFilter like :func:`run_post_filters`, with extenders that plugins may call."""
     walk, times = _Walk(instance, pod), state.times
-    times.lap(Point.POST_FILTER)
+    times.add_plugin_time(Point.POST_FILTER)
     for plugin in instance.post_filter:
         try:
             code = walk.take(plugin, await plugin.post_filter_with(state, pod, diagnosis, extenders))
-            times.lap(times.now())
-            times.answered(code)
+            times.add_plugin_time(times.now())
+            times.set_status(code)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
@@ -83,33 +82,33 @@ async def run_post_filters_with(
 def preview_post_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
 ) -> tuple[PostFilterOutcome, PostFilterPreview | None]:
-    """What PostFilter would answer and do, with nothing changed.
+    """Return what PostFilter would return and do, without changing anything.
 
     Returns:
-        The outcome, without the part of plugins that give no preview; and the preview of the plugin that has
-        candidates, None if there is none.
+        The outcome, without plugins that give no preview; and the first preview that has candidates, None if there is
+        none.
     """
-    telling: list[PostFilterPreview] = []
+    previews: list[PostFilterPreview] = []
     walk = _Walk(instance, pod)
     for plugin in instance.post_filter:
         try:
             preview = plugin.preview(state, pod, nodes, diagnosis)
             if preview is not None:
                 if preview.candidates:
-                    telling.append(preview)
+                    previews.append(preview)
                 walk.take(plugin, preview.result)
         except Exception as fault:
             walk.fail(plugin, fault)
         if walk.ended is not None:
             break
-    return walk.outcome(), telling[0] if telling else None
+    return walk.outcome(), previews[0] if previews else None
 
 
 class _Walk:
-    """What the plugins asked so far have answered, in one; without plugins, a rejection that takes a promise back.
+    """Combines the results of the plugins; without plugins, a rejection that clears the nomination.
 
     Attributes:
-        ended: The outcome, when no more plugins are to be asked.
+        ended: The outcome, if no more plugins are to be called.
     """
 
     def __init__(self, instance: FrameworkInstance, pod: PodInfo) -> None:
@@ -119,13 +118,13 @@ class _Walk:
         self._rejection = Status(Code.UNSCHEDULABLE)
 
     def take(self, plugin: PostFilterPlugin, answer: object) -> Code:
-        """Take one plugin's answer.
+        """Add the result of one plugin.
 
         Returns:
-            Its code.
+            Its status code.
 
         Raises:
-            PluginError: It is not of the kind that the point asks for.
+            PluginError: It has the wrong type.
         """
         result = checked(answer, PostFilterResult, plugin.name, _POINT)
         status = result.status
@@ -144,9 +143,9 @@ class _Walk:
         return status.code
 
     def fail(self, plugin: PostFilterPlugin, fault: Exception) -> None:
-        """One plugin raised, or answered nonsense."""
+        """Record that a plugin raised, or returned a wrong type."""
         self.ended = PostFilterOutcome(raised(plugin.name, _POINT, self._pod, fault))
 
     def outcome(self) -> PostFilterOutcome:
-        """What all of them answered."""
+        """Return the combined result."""
         return self.ended or PostFilterOutcome(self._rejection, self._nominated)

@@ -1,12 +1,10 @@
-"""Pods whose PreBind runs, and how one of them is stopped in favour of another pod.
+"""Pods whose PreBind plugins run, and how preemption cancels one of them.
 
-Owns who is between Permit and Bind, and who was stopped there::
+    (Permit passed) ──hold──▶ RUNNING ──finish──▶ FINISHED: the pod is being bound, cancel returns False
+                                 └──cancel──▶ CANCELLED: PreBind is interrupted, the attempt ends with an error
 
-    (Permit passed) ──hold──▶ RUNNING ──finish──▶ FINISHED: the bind goes out, cancel answers no
-                                 └──cancel──▶ CANCELLED: PreBind is interrupted, the attempt ends in an error
-
-Must not know what PreBind does. A pod that is stopped before its bind runs nowhere yet, so preemption need not delete
-it. Its task is interrupted rather than asked, since it may wait minutes for a volume.
+A pod that is cancelled before its bind runs nowhere, so preemption need not delete it. Its task is interrupted, because
+PreBind may wait minutes for a volume.
 
 Follows kube-scheduler v1.36.3 (``framework/runtime/pods_in_prebind_map.go``).
 """
@@ -33,11 +31,11 @@ class PreBindingPod:
         self.node_name = node_name
         self._task = asyncio.current_task()
         self._reason: str | None = None
-        self._is_taken_back = False
+        self._is_uncancelled = False
         self._is_finished = False
 
     def cancel(self, reason: str) -> bool:
-        """Stop PreBind, which ends the attempt in an error; whether that was in time."""
+        """Cancel PreBind, which ends the attempt with an error; return False if PreBind is over."""
         if self._is_finished:
             return False
         if self._reason is None:
@@ -48,30 +46,30 @@ class PreBindingPod:
 
     @property
     def reason(self) -> str | None:
-        """Why the pod was stopped; None if it was not."""
+        """Why the pod was cancelled; None if it was not."""
         return self._reason
 
     def finish(self) -> None:
-        """PreBind is over, however it ended: from now on the pod cannot be stopped."""
+        """Mark PreBind as over; the pod can no longer be cancelled."""
         self._is_finished = True
-        self.take_back()
+        self.uncancel()
 
-    def take_back(self) -> bool:
-        """End the interruption of the task by :meth:`cancel`, so that it can go on to unwind the attempt.
+    def uncancel(self) -> bool:
+        """Undo the task cancellation of :meth:`cancel`, so that the task can unwind the attempt.
 
         Returns:
-            Whether the task is free to; False when somebody else ends it too, or alone.
+            Whether the task may continue; False if it is cancelled for another reason as well, or only for that.
         """
         if self._reason is None or self._task is None:
             return False
-        if self._is_taken_back:
+        if self._is_uncancelled:
             return not self._task.cancelling()
-        self._is_taken_back = True
+        self._is_uncancelled = True
         return not self._task.uncancel()
 
 
 class PodsInPreBind:
-    """All pods whose PreBind runs; see :class:`scheduler_core.framework.handle.PodsInPreBind`."""
+    """All pods whose PreBind plugins run; see :class:`scheduler_core.framework.handle.PodsInPreBind`."""
 
     def __init__(self) -> None:
         self._pods: dict[str, PreBindingPod] = {}
@@ -83,12 +81,12 @@ class PodsInPreBind:
         return iter(list(self._pods.values()))
 
     def get(self, uid: str) -> PreBindingPod | None:
-        """The pod of this UID; None if its PreBind does not run."""
+        """Return the pod of this UID; None if it is not in PreBind."""
         return self._pods.get(uid)
 
     @contextmanager
     def hold(self, pod: PodInfo, node_name: str) -> Iterator[PreBindingPod]:
-        """A pod whose PreBind runs within the block, in the current task."""
+        """Register a pod whose PreBind runs within the block, in the current task."""
         held = self._pods[pod.uid] = PreBindingPod(pod, node_name)
         try:
             yield held
@@ -97,22 +95,22 @@ class PodsInPreBind:
 
 
 async def run_pre_binds(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
-    """Run PreBind until a plugin does not succeed, or the pod is stopped.
+    """Run PreBind until a plugin does not succeed, or the pod is cancelled.
 
     Args:
-        instance: The profile's revision.
-        state: The attempt's; plugins that its pre-flight left out are skipped.
-        held: The pod, whose PreBind is over afterwards.
+        instance: The revision of the profile.
+        state: The state of the attempt; plugins whose pre-flight returned Skip are not called.
+        held: The pod; its PreBind is over afterwards.
     """
     status = await _run(instance, state, held)
     held.finish()
-    # A plugin may have come to its end in spite of it.
+    # A plugin may have completed although the pod was cancelled.
     return error(held.reason) if status.is_success and held.reason is not None else status
 
 
 async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingPod) -> Status:
     times = state.times
-    times.lap(Point.PRE_BIND)
+    times.add_plugin_time(Point.PRE_BIND)
     for plugin in instance.pre_bind:
         if plugin.name in state.skip_pre_bind:
             continue
@@ -120,14 +118,14 @@ async def _run(instance: FrameworkInstance, state: CycleState, held: PreBindingP
             answer = await plugin.pre_bind(state, held.pod, held.node_name)
             status = checked(answer, Status, plugin.name, "preBind")
         except asyncio.CancelledError:
-            if held.reason is None or not held.take_back():
+            if held.reason is None or not held.uncancel():
                 raise
             status = error(held.reason)
         except Exception as fault:
             return raised(plugin.name, "preBind", held.pod, fault)
-        times.lap(times.now())
+        times.add_plugin_time(times.now())
         if not status.is_success:
-            times.answered(status.code)
+            times.set_status(status.code)
             return refused(status, plugin.name, "preBind")
         if held.reason is not None:
             break

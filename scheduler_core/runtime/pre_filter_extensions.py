@@ -1,7 +1,6 @@
-"""Keeps what PreFilter computed true while pods come and go in a what-if.
+"""Updates the data of PreFilter while a dry run adds and removes pods.
 
-Owns the calls of AddPod and RemovePod. Must not know who asks or why. Follows kube-scheduler v1.36.3
-(``RunPreFilterExtensionAddPod``, ``RunPreFilterExtensionRemovePod``).
+Follows kube-scheduler v1.36.3 (``RunPreFilterExtensionAddPod``, ``RunPreFilterExtensionRemovePod``).
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ _REMOVE_POD = "preFilterRemovePod"
 
 
 def extended(instance: FrameworkInstance, state: CycleState) -> Iterator[tuple[PreFilterPlugin, PreFilterExtensions]]:
-    """The plugins that follow what comes and goes; those that PreFilter skipped have nothing to keep true."""
+    """Yield the plugins with AddPod and RemovePod, without those that PreFilter skipped."""
     for plugin in instance.pre_filter:
         if isinstance(plugin, PreFilterExtensions) and plugin.name not in state.skip_filter:
             yield plugin, plugin
 
 
 def pod_added(instance: FrameworkInstance, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns) -> None:
-    """Tell that ``added`` has been put on its row.
+    """Call AddPod of all plugins after ``added`` was added to its row.
 
     Raises:
-        PluginError: A plugin raised, or answered anything but Success.
+        PluginError: A plugin raised, or returned a status other than Success.
     """
     for plugin, extension in extended(instance, state):
         try:
@@ -49,17 +48,17 @@ def pod_removed(
     removal: tuple[PodInfo, int],
     nodes: NodeColumns,
 ) -> None:
-    """Tell that a pod has been taken off a row.
+    """Call RemovePod of all plugins after a pod was removed from a row.
 
     Args:
         instance: The profile.
-        state: The state to be kept true.
-        pod: The pod to place.
-        removal: The pod that was taken off, and the row.
-        nodes: The columns, without it.
+        state: The state to update.
+        pod: The pod to schedule.
+        removal: The removed pod, and its row.
+        nodes: The columns, without the removed pod.
 
     Raises:
-        PluginError: A plugin raised, or answered anything but Success.
+        PluginError: A plugin raised, or returned a status other than Success.
     """
     removed, row = removal
     for plugin, extension in extended(instance, state):
@@ -73,7 +72,7 @@ def pod_removed(
 
 def _expect_success(status: Status, plugin: str, point: str) -> None:
     if not status.is_success:
-        raise PluginError(plugin, point, status.message or f"answered {status.code_name}")
+        raise PluginError(plugin, point, status.message or f"returned {status.code_name}")
 
 
 def _fault(plugin: str, point: str, fault: Exception) -> PluginError:

@@ -1,10 +1,8 @@
-"""The live profiles, and how one revision takes another's place.
+"""The live profiles, and how a new revision replaces the old one.
 
-Owns the map from scheduler name to framework instance. A swap is one assignment between two cycles: nobody sees half of
-it, pods in flight end on the instance that they began with. Must not know where profiles are configured.
-
-All live profiles share one QueueSort plugin and its args, since there is one active queue; a set of instances that
-disagree is refused whole.
+A swap is one assignment between two cycles; pods in flight finish on the instance on which they started. All live
+profiles must have the same QueueSort plugin and args, because there is one active queue; a set of instances that
+disagree is rejected as a whole.
 """
 
 from __future__ import annotations
@@ -16,7 +14,7 @@ from scheduler_core.runtime.framework_instance import FrameworkInstance
 
 
 def queue_sort_of(instance: FrameworkInstance) -> tuple[str, str]:
-    """The QueueSort plugin's name and its args, in a form that can be compared."""
+    """Return the name of the QueueSort plugin and its args, in comparable form."""
     plugin = instance.queue_sort
     args = plugin.args
     return plugin.name, "" if args is None else args.model_dump_json()
@@ -26,7 +24,7 @@ class ProfileTable:
     """Live framework instances by scheduler name.
 
     Args:
-        on_change: Told of every scheduler name whose instance came, changed or went, after it did.
+        on_change: Called with every scheduler name whose instance was added, replaced or removed, after the change.
     """
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
@@ -43,27 +41,27 @@ class ProfileTable:
         return len(self._live)
 
     def get(self, name: str) -> FrameworkInstance | None:
-        """The live instance that serves a scheduler name, None if there is none."""
+        """Return the live instance of a scheduler name, None if there is none."""
         return self._live.get(name)
 
     def disagreement(self, instances: Sequence[FrameworkInstance]) -> Problem | None:
-        """What keeps ``instances`` from going live together, beside the live ones that they do not replace."""
+        """Return the reason why ``instances`` cannot go live together with the live ones that they do not replace."""
         after = {instance.name: instance for instance in (*self._live.values(), *instances)}
         for instance in instances:
             for other in after.values():
                 if queue_sort_of(other) != queue_sort_of(instance):
                     return Problem(
                         "plugins.queueSort",
-                        f"profile {other.name} orders the queue by {queue_sort_of(other)[0]}, this one by "
-                        f"{queue_sort_of(instance)[0]}; all live profiles must name the same plugin with the same args",
+                        f"profile {other.name} uses QueueSort plugin {queue_sort_of(other)[0]}, this one "
+                        f"{queue_sort_of(instance)[0]}; all profiles must use the same plugin with the same args",
                     )
         return None
 
     def swap(self, *instances: FrameworkInstance) -> None:
-        """Make instances live, each in the place of the one that served its name.
+        """Make instances live; each replaces the instance of its name.
 
         Raises:
-            ConfigError: They do not order the queue alike; nothing was changed.
+            ConfigError: Their QueueSort plugins or args differ; nothing was changed.
         """
         problem = self.disagreement(instances)
         if problem is not None:
@@ -77,7 +75,7 @@ class ProfileTable:
                 old.retire()
 
     def withdraw(self, name: str) -> None:
-        """Stop serving a scheduler name; pods in flight end on the instance that they began with."""
+        """Remove a profile; pods in flight finish on the instance on which they started."""
         old = self._live.pop(name, None)
         if old is not None:
             self._on_change(name)

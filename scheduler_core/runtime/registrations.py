@@ -1,11 +1,8 @@
-"""What a plugin's wishes to be told of events come to in a profile.
+"""The event registrations of a plugin, with the one addition that kube-scheduler v1.36.3 makes.
 
-Owns the one addition that kube-scheduler v1.36.3 makes to them (``scheduler.go``, ``buildQueueingHintMap``). It must
-not know what becomes of an event.
-
-The addition: a plugin that wants to know of new nodes is retried on every change of a node's taints, too, unless it
-registered for these itself. There it makes up for new nodes that old checks withheld from plugins. Bayplan withholds
-none, but a pod is to be tried again when kube-scheduler would try it.
+A plugin that registers for new nodes is also called for every change of a node's taints, unless it registers for these
+itself (``scheduler.go``, ``buildQueueingHintMap``). In kube-scheduler that makes up for new nodes that early checks
+hide from plugins. Bayplan hides none, but requeues a pod when kube-scheduler would.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ _TAINTS_CHANGED = EventRegistration(ClusterEvent(Resource.NODE, Action.UPDATE_NO
 
 
 def registrations_of(plugin: Plugin) -> tuple[EventRegistration, ...]:
-    """What wakes the pods that ``plugin`` rejected."""
+    """Return the registrations of the events that requeue pods that ``plugin`` rejected."""
     registered = tuple(plugin.events_to_register())
     node_actions = Action(0)
     for registration in registered:

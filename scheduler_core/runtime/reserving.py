@@ -1,7 +1,6 @@
-"""Reserve, and Unreserve in reverse.
+"""Reserve, and Unreserve in reverse order.
 
-Owns the order only. Unreserve always runs through: a plugin that fails to give back is logged and does not keep the
-others from giving back theirs.
+Unreserve runs for every plugin: the exception of one is logged and does not prevent the others.
 """
 
 from __future__ import annotations
@@ -20,33 +19,33 @@ _RESERVE, _UNRESERVE = Point.RESERVE, Point.UNRESERVE
 
 
 def run_reserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-    """Run Reserve until a plugin does not succeed; its status comes back with its name. Unreserve is the caller's."""
-    lap, now = state.times.lap, state.times.now
-    lap(_RESERVE)
+    """Run Reserve until a plugin does not succeed and return its status; the caller runs Unreserve."""
+    add_time, now = state.times.add_plugin_time, state.times.now
+    add_time(_RESERVE)
     for plugin in instance.reserve:
         try:
             status = checked(plugin.reserve(state, pod, node_name), Status, plugin.name, "reserve")
         except Exception as fault:
             return raised(plugin.name, "reserve", pod, fault)
-        lap(now())
+        add_time(now())
         if not status.is_success:
-            state.times.answered(status.code)
+            state.times.set_status(status.code)
             return refused(status, plugin.name, "reserve")
     return SUCCESS
 
 
 def run_unreserve(instance: FrameworkInstance, state: CycleState, pod: PodInfo, node_name: str) -> None:
-    """Run Unreserve of every plugin, last first."""
-    lap, now = state.times.lap, state.times.now
-    lap(_UNRESERVE)
+    """Run Unreserve of all plugins in reverse order."""
+    add_time, now = state.times.add_plugin_time, state.times.now
+    add_time(_UNRESERVE)
     for plugin in reversed(instance.reserve):
         try:
             plugin.unreserve(state, pod, node_name)
         except Exception:
             log.exception(
-                "plugin %s raised at unreserve for pod %s; what it held may leak",
+                "plugin %s raised at unreserve for pod %s; its reservation may leak",
                 plugin.name,
                 pod.key,
                 extra={"pod": pod.key, "plugin": plugin.name, "node": node_name},
             )
-        lap(now())
+        add_time(now())

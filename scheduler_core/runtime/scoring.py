@@ -1,7 +1,6 @@
 """PreScore, Score and NormalizeScore over the feasible rows.
 
-Owns the sum of weighted scores, and the parts of it where someone asks. Follows kube-scheduler v1.36.3
-(``RunScorePlugins``): a normalised score outside 0 to 100 is a fault of its plugin.
+Follows kube-scheduler v1.36.3 (``RunScorePlugins``): a normalized score outside 0..100 is an error of its plugin.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ _PRE_SCORE, _SCORE = Point.PRE_SCORE, Point.SCORE
 
 
 class PluginScores(Struct, frozen=True):
-    """One plugin's part: int64 per row, as answered, as normalised, and times the weight."""
+    """Scores of one plugin, int64 per row: as returned, normalized, and multiplied by the weight."""
 
     raw: Scores
     normalized: Scores
@@ -35,14 +34,14 @@ class PluginScores(Struct, frozen=True):
 
 
 class ScoreTable(Struct):
-    """Totals per row and, where asked for, each plugin's part by name."""
+    """Total scores per row and, if requested, the scores of each plugin by name."""
 
     totals: Scores
     parts: dict[str, PluginScores] = field(default_factory=dict)
 
 
 class Scoring(Struct, frozen=True):
-    """What is scored: a pod on rows, within one attempt."""
+    """Arguments of a scoring: a pod and rows, within one attempt."""
 
     state: CycleState
     pod: PodInfo
@@ -53,14 +52,14 @@ class Scoring(Struct, frozen=True):
 def run_pre_scores(
     instance: FrameworkInstance, scoring: Scoring, *, among: Sequence[PreScorePlugin] | None = None
 ) -> None:
-    """Run PreScore; of ``among`` the plugins, or of all.
+    """Run PreScore of the plugins in ``among``, or of all.
 
     Raises:
-        PluginError: A plugin raised, or answered neither Success nor Skip.
+        PluginError: A plugin raised, or returned neither Success nor Skip.
     """
     state, pod, nodes, rows = scoring.state, scoring.pod, scoring.nodes, scoring.rows
-    lap, now, evaluated = state.times.lap, state.times.now, instance.evaluations.pre_score
-    lap(_PRE_SCORE)
+    add_time, now, evaluated = state.times.add_plugin_time, state.times.now, instance.evaluations.pre_score
+    add_time(_PRE_SCORE)
     for plugin in instance.pre_score if among is None else among:
         try:
             status = checked(plugin.pre_score(state, pod, nodes, rows), Status, plugin.name, "preScore")
@@ -68,25 +67,25 @@ def run_pre_scores(
             raise
         except Exception as error:
             raise PluginError(plugin.name, "preScore", f"raised {type(error).__name__}: {error}") from error
-        lap(now())
+        add_time(now())
         if status.is_skip:
             state.skip_score.add(plugin.name)
             continue
         evaluated[plugin.name] += 1
         if status.code is not Code.SUCCESS:
-            raise PluginError(plugin.name, "preScore", status.message or f"answered {status.code_name}")
+            raise PluginError(plugin.name, "preScore", status.message or f"returned {status.code_name}")
 
 
 def run_scores(instance: FrameworkInstance, scoring: Scoring, *, keep_parts: bool = False) -> ScoreTable:
-    """Run Score and NormalizeScore and add up.
+    """Run Score and NormalizeScore and return the totals.
 
     Args:
         instance: The profile.
-        scoring: What is scored; ``rows`` are the feasible ones.
-        keep_parts: Whether each plugin's part is kept for an explanation.
+        scoring: The pod and its feasible rows.
+        keep_parts: Whether to return the scores of each plugin, for an explanation.
 
     Raises:
-        PluginError: A plugin raised, or answered what the point does not allow.
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     wanted = [each for each in instance.scores if each[0].name not in scoring.state.skip_score]
     return add_scores(instance, scoring, wanted, keep_parts=keep_parts)
@@ -100,23 +99,23 @@ def add_scores(
     *,
     keep_parts: bool = False,
 ) -> ScoreTable:
-    """Score and normalise by some plugins, each with its weight, and add up.
+    """Run Score and NormalizeScore of some plugins, each with its weight, and return the totals.
 
     Args:
         instance: The profile.
-        scoring: What is scored.
-        wanted: The plugins; none that was skipped.
-        known: Raw scores that need not be asked for, by plugin.
-        keep_parts: Whether each plugin's part is kept for an explanation.
+        scoring: The pod and rows.
+        wanted: The plugins, without those that were skipped.
+        known: Raw scores that are known already, by plugin.
+        keep_parts: Whether to return the scores of each plugin, for an explanation.
 
     Raises:
-        PluginError: A plugin raised, or answered what the point does not allow.
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     rows = scoring.rows
     count = scoring.nodes.size if isinstance(rows, slice) else len(rows)
     table = ScoreTable(np.zeros(count, dtype=np.int64))
-    lap, now = scoring.state.times.lap, scoring.state.times.now
-    lap(_SCORE)
+    add_time, now = scoring.state.times.add_plugin_time, scoring.state.times.now
+    add_time(_SCORE)
     for plugin, weight in wanted:
         raw = None if known is None else known.get(plugin.name)
         if raw is None:
@@ -133,15 +132,15 @@ def add_scores(
         table.totals += weighted
         if keep_parts:
             table.parts[plugin.name] = PluginScores(raw, normalized, weighted)
-        lap(now())
+        add_time(now())
     return table
 
 
 def raw_scores(instance: FrameworkInstance, scoring: Scoring, plugin: ScoreRunner) -> Scores:
-    """What a plugin answers, int64 per row.
+    """Return the raw scores of a plugin, int64 per row.
 
     Raises:
-        PluginError: It raised, or answered what the point does not allow.
+        PluginError: The plugin raised, or returned a value that its extension point does not allow.
     """
     rows = scoring.rows
     instance.evaluations.score[plugin.name] += scoring.nodes.count if isinstance(rows, slice) else len(rows)
@@ -171,7 +170,7 @@ def _check_shape(plugin: str, scores: object, count: int) -> None:
     if not isinstance(scores, np.ndarray) or scores.dtype != np.int64 or scores.shape != (count,):
         shape = getattr(scores, "shape", None)
         kind = getattr(scores, "dtype", type(scores).__name__)
-        raise PluginError(plugin, "score", f"answered {kind}{shape}; return int64[{count}]")
+        raise PluginError(plugin, "score", f"returned {kind}{shape}; return int64[{count}]")
 
 
 def _check_range(plugin: str, scores: Scores, scoring: Scoring) -> None:
@@ -184,5 +183,5 @@ def _check_range(plugin: str, scores: Scores, scoring: Scoring) -> None:
         row = position if isinstance(scoring.rows, slice) else int(scoring.rows[position])
         node = scoring.nodes.names[row]
         raise PluginError(
-            plugin, "score", f"gave node {node} {worst} after normalisation; stay within 0 and {MAX_NODE_SCORE}"
+            plugin, "score", f"returned {worst} for node {node} after normalization; return 0 to {MAX_NODE_SCORE}"
         )

@@ -1,7 +1,6 @@
-"""Filters that look at the pods on a row through their sums alone, and the others.
+"""Filters of an attempt that depend on the pods of a row only through their sums.
 
-Owns when sums say all that the pods on a row mean to an attempt, and the verdict on sums. It must not know who changes
-the sums, or why.
+With them a dry run filters rows on changed sums, without changing the columns.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ class SumFilters(Struct, frozen=True):
     """The filters of an attempt.
 
     Attributes:
-        state: The attempt's state.
-        pod: The pod to place.
-        summing: Those that read sums, with their positions.
+        state: The state of the attempt.
+        pod: The pod to schedule.
+        summing: The filters that read sums, with their positions.
         rows: intp[k], ascending.
-        fixed: int32[k], the verdicts of all others, which do not look at pods.
+        fixed: int32[k], the verdicts of the other filters, which do not depend on pods.
     """
 
     state: CycleState
@@ -42,7 +41,7 @@ class SumFilters(Struct, frozen=True):
     fixed: Verdicts
 
     def verdicts(self, sums: RowSums) -> Verdicts:
-        """The verdicts on the rows, int32[k], if their pods summed up so.
+        """Return the verdicts on the rows, int32[k], for these sums.
 
         Raises:
             PluginError: A plugin raised.
@@ -58,10 +57,10 @@ class SumFilters(Struct, frozen=True):
 def sum_filters(
     instance: FrameworkInstance, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Sequence[int]
 ) -> SumFilters | None:
-    """The filters of an attempt, if sums say all about rows in ascending order; else None.
+    """Return the filters of an attempt for rows in ascending order; None if they do not depend on sums alone.
 
     Raises:
-        PluginError: A plugin raised, or answered what the point does not allow.
+        PluginError: A plugin raised, or returned a value that its extension point does not allow.
     """
     if any(True for _ in extended(instance, state)):
         return None

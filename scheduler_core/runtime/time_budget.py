@@ -1,11 +1,8 @@
-"""Puts the plugins of an instance under a watchdog.
+"""Puts plugins that are not built in under a watchdog, for calls during which nothing else can run.
 
-Owns which calls are watched: those that are made while nothing else can run, of plugins that are not built in. Must not
-know how a call is interrupted. Why the methods are replaced on the plugin when it is made: what is not watched then
-costs nothing, and no call site knows of it.
-
-A plugin that looks at one node at a time is watched over all nodes of a question, not for each. What a plugin does
-between two awaits is not watched: a loop that stands still there is ended by the operator's liveness limit.
+The methods are replaced on the plugin when it is created, so plugins without a watchdog cost nothing and call sites do
+not change. A plugin that takes one node at a time is watched over all nodes of a call, not for each node. Code between
+two awaits is not watched; the operator's liveness limit ends a loop that hangs there.
 """
 
 from __future__ import annotations
@@ -43,7 +40,7 @@ _POINTS = {
 
 
 def watch_over(instance: FrameworkInstance, registry: Registry, watchdog: Watchdog) -> None:
-    """Watch over every plugin of a new instance that is not built in."""
+    """Put every plugin of a new instance that is not built in under the watchdog."""
     for name, plugin in instance.plugins.items():
         if not registry.is_built_in(name):
             _watch(plugin, name, watchdog)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduler_core.cycle.nominated import judge_with_nominated_pods
-from scheduler_core.cycle.what_if import NodeWhatIf
+from scheduler_core.cycle.what_if import NodeDryRun
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.runtime.filtering import run_pre_filters
@@ -41,8 +41,8 @@ def test_sums_say_what_the_columns_say(
         nominator.nominate(promised, nodes.node_name(where % nodes.size))
     running = [pod for on_row in nodes.pods for pod in on_row.values()]
     rows = list(range(nodes.size))
-    plain = NodeWhatIf(instance, state, info, nodes, nominator)
-    sums = NodeWhatIf(instance, state, info, nodes, nominator).in_sums(rows)
+    plain = NodeDryRun(instance, state, info, nodes, nominator)
+    sums = NodeDryRun(instance, state, info, nodes, nominator).in_sums(rows)
     assert sums is not None, "a pod without ports, volumes and terms is judged by sums"
     away: set[int] = set()
     with plain:
@@ -60,8 +60,8 @@ def test_sums_say_what_the_columns_say(
                 plain.restore(running[place])
                 sums.restore(running[place])
             away ^= {place}
-            expected = plain.judge(np.array(rows, dtype=np.intp))
-            assert sums.judge(np.array(rows, dtype=np.intp)).tolist() == expected.tolist()
+            expected = plain.run_filters(np.array(rows, dtype=np.intp))
+            assert sums.run_filters(np.array(rows, dtype=np.intp)).tolist() == expected.tolist()
     made.queue.close()
 
 

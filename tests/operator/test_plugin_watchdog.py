@@ -139,12 +139,12 @@ class SlowPreemption(NodeFilterPlugin, PostFilterPlugin):
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
         running = list(nodes.pods[0].values())
-        with self.handle.what_if(state, pod) as what_if:
+        with self.handle.dry_run(state, pod) as dry_run:
             while True:
                 for other in running:
-                    what_if.remove(other)
+                    dry_run.remove(other)
                 for other in running:
-                    what_if.restore(other)
+                    dry_run.restore(other)
 
 
 class SlowPermit(PermitPlugin):

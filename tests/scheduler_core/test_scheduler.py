@@ -124,7 +124,7 @@ def test_a_plugin_that_cannot_be_made_is_a_problem() -> None:
 
     second = type("Second", (recorder("Second", journal),), {"__init__": fail})
     made = rig([first, second], serve=False)
-    with pytest.raises(ConfigError, match='plugin "Second" cannot be made: no licence'):
+    with pytest.raises(ConfigError, match='plugin "Second" cannot be created: no licence'):
         made.scheduler.build(profile())
     assert journal.plugins_at("close") == ["First"]
 
@@ -134,7 +134,7 @@ def test_profiles_must_order_the_queue_alike() -> None:
     made = rig([ByName], defaults=Plugins(multi_point=plugin_set("PrioritySort", "DefaultBinder")))
     other = made.scheduler.build(profile("batch", BY_NAME))
     with pytest.raises(
-        ConfigError, match=r"plugins\.queueSort: profile default-scheduler orders the queue by Priority"
+        ConfigError, match=r"plugins\.queueSort: profile default-scheduler uses QueueSort plugin Priority"
     ):
         made.scheduler.activate([other])
     assert "batch" not in made.context.profiles

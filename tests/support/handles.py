@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scheduler_core.cycle.plugin_metrics import ProfileMetrics
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.diagnosis import Verdicts
-from scheduler_core.framework.handle import PodInPreBind, WaitingPod, WhatIf
+from scheduler_core.framework.handle import DryRun, PodInPreBind, WaitingPod
 from scheduler_core.framework.object_reads import ObjectKind, T
 from scheduler_core.framework.preemptions import PreemptionsUnderWay
 from scheduler_core.framework.status import SUCCESS, Status
@@ -140,7 +140,7 @@ class FakeGroups:
 
 @dataclass
 class FakeWhatIf:
-    """A question put to one filter; implements :class:`scheduler_core.framework.handle.WhatIf`.
+    """A question put to one filter; implements :class:`scheduler_core.framework.handle.DryRun`.
 
     Attributes:
         fits: Whether a pod would fit on a row as the columns are now.
@@ -166,7 +166,7 @@ class FakeWhatIf:
         for info in running:
             self.nodes.add_pod(*self.gone.pop(info.uid))
 
-    def judge(self, rows: NDArray[np.intp]) -> Verdicts:
+    def run_filters(self, rows: NDArray[np.intp]) -> Verdicts:
         """Ask :attr:`fits`; 1 says no."""
         return np.array([not self.fits(self.pod, row) for row in rows.tolist()], dtype=np.int32)
 
@@ -208,13 +208,13 @@ class FakeHandle:
         """Ask :attr:`filters`."""
         return self.filters(pod, row)
 
-    def what_if(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[WhatIf]:
+    def dry_run(self, state: CycleState, pod: PodInfo) -> AbstractContextManager[DryRun]:
         """Ask :attr:`filters` about the columns without some pods."""
         del state
-        return self._what_if(pod)
+        return self._dry_run(pod)
 
     @contextmanager
-    def _what_if(self, pod: PodInfo) -> Iterator[WhatIf]:
+    def _dry_run(self, pod: PodInfo) -> Iterator[DryRun]:
         question = FakeWhatIf(self.nodes, pod, lambda asked, row: self.filters(asked, row).is_success)
         try:
             yield question

@@ -103,7 +103,9 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         plan = self._plan(state, pod, self.handle.nodes, diagnosis)
         if plan.found:
             try:
-                plan = self._chosen(await extenders.leave(pod, plan.found), DisruptionUnits(self.handle.groups))
+                plan = self._chosen(
+                    await extenders.process_preemption(pod, plan.found), DisruptionUnits(self.handle.groups)
+                )
             except ExtenderError as fault:
                 plan = _Plan(PostFilterResult(_said(error(str(fault)))))
         return self._carried_out(pod, plan)

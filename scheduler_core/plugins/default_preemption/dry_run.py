@@ -117,8 +117,8 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
 
 
 def _is_row_local(handle: Handle, state: CycleState, trial: Trial) -> bool:
-    with handle.what_if(state, trial.pod) as what_if:
-        return what_if.is_row_local
+    with handle.dry_run(state, trial.pod) as dry_run:
+        return dry_run.is_row_local
 
 
 def _try(
@@ -126,8 +126,8 @@ def _try(
 ) -> list[tuple[int, RowOutcome | PluginError]]:
     """Try rows in step; a plugin that fails is asked again about each alone, so that it spoils only its own."""
     try:
-        with handle.what_if(state, trial.pod) as what_if:
-            return [(outcome.row, outcome) for outcome in trial.select(what_if, rows)]
+        with handle.dry_run(state, trial.pod) as dry_run:
+            return [(outcome.row, outcome) for outcome in trial.select(dry_run, rows)]
     except PluginError as fault:
         if len(rows) == 1:
             return [(rows[0], fault)]

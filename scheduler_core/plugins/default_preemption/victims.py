@@ -20,7 +20,7 @@ import numpy as np
 
 from scheduler_core.framework.disruption_units import split_by_budgets
 from scheduler_core.framework.gang_preemptor import NO_TERMS, VictimTerms
-from scheduler_core.framework.handle import Question, WhatIf
+from scheduler_core.framework.handle import DryRun, SimulatedRemoval
 from scheduler_core.plugins.default_preemption.eligibility import lower_priority_pods
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -64,11 +64,11 @@ class Trial:
     importance: ImportanceOf
     terms: VictimTerms = NO_TERMS
 
-    def select(self, what_if: WhatIf, rows: Sequence[int]) -> list[RowOutcome]:
+    def select(self, dry_run: DryRun, rows: Sequence[int]) -> list[RowOutcome]:
         """Find the victims on rows.
 
         Args:
-            what_if: The question; pods that it took off stay off.
+            dry_run: The question; pods that it took off stay off.
             rows: Rows with at least one pod of lower priority; more than one only if the question is local to rows.
 
         Returns:
@@ -77,9 +77,9 @@ class Trial:
         Raises:
             PluginError: A plugin raised, or answered what the point does not allow.
         """
-        question: Question | None = what_if.in_sums(rows) if what_if.is_row_local else None
+        question: SimulatedRemoval | None = dry_run.in_sums(rows) if dry_run.is_row_local else None
         if question is None:
-            question = what_if
+            question = dry_run
         outcomes = [RowOutcome(row) for row in rows]
         leaving = [self._leaving(row) for row in rows]
         question.remove(*chain.from_iterable(leaving))
@@ -119,23 +119,23 @@ class _Reprieve:
     protected: int
 
 
-def _judge(what_if: Question, outcomes: Sequence[RowOutcome]) -> None:
+def _judge(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
     rows = np.array([outcome.row for outcome in outcomes], dtype=np.intp)
     order = rows.argsort()
     verdicts = np.empty(len(rows), dtype=np.int32)
-    verdicts[order] = what_if.judge(rows[order])
+    verdicts[order] = dry_run.run_filters(rows[order])
     for outcome, verdict in zip(outcomes, verdicts.tolist(), strict=True):
         outcome.verdict = verdict
 
 
-def _reprieve(what_if: Question, reprieves: Sequence[_Reprieve]) -> None:
+def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve]) -> None:
     """Let the k-th pod of each row come back, for all k, unless the pod to be placed does not fit then."""
     for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
         trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
-        what_if.restore(*(reprieve.order[turn] for reprieve in trying))
-        _judge(what_if, [reprieve.outcome for reprieve in trying])
+        dry_run.restore(*(reprieve.order[turn] for reprieve in trying))
+        _judge(dry_run, [reprieve.outcome for reprieve in trying])
         leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]
-        what_if.remove(*(reprieve.order[turn] for reprieve in leaving))
+        dry_run.remove(*(reprieve.order[turn] for reprieve in leaving))
         for reprieve in leaving:
             reprieve.outcome.victims.append(reprieve.order[turn])
             reprieve.outcome.pdb_violations += turn < reprieve.protected

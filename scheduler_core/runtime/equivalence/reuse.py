@@ -184,7 +184,7 @@ class PodClass(Struct):
                 times.end(end)
             found = Evaluation(state, ranking.feasible_count, np.flatnonzero(ranking.keys == ranking.keys.max()))
         if found is None:
-            times.take_back(ended)
+            times.truncate(ended)
         return found
 
     def _evaluate(

@@ -148,7 +148,7 @@ class Asking(Plain):
     async def post_filter_with(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
     ) -> PostFilterResult:
-        await extenders.leave(pod, ())
+        await extenders.process_preemption(pod, ())
         raise ValueError("boom")
 
 

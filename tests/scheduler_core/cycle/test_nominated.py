@@ -145,7 +145,7 @@ def _boom() -> object:
     ("answer", "says"),
     [
         pytest.param(_boom, "raised ZeroDivisionError: boom", id="raises"),
-        pytest.param(lambda: None, "answered None; return a Status", id="nonsense"),
+        pytest.param(lambda: None, "returned None; return a Status", id="nonsense"),
         pytest.param(lambda: unschedulable("no"), "no", id="does-not-succeed"),
     ],
 )

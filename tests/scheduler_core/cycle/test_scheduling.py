@@ -86,7 +86,7 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
     [
         pytest.param("preFilter", None, "return a PreFilterResult", id="pre-filter-none"),
         pytest.param("preFilter", SUCCESS, "return a PreFilterResult", id="pre-filter-status"),
-        pytest.param("preFilter", PreFilterResult(None), "give it a Status", id="pre-filter-hollow"),  # type: ignore[arg-type]  # nonsense
+        pytest.param("preFilter", PreFilterResult(None), "set a Status", id="pre-filter-hollow"),  # type: ignore[arg-type]  # nonsense
         pytest.param("filter", np.zeros(2, dtype=np.int64), "return int16[2] or None", id="filter-dtype"),
         pytest.param("filter", np.zeros(3, dtype=np.int16), "return int16[2] or None", id="filter-shape"),
         pytest.param("filter", [0, 0], "return int16[2] or None", id="filter-list"),
@@ -94,8 +94,8 @@ async def test_a_plugin_that_raises_fails_its_attempt_only(point: str) -> None:
         pytest.param("score", np.zeros(2, dtype=np.float64), "return int64[2]", id="score-dtype"),
         pytest.param("score", np.zeros((2, 1), dtype=np.int64), "return int64[2]", id="score-shape"),
         pytest.param("score", None, "return int64[2]", id="score-none"),
-        pytest.param("normalizeScore", np.array([0, 101]), "gave node n1 101", id="score-too-high"),
-        pytest.param("normalizeScore", np.array([-1, 0]), "gave node n0 -1", id="score-too-low"),
+        pytest.param("normalizeScore", np.array([0, 101]), "returned 101 for node n1", id="score-too-high"),
+        pytest.param("normalizeScore", np.array([-1, 0]), "returned -1 for node n0", id="score-too-low"),
         pytest.param("normalizeScore", np.zeros(1, dtype=np.int64), "return int64[2]", id="normalize-shape"),
         pytest.param("reserve", None, "return a Status", id="reserve-none"),
         pytest.param("permit", SUCCESS, "return a PermitResult", id="permit-status"),

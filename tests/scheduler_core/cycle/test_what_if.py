@@ -40,22 +40,22 @@ def test_judges_what_would_be() -> None:
     """A pod that is taken off leaves room; put back, it does not."""
     made, state, info = world()
     first, _ = made.columns.pods[0].values()
-    with made.handle.what_if(state, info) as what_if:
-        assert what_if.judge(ROW)[0] != 0
-        what_if.remove(first)
-        assert (what_if.judge(ROW)[0], first.row) == (0, NO_ROW)
-        what_if.restore(first)
-        assert what_if.judge(ROW)[0] != 0
+    with made.handle.dry_run(state, info) as dry_run:
+        assert dry_run.run_filters(ROW)[0] != 0
+        dry_run.remove(first)
+        assert (dry_run.run_filters(ROW)[0], first.row) == (0, NO_ROW)
+        dry_run.restore(first)
+        assert dry_run.run_filters(ROW)[0] != 0
 
 
 def test_everything_is_in_its_place_afterwards() -> None:
     """Also when the block ends by an error: amounts, and the order of the row's pods."""
     made, state, info = world()
     first, second = made.columns.pods[0].values()
-    with suppress(RuntimeError), made.handle.what_if(state, info) as what_if:
-        what_if.remove(first)
-        what_if.remove(second)
-        what_if.restore(first)
+    with suppress(RuntimeError), made.handle.dry_run(state, info) as dry_run:
+        dry_run.remove(first)
+        dry_run.remove(second)
+        dry_run.restore(first)
         raise RuntimeError
     assert list(made.columns.pods[0].values()) == [first, second]
     assert (first.row, second.row, int(made.columns.pod_count[0])) == (0, 0, 2)
@@ -66,12 +66,12 @@ def test_a_port_is_free_when_any_of_its_holders_leaves() -> None:
     made, state, _ = world()
     asks = made.columns.compile_pod(pod("asks", ports=[80]))
     first, _ = made.columns.pods[0].values()
-    with made.handle.what_if(state, asks) as what_if:
-        what_if.remove(first)
+    with made.handle.dry_run(state, asks) as dry_run:
+        dry_run.remove(first)
         assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == []
-        what_if.restore(first)
+        dry_run.restore(first)
         assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
-        what_if.remove(first)
+        dry_run.remove(first)
     assert made.columns.host_ports.conflicting_rows(asks.host_ports).tolist() == [0]
 
 
@@ -79,8 +79,8 @@ def test_resources_and_ports_are_local_to_rows() -> None:
     """The default profile asks about many nodes at once where a pod has no affinity and no constraints."""
     made, state, info = world()
     state.skip_filter |= {"PodTopologySpread", "InterPodAffinity"}
-    with made.handle.what_if(state, info) as what_if:
-        assert what_if.is_row_local
+    with made.handle.dry_run(state, info) as dry_run:
+        assert dry_run.is_row_local
 
 
 class Counting(PreFilterPlugin, PreFilterExtensions):
@@ -134,14 +134,14 @@ def test_plugins_follow() -> None:
     instance = made.context.profiles.get(DEFAULT_NAME)
     assert instance is not None
     handle = instance.pre_filter[0].handle
-    with handle.what_if(CycleState(), info) as what_if:
-        assert not what_if.is_row_local
-        what_if.remove(running)
-        what_if.restore(running)
+    with handle.dry_run(CycleState(), info) as dry_run:
+        assert not dry_run.is_row_local
+        dry_run.remove(running)
+        dry_run.restore(running)
     skipped = CycleState()
     skipped.skip_filter.add("Counting")
-    with handle.what_if(skipped, info) as what_if:
-        what_if.remove(running)
+    with handle.dry_run(skipped, info) as dry_run:
+        dry_run.remove(running)
     assert plugin == ["-p0@0", "+p0@0"]
 
 
@@ -162,9 +162,9 @@ def test_a_plugin_that_cannot_follow(answer: Status) -> None:
     assert instance is not None
     with (
         pytest.raises(PluginError, match="Counting"),
-        instance.pre_filter[0].handle.what_if(CycleState(), info) as what_if,
+        instance.pre_filter[0].handle.dry_run(CycleState(), info) as dry_run,
     ):
-        what_if.remove(running)
+        dry_run.remove(running)
     assert running.row == 0
 
 
@@ -175,8 +175,8 @@ def test_plugins_that_look_at_single_nodes_are_asked_anew() -> None:
     info, (running,) = columns.compile_pod(WANTED), columns.pods[0].values()
     instance = made.context.profiles.get(DEFAULT_NAME)
     assert instance is not None
-    with made.scheduler.build(instance.config).bind[0].handle.what_if(CycleState(), info) as what_if:
-        assert not what_if.is_row_local
-        assert what_if.judge(ROW)[0] != 0
-        what_if.remove(running)
-        assert what_if.judge(ROW)[0] == 0
+    with made.scheduler.build(instance.config).bind[0].handle.dry_run(CycleState(), info) as dry_run:
+        assert not dry_run.is_row_local
+        assert dry_run.run_filters(ROW)[0] != 0
+        dry_run.remove(running)
+        assert dry_run.run_filters(ROW)[0] == 0

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from scheduler_core.framework.cycle_state import CycleState
-from scheduler_core.framework.cycle_times import ENDS, UNTIMED, CycleTimes, Point, SpareTimes, durations
+from scheduler_core.framework.cycle_times import ENDS, UNTIMED, CycleTimes, CycleTimesPool, Point, durations
 from scheduler_core.framework.status import Code
 from tests.support.virtual_clock import VirtualClock
 
 
-def lap(clock: VirtualClock, times: CycleTimes, *seconds: float) -> None:
+def time(clock: VirtualClock, times: CycleTimes, *seconds: float) -> None:
     for each in seconds:
         clock.advance(each)
-        times.lap(times.now())
+        times.add_plugin_time(times.now())
 
 
 def end(clock: VirtualClock, times: CycleTimes, seconds: float, point: Point) -> None:
@@ -34,11 +34,11 @@ def a_and_b(point: Point) -> list[tuple[str, Code]]:
 def test_a_plugin_lasts_from_the_reading_before_it() -> None:
     """The first of a point begins where the point before ended, any other where the one before it did."""
     clock, times = begun()
-    times.lap(Point.PRE_FILTER)
-    lap(clock, times, 1, 2)
+    times.add_plugin_time(Point.PRE_FILTER)
+    time(clock, times, 1, 2)
     end(clock, times, 4, Point.PRE_FILTER)
-    times.lap(Point.FILTER)
-    lap(clock, times, 8)
+    times.add_plugin_time(Point.FILTER)
+    time(clock, times, 8)
     end(clock, times, 16, Point.FILTER)
     assert durations(times, a_and_b) == [
         (Point.PRE_FILTER, "A", Code.SUCCESS, 1),
@@ -50,30 +50,30 @@ def test_a_plugin_lasts_from_the_reading_before_it() -> None:
 def test_a_pause_belongs_to_nobody() -> None:
     """A cycle that stood still goes on as if it had not; the clock's time is that of its end."""
     clock, times = begun()
-    times.lap(Point.RESERVE)
-    lap(clock, times, 1)
+    times.add_plugin_time(Point.RESERVE)
+    time(clock, times, 1)
     end(clock, times, 2, Point.RESERVE)
     clock.advance(512)
     times.resume()
-    times.lap(Point.PERMIT)
-    lap(clock, times, 4)
+    times.add_plugin_time(Point.PERMIT)
+    time(clock, times, 4)
     end(clock, times, 8, Point.PERMIT)
     assert [(point, seconds) for point, *_, seconds in durations(times, a_and_b)] == [
         (Point.RESERVE, 1),
         (Point.PERMIT, 4),
     ]
-    assert times.readings[-1] == clock.now()
-    assert times.readings[-1] - times.readings[0] == 15
+    assert times.point_times[-1] == clock.now()
+    assert times.point_times[-1] - times.point_times[0] == 15
 
 
 def test_a_point_that_was_broken_off() -> None:
     """Its plugins count from the end of the point before, also if others ran after it."""
     clock, times = begun()
     end(clock, times, 1, Point.PRE_FILTER)
-    times.lap(Point.FILTER)
-    lap(clock, times, 2)
-    times.lap(Point.UNRESERVE)
-    lap(clock, times, 4)
+    times.add_plugin_time(Point.FILTER)
+    time(clock, times, 2)
+    times.add_plugin_time(Point.UNRESERVE)
+    time(clock, times, 4)
     end(clock, times, 8, Point.UNRESERVE)
     assert [(point, seconds) for point, *_, seconds in durations(times, a_and_b)] == [
         (Point.FILTER, 2),
@@ -85,45 +85,45 @@ def test_a_point_that_was_run_twice() -> None:
     """Each run begins where the point before it ended: what came between is no plugin's time."""
     clock, times = begun()
     for _ in range(2):
-        times.lap(Point.FILTER)
-        lap(clock, times, 1)
+        times.add_plugin_time(Point.FILTER)
+        time(clock, times, 1)
         end(clock, times, 2, Point.FILTER)
         end(clock, times, 4, Point.EXTENDERS)
     assert [seconds for *_, seconds in durations(times, a_and_b)] == [1, 1]
 
 
 def test_an_answer_that_is_not_usual() -> None:
-    """It is that of the plugin whose lap was noted last."""
+    """It is that of the plugin whose time was noted last."""
     clock, times = begun()
-    times.lap(Point.RESERVE)
-    lap(clock, times, 1)
-    times.answered(Code.UNSCHEDULABLE)
-    lap(clock, times, 1)
+    times.add_plugin_time(Point.RESERVE)
+    time(clock, times, 1)
+    times.set_status(Code.UNSCHEDULABLE)
+    time(clock, times, 1)
     assert [code for _, _, code, _ in durations(times, a_and_b)] == [Code.UNSCHEDULABLE, Code.SKIP]
 
 
 def test_readings_that_are_used_again_hold_nothing_of_the_cycle_before() -> None:
-    """A cycle sees its own laps, answers and points only."""
+    """A cycle sees its own times, statuses and points only."""
     clock = VirtualClock()
-    spare = SpareTimes(clock.now)
+    spare = CycleTimesPool(clock.now)
     times = spare.take()
-    times.lap(Point.FILTER)
-    lap(clock, times, 1)
-    times.answered(Code.UNSCHEDULABLE)
+    times.add_plugin_time(Point.FILTER)
+    time(clock, times, 1)
+    times.set_status(Code.UNSCHEDULABLE)
     end(clock, times, 1, Point.FILTER)
-    spare.give_back(times)
+    spare.release(times)
     again = spare.take()
     assert again is times
-    assert (again.laps, again.answers, again.readings, again.ends) == ([], {}, [clock.now()], [])
+    assert (again.plugin_times, again.statuses, again.point_times, again.ends) == ([], {}, [clock.now()], [])
 
 
 def test_a_clone_notes_nothing() -> None:
     """What-if questions are no part of an attempt's times."""
     state = CycleState()
     state.times = CycleTimes(VirtualClock().now)
-    what_if = state.clone().times
-    assert what_if is UNTIMED
-    what_if.lap(what_if.now())
-    what_if.answered(Code.UNSCHEDULABLE)
-    what_if.end(ENDS[Point.FILTER][Code.SUCCESS])
-    assert (what_if.laps, what_if.answers, what_if.ends, state.times.laps) == ([], {}, [], [])
+    dry_run = state.clone().times
+    assert dry_run is UNTIMED
+    dry_run.add_plugin_time(dry_run.now())
+    dry_run.set_status(Code.UNSCHEDULABLE)
+    dry_run.end(ENDS[Point.FILTER][Code.SUCCESS])
+    assert (dry_run.plugin_times, dry_run.statuses, dry_run.ends, state.times.plugin_times) == ([], {}, [], [])

@@ -9,7 +9,7 @@ from msgspec import Struct
 from scheduler_core.errors import RegistryError
 from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
 from scheduler_core.framework.object_reads import (
-    NO_MORE,
+    NO_EXTRA_READS,
     DecodedTypes,
     ObjectKind,
     ObjectReads,
@@ -38,12 +38,12 @@ _NODE = b"""{"metadata": {"name": "a", "annotations": {"example.com/cost": "3"}}
 
 def test_nothing_declared_changes_nothing() -> None:
     """The scheduler's own types are used as they are."""
-    assert decoded_types([("A", NO_MORE), ("B", NO_MORE)]) == DecodedTypes(Node, Pod, ())
+    assert decoded_types([("A", NO_EXTRA_READS), ("B", NO_EXTRA_READS)]) == DecodedTypes(Node, Pod, ())
 
 
 def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
     """Nodes keep their annotations and are nodes still; pods stay as they were."""
-    types = decoded_types([("A", NO_MORE), ("B", ObjectReads(node_annotations=True))])
+    types = decoded_types([("A", NO_EXTRA_READS), ("B", ObjectReads(node_annotations=True))])
     node = msgspec.json.decode(_NODE, type=types.node)
     assert isinstance(node, Node)
     assert annotations_of(node) == {"example.com/cost": "3"}
@@ -85,7 +85,7 @@ def test_kinds_are_watched_once() -> None:
             id="status field",
         ),
         pytest.param(
-            NO_MORE,
+            NO_EXTRA_READS,
             ObjectReads(node_status=(StatusField("capacity", dict[str, str], None),)),
             "plugin B reads status field capacity, which is decoded anyway",
             id="known field",

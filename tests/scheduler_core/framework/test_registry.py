@@ -51,10 +51,10 @@ def test_a_plugin_is_found_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("plugin", "says"),
     [
-        pytest.param(SameName, 'plugin "Gate" is registered already', id="duplicate"),
+        pytest.param(SameName, 'plugin "Gate" is already registered', id="duplicate"),
         pytest.param(Nameless, "Nameless has no name", id="nameless"),
-        pytest.param(Pointless, 'plugin "Pointless" serves no extension point', id="no-point"),
-        pytest.param(Unfinished, 'plugin "Unfinished" lacks decode, filter', id="abstract"),
+        pytest.param(Pointless, 'plugin "Pointless" implements no extension point', id="no-point"),
+        pytest.param(Unfinished, 'plugin "Unfinished" does not implement decode, filter', id="abstract"),
         pytest.param(object, "is not a subclass of Plugin", id="another-class"),
         pytest.param("Gate", "is not a subclass of Plugin", id="no-class"),
         pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused
@@ -110,7 +110,7 @@ def test_entry_points_are_registered() -> None:
         pytest.param(["broken"], "entry point broken = package:broken cannot be loaded .*numpyy", id="import-error"),
         pytest.param(["crashing"], "crashing = package:crashing cannot be loaded .*at import", id="any-error"),
         pytest.param(["module"], "from entry point module = package:module.* is not a subclass", id="no-plugin"),
-        pytest.param(["fine", "same"], 'plugin "Gate" .from entry point same.* is registered already', id="duplicate"),
+        pytest.param(["fine", "same"], 'plugin "Gate" .from entry point same.* is already registered', id="duplicate"),
     ],
 )
 def test_entry_points_that_are_refused(names: list[str], says: str) -> None:

@@ -52,12 +52,12 @@ def test_the_plugin_is_set_once() -> None:
 @pytest.mark.parametrize(
     ("code", "reasons", "says"),
     [
-        pytest.param("Unschedulable", (), "'Unschedulable' is no status code", id="name-for-code"),
-        pytest.param(2, (), "2 is no status code", id="number-for-code"),
-        pytest.param(Code.UNSCHEDULABLE, "no seat", "'no seat' are no reasons", id="one-text"),
-        pytest.param(Code.UNSCHEDULABLE, ["no seat"], "are no reasons", id="list"),
-        pytest.param(Code.UNSCHEDULABLE, (1,), "are no reasons", id="number"),
-        pytest.param(Code.UNSCHEDULABLE, None, "None are no reasons", id="none"),
+        pytest.param("Unschedulable", (), "'Unschedulable' is not a status code", id="name-for-code"),
+        pytest.param(2, (), "2 is not a status code", id="number-for-code"),
+        pytest.param(Code.UNSCHEDULABLE, "no seat", "'no seat' are not valid reasons", id="one-text"),
+        pytest.param(Code.UNSCHEDULABLE, ["no seat"], "are not valid reasons", id="list"),
+        pytest.param(Code.UNSCHEDULABLE, (1,), "are not valid reasons", id="number"),
+        pytest.param(Code.UNSCHEDULABLE, None, "None are not valid reasons", id="none"),
     ],
 )
 def test_what_is_refused(code: Any, reasons: Any, says: str) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from scheduler_core.config.plugin_args import DefaultPreemptionArgs
 from scheduler_core.framework.cycle_state import CycleState
 from scheduler_core.framework.extension_points import PreemptionCandidate
-from scheduler_core.framework.handle import Handle, WhatIf
+from scheduler_core.framework.handle import DryRun, Handle
 from scheduler_core.model.affinity import Affinity, LabelSelector, PodAffinity, PodAffinityTerm
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption import DefaultPreemption
@@ -182,11 +182,11 @@ def fits_without(
 ) -> bool:
     rows = world.columns.alive.nonzero()[0]
     rows = rows[rows == world.columns.row_of(candidate.node_name)]
-    with world.handle.what_if(state, info) as what_if:
+    with world.handle.dry_run(state, info) as dry_run:
         for other in candidate.victims:
             if other is not kept:
-                what_if.remove(other)
-        return int(what_if.judge(rows)[0]) == 0
+                dry_run.remove(other)
+        return int(dry_run.run_filters(rows)[0]) == 0
 
 
 class OneByOne:
@@ -198,13 +198,13 @@ class OneByOne:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._handle, name)
 
-    def what_if(self, state: CycleState, info: PodInfo) -> AbstractContextManager[WhatIf]:
+    def dry_run(self, state: CycleState, info: PodInfo) -> AbstractContextManager[DryRun]:
         return self._asked(state, info)
 
     @contextmanager
-    def _asked(self, state: CycleState, info: PodInfo) -> Iterator[WhatIf]:
-        with self._handle.what_if(state, info) as what_if:
-            yield Entangled(what_if)
+    def _asked(self, state: CycleState, info: PodInfo) -> Iterator[DryRun]:
+        with self._handle.dry_run(state, info) as dry_run:
+            yield Entangled(dry_run)
 
 
 class Entangled:
@@ -212,14 +212,14 @@ class Entangled:
 
     is_row_local = False
 
-    def __init__(self, what_if: WhatIf) -> None:
-        self.remove, self.restore = what_if.remove, what_if.restore
-        self._judge = what_if.judge
+    def __init__(self, dry_run: DryRun) -> None:
+        self.remove, self.restore = dry_run.remove, dry_run.restore
+        self._judge = dry_run.run_filters
 
     def in_sums(self, rows: Any) -> None:
         """Sums are never asked."""
 
-    def judge(self, rows: Any) -> Any:
+    def run_filters(self, rows: Any) -> Any:
         """Refuse several rows."""
         assert len(rows) == 1
         return self._judge(rows)

@@ -326,9 +326,9 @@ def test_what_if_clones_are_apart() -> None:
     plugin, state = InterPodAffinity(None, FakeHandle(nodes=filled)), CycleState()
     info = filled.compile_pod(pod(labels={"app": "db"}, affinity=avoids(term("web"))))
     assert plugin.pre_filter(state, info, filled).status.is_success
-    what_if = state.clone()
+    dry_run = state.clone()
     other = filled.compile_pod(pod("o", labels={"app": "web"}, affinity=avoids(term("db", "host"))))
-    assert plugin.add_pod(what_if, info, other, filled, 2).is_success
+    assert plugin.add_pod(dry_run, info, other, filled, 2).is_success
     assert plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-w"], filled, 0).is_success
-    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, what_if)]
+    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, dry_run)]
     assert [None if codes is None else codes.tolist() for codes in found] == [[0] * 4, [AVOIDS, AVOIDS, AVOIDS, 0]]

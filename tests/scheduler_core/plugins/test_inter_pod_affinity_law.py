@@ -120,16 +120,16 @@ def test_a_what_if_equals_a_new_count(cluster: PlainCluster, parts: _PodParts, d
     )
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
-    what_if = state.clone()
+    dry_run = state.clone()
     before = _judged(plugin, state, info, filled)
     placed = [(other, row) for row, pods in enumerate(filled.pods) for other in pods.values()]
     for other, row in placed:
         if data.draw(st.booleans()):
             filled.remove_pod(other)
-            assert plugin.remove_pod(what_if, info, other, filled, row).is_success
+            assert plugin.remove_pod(dry_run, info, other, filled, row).is_success
     for number, added in enumerate(data.draw(st.lists(_PODS, max_size=2))):
         other, row = filled.compile_pod(_pod(f"new{number}", added)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
-        assert plugin.add_pod(what_if, info, other, filled, row).is_success
-    assert _judged(plugin, what_if, info, filled) == _codes(plugin, info, filled)
+        assert plugin.add_pod(dry_run, info, other, filled, row).is_success
+    assert _judged(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
     assert _judged(plugin, state, info, filled) == before

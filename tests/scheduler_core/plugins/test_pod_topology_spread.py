@@ -247,10 +247,10 @@ def test_what_if_clones_are_apart() -> None:
     plugin, state = PodTopologySpread(None, FakeHandle(nodes=filled)), CycleState()
     info = filled.compile_pod(incoming(spread()))
     assert plugin.pre_filter(state, info, filled).status.is_success
-    what_if = state.clone()
-    plugin.add_pod(what_if, info, filled.compile_pod(web("x", "b1")), filled, 2)
+    dry_run = state.clone()
+    plugin.add_pod(dry_run, info, filled.compile_pod(web("x", "b1")), filled, 2)
     plugin.remove_pod(state, info, filled.pods[0]["uid-of-default-p"], filled, 0)
-    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, what_if)]
+    found = [plugin.filter(each, info, filled, ALL_ROWS) for each in (state, dry_run)]
     assert [None if codes is None else codes.tolist() for codes in found] == [
         [SKEWED, SKEWED, 0, 0, UNLABELED],
         [SKEWED, SKEWED, SKEWED, 0, UNLABELED],

@@ -124,15 +124,15 @@ def test_a_what_if_equals_a_new_count(cluster: tuple[list[Node], list[Pod]], sub
         return
     if plugin.pre_filter(state, info, filled).status.is_skip:
         return
-    what_if, before = state.clone(), _judged(plugin, state, info, filled)
+    dry_run, before = state.clone(), _judged(plugin, state, info, filled)
     for row, on_row in enumerate(filled.pods):
         for other in list(on_row.values()):
             if data.draw(st.booleans()):
                 filled.remove_pod(other)
-                assert plugin.remove_pod(what_if, info, other, filled, row).is_success
+                assert plugin.remove_pod(dry_run, info, other, filled, row).is_success
     for number, labels in enumerate(data.draw(st.lists(_POD_LABELS, max_size=3))):
         other, row = filled.compile_pod(pod(f"new{number}", labels=labels)), data.draw(st.integers(0, filled.size - 1))
         filled.add_pod(other, row)
-        assert plugin.add_pod(what_if, info, other, filled, row).is_success
-    assert _judged(plugin, what_if, info, filled) == _codes(plugin, info, filled)
+        assert plugin.add_pod(dry_run, info, other, filled, row).is_success
+    assert _judged(plugin, dry_run, info, filled) == _codes(plugin, info, filled)
     assert _judged(plugin, state, info, filled) == before

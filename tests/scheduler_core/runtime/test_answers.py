@@ -23,9 +23,9 @@ def test_a_good_answer_passes() -> None:
 @pytest.mark.parametrize(
     ("answer", "kind", "says"),
     [
-        pytest.param(None, Status, 'running Bind plugin "P": answered None; return a Status', id="none"),
+        pytest.param(None, Status, 'running Bind plugin "P": returned None; return a Status', id="none"),
         pytest.param(SUCCESS, PermitResult, "return a PermitResult", id="another-kind"),
-        pytest.param(PermitResult("x"), PermitResult, "status 'x'; give it a Status", id="hollow"),  # type: ignore[arg-type]  # nonsense
+        pytest.param(PermitResult("x"), PermitResult, "status 'x'; set a Status", id="hollow"),  # type: ignore[arg-type]  # nonsense
     ],
 )
 def test_nonsense(answer: object, kind: type[object], says: str) -> None:
@@ -53,7 +53,7 @@ def test_raised(fault: Exception, message: str) -> None:
     [
         pytest.param(unschedulable("x"), unschedulable("x").of("P"), id="rejection-as-it-is"),
         pytest.param(error("x"), error('running Bind plugin "P": x').of("P"), id="error-is-named"),
-        pytest.param(Status(Code.WAIT), error('running Bind plugin "P": answered Wait').of("P"), id="not-allowed"),
+        pytest.param(Status(Code.WAIT), error('running Bind plugin "P": returned Wait').of("P"), id="not-allowed"),
     ],
 )
 def test_refused(status: Status, expected: Status) -> None:

@@ -127,7 +127,7 @@ async def test_an_error_counts_unless_it_may_be_ignored(is_unknown: bool) -> Non
         client.fails("filter")
     assert await filtered(runner(client, ignorable=True)) == (list(NAMES), {})
     with pytest.raises(
-        ExtenderError, match='node "y", which it was not asked about' if is_unknown else "extender e: away"
+        ExtenderError, match='node "y", which was not in the request' if is_unknown else "extender e: away"
     ):
         await filtered(runner(client))
 
@@ -197,7 +197,7 @@ def running() -> tuple[NodeColumns, list[PreemptionCandidate]]:
 
 async def left_by(*runners: ExtenderRunner) -> list[tuple[str, list[str], int]]:
     columns, candidates = running()
-    left = await PreemptionConsultation(runners, columns).leave(POD, candidates)
+    left = await PreemptionConsultation(runners, columns).process_preemption(POD, candidates)
     return [(each.node_name, [info.pod.metadata.name for info in each.victims], each.pdb_violations) for each in left]
 
 

@@ -152,5 +152,5 @@ def test_only_a_set_of_names_narrows(names: Any) -> None:
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None
     nodes = made.context.cache.columns
-    with pytest.raises(PluginError, match=r'running PreFilter plugin "Narrowing": .* give a frozenset of names'):
+    with pytest.raises(PluginError, match=r'running PreFilter plugin "Narrowing": .* return a frozenset of names'):
         run_pre_filters(instance, CycleState(), nodes.compile_pod(pod()), nodes)

@@ -82,7 +82,7 @@ def test_a_plugin_whose_events_cannot_be_had_is_a_problem() -> None:
 
     broken = type("Broken", (recorder("Broken", journal),), {"events_to_register": fail})
     made = rig([broken], serve=False)
-    with pytest.raises(ConfigError, match="cannot be wired together: no events"):
+    with pytest.raises(ConfigError, match="cannot be combined: no events"):
         made.scheduler.build(profile())
     assert journal.plugins_at("close") == ["Broken"]
 

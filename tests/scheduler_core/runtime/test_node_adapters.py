@@ -144,7 +144,7 @@ def test_equal_answers_share_a_number() -> None:
 @pytest.mark.parametrize(
     ("answer", "says"),
     [
-        pytest.param("yes", "answered 'yes' for node a; return a Status", id="no-status"),
+        pytest.param("yes", "returned 'yes' for node a; return a Status", id="no-status"),
         pytest.param(Status(Code.ERROR, ("broken",)), "broken", id="error"),
         pytest.param(Status(Code.ERROR), "failed on node a", id="error-without-words"),
     ],
@@ -171,9 +171,9 @@ def test_a_score_is_no_integer(answer: object) -> None:
 @pytest.mark.parametrize(
     ("normalized", "says"),
     [
-        pytest.param({}, "left out node a; answer for every node", id="left-out"),
-        pytest.param({"a": 33.7}, "gave node a 33.7; return an int", id="no-integer"),
-        pytest.param(None, "answered None; return scores by node name", id="nothing"),
+        pytest.param({}, "returned no score for node a; return one for every node", id="left-out"),
+        pytest.param({"a": 33.7}, "returned 33.7 for node a; return an int", id="no-integer"),
+        pytest.param(None, "returned None; return scores by node name", id="nothing"),
     ],
 )
 def test_nonsense_of_normalize(normalized: object, says: str) -> None:

@@ -51,7 +51,7 @@ def test_a_refused_swap_changes_nothing() -> None:
     sorter = type("Other", (type(other.queue_sort),), {"name": "Other"})
     other.queue_sort = sorter(None, other.queue_sort.handle)
     assert queue_sort_of(other) == ("Other", "")
-    with pytest.raises(ConfigError, match="all live profiles must name the same plugin with the same args"):
+    with pytest.raises(ConfigError, match="all profiles must use the same plugin with the same args"):
         table.swap(other)
     assert (list(table), told) == ([instance], ["a"])
 

@@ -68,7 +68,9 @@ def test_parts_are_kept_only_where_asked_for() -> None:
 def test_a_normalised_score_out_of_range_names_the_node(worst: int) -> None:
     """So that the author finds the case."""
     scoring, instance = bench(Journal(answers={"B.score": scores(0, worst, 0)}))
-    with pytest.raises(PluginError, match=f'running Score plugins: plugin "B" failed with: gave node n1 {worst}'):
+    with pytest.raises(
+        PluginError, match=f'running Score plugins: plugin "B" failed with: returned {worst} for node n1'
+    ):
         run_scores(instance, scoring)
 
 
