@@ -1,5 +1,5 @@
-"""The in-tree plugins, one module or package each.
+"""The in-tree plugins, one module or package each, with the names of kube-scheduler's plugins.
 
-Owns kube-scheduler's plugins under their own names, vectorised. A plugin must not know the runtime that calls it nor,
-without need, another plugin: what two of them share belongs to the columns or to the model.
+Plugins do not know the runtime, and import other plugins only if necessary; what two of them share belongs in the
+columns or in the model.
 """

@@ -1,7 +1,6 @@
-"""DefaultBinder: tells the cluster on which node the pod runs.
+"""DefaultBinder: binds the pod to its node.
 
-Owns the request only. Retries, and finding out how a bind ended whose answer was lost, are the writer's; what becomes
-of a pod whose bind failed is the cycle's.
+The cluster writer retries, and finds out the outcome when a response is lost; the cycle handles a failed bind.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultbinder/default_binder.go``.
 """
@@ -18,20 +17,20 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class DefaultBinder(BindPlugin):
-    """Binds through the cluster's own binding subresource."""
+    """Binds pods through the binding subresource of the API server."""
 
     name = "DefaultBinder"
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """None: it rejects no pod."""
+        """Return no events: the plugin rejects no pod."""
         return ()
 
     async def bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Bind the pod; Error with the cluster's own words if it is refused.
+        """Bind the pod; return an error with the API server's message if that fails.
 
         Raises:
-            BoundElsewhereError: Someone else has bound it to another node; the cycle lets it go.
-            WriteTimeoutError: Whether it is bound is unknown; the cycle keeps its node until it is.
+            BoundElsewhereError: The pod is already bound to another node; the cycle drops it.
+            WriteTimeoutError: It is unknown whether the pod was bound; the cycle keeps the pod assumed until it knows.
         """
         del state
         metadata = pod.pod.metadata

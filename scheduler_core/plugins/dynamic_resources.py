@@ -1,8 +1,8 @@
-"""DynamicResources: pods that claim devices are turned away, and all others pass as the reference lets them.
+"""DynamicResources: rejects pods with resource claims; devices are not allocated yet.
 
-Owns the answers for pods without claims, which every profile shows: it stands before DefaultPreemption, so its words
-begin the message of each failed preemption. Devices are not allocated yet; a pod that claims some is told so, since
-placing it anyhow would leave it without them on its node.
+For pods without claims it returns the same as in kube-scheduler. That is visible: it runs before DefaultPreemption, so
+its PostFilter message starts the message of each failed preemption. A pod with claims is rejected with a reason,
+because it would run without its devices otherwise.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go``.
 """
@@ -49,76 +49,76 @@ _NOT_LOOKED_AT = PostFilterResult(error("not found"))
 class DynamicResources(
     PreEnqueuePlugin, PreFilterPlugin, FilterPlugin, PostFilterPlugin, ScorePlugin, ReservePlugin, PreBindPlugin
 ):
-    """Turns away pods with resource claims."""
+    """Rejects pods with resource claims."""
 
     name = "DynamicResources"
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
     args_model = DynamicResourcesArgs
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Whether there are claims says it all."""
+        """Return a check that always holds: the results depend only on the pod's resource claims."""
         del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """None: a pod's claims cannot be changed, and nothing else would help."""
+        """Return no events: a pod's claims are immutable, and no other change helps."""
         return ()
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Let every pod in, so that one with claims is told why it is not placed."""
+        """Admit all pods, so that a pod with claims gets a condition that says why it is unschedulable."""
         del pod
         return SUCCESS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Skip a pod without claims, reject any other."""
+        """Return Skip for a pod without claims, reject any other."""
         del nodes
         state.write(_LOOKED_AT, True)
         if pod.pod.spec.resource_claims:
             return PreFilterResult(_NOT_SUPPORTED)
-        # Its score would be 0 everywhere.
+        # The score would be 0 on all nodes.
         state.skip_score.add(self.name)
         return _NO_CLAIMS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Every row will do: pods with claims have been rejected already."""
+        """Return None: PreFilter has rejected pods with claims."""
         del state, pod, nodes, rows
         return None
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is."""
+        """Return the only rejection."""
         del state, pod, code
         return _NOT_SUPPORTED
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """There is no claim to give up; an error where PreFilter did not come so far, which ends PostFilter."""
+        """Report that there is no claim to deallocate; return an error, ending PostFilter, if PreFilter did not run."""
         del pod, nodes, diagnosis
         return _NOTHING_TO_DEALLOCATE if state.get(_LOOKED_AT) else _NOT_LOOKED_AT
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
-        """The same; it changes nothing."""
+        """Return the result of ``post_filter``, which changes nothing."""
         return PostFilterPreview(self.post_filter(state, pod, nodes, diagnosis))
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """0 everywhere, int64 per row."""
+        """Return 0 for every row, int64."""
         del state, pod
         return np.zeros(nodes.size if isinstance(rows, slice) else len(rows), dtype=np.int64)
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Nothing is to be held."""
+        """Do nothing."""
         del state, pod, node_name
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Nothing was held."""
+        """Do nothing."""
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Nothing is to be written."""
+        """Return Skip: there is nothing to write."""
         del state, pod, node_name
         return SKIP
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Nothing is to be written."""
+        """Do nothing."""
         del state, pod, node_name
         return SUCCESS

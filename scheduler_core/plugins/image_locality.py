@@ -1,12 +1,11 @@
-"""ImageLocality: a pod goes where its images are already, unless every pod would then go there.
+"""ImageLocality: prefers nodes that have the pod's images already.
 
-Owns the score and the completion of image names. An image that few nodes hold counts less, so that one node is not
-heaped with the pods of a rare image. Must not know how nodes report images.
+An image that few nodes have counts less, so that the pods of a rare image do not all go to one node.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/imagelocality/image_locality.go``.
 
-Each image counts for 0 to the upper bound of the sum, which gives the same score for all sizes of 0 and more. With a
-size near 2**63 the reference depends on the processor, whose conversion of floats to int64 overflows.
+Each image counts from 0 up to the upper bound of the sum, which gives the same score for all sizes of 0 and more. With
+a size near 2**63 kube-scheduler's result depends on the processor, whose conversion of floats to int64 overflows.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ _HIGHEST_SUM_PER_CONTAINER = 1000 * _MIB
 
 
 class ImageLocality(ScorePlugin):
-    """Sums the sizes of a pod's images that a node holds, each scaled by the share of nodes that hold it.
+    """Sums the sizes of the pod's images on a node, each scaled by the share of nodes that have it.
 
-    A score depends on all nodes, by how many of them hold an image.
+    A score depends on all nodes, through the number of nodes that have an image.
     """
 
     name = "ImageLocality"
@@ -47,11 +46,11 @@ class ImageLocality(ScorePlugin):
     normalization = Normalization.NONE
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """None: it rejects no pod."""
+        """Return no events: the plugin rejects no pod."""
         return ()
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Score between two bounds: 0 below 23 MiB on the node, 100 from 1,000 MiB per container on.
+        """Score between two bounds: 0 up to 23 MiB on the node, 100 from 1,000 MiB per container.
 
         Returns:
             int64 per row, 0 to 100.
@@ -78,13 +77,13 @@ class ImageLocality(ScorePlugin):
 
 
 def full_image_name(name: str) -> str:
-    """Complete an image name as container runtimes do.
+    """Complete an image name like container runtimes do.
 
     Args:
-        name: As written in a pod.
+        name: Name in the pod's spec.
 
     Returns:
-        The name with ``:latest`` unless it has a tag or a digest; the colon of a registry's port is neither.
+        The name with ``:latest`` unless it has a tag or a digest; the colon before a registry's port is not a tag.
     """
     return f"{name}:latest" if name.rfind(":") <= name.rfind("/") else name
 

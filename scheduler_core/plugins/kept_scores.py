@@ -1,7 +1,6 @@
-"""The resource scores of all nodes, with what does not depend on the pod kept from pod to pod.
+"""Cache of resource scores of all nodes, with the parts of the formula that do not depend on the pod.
 
-Owns which columns of nodes a kept formula follows, and when it is worth being asked. Must not know the formulas. There
-is one for each set of resources that take part: few, since only extended resources make another.
+There is one entry per set of resources that are scored; only extended resources create more than one.
 """
 
 from __future__ import annotations
@@ -18,22 +17,22 @@ from scheduler_core.snapshot.row_keeper import RowKeeper
 
 _MOST_SETS = 4
 _WORTH_ALL = 4
-"""All rows are scored, and those that are asked about picked out, while these are at least one in so many."""
+"""All rows are scored if the requested rows are at least one in this many."""
 
 Formula = Callable[[Sequence[int]], KeptScores]
-"""Makes what is kept for resources of these weights."""
+"""Creates the cached formula for resources with these weights."""
 
 
 class ScoreKeeper:
-    """One plugin's formula, kept for each set of resources."""
+    """Cached formulas of one plugin, one per set of resources."""
 
     __slots__ = ("_formula", "_kept", "_nodes")
 
     def __init__(self, formula: Formula) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
-            formula: Makes what is kept.
+            formula: Creates a cached formula.
         """
         self._formula = formula
         self._nodes: NodeColumns | None = None
@@ -43,12 +42,12 @@ class ScoreKeeper:
         """Score rows.
 
         Args:
-            taking: The resources that take part, at least one, and what the pod takes of them.
+            taking: The scored resources, at least one, with the pod's requests.
             nodes: The columns.
             rows: The rows to score.
 
         Returns:
-            int64 per row; None where that is not worth it, or a number is too large.
+            int64 per row; None if the cache is not worth it, or a number is too large.
         """
         if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < nodes.size:
             return None
@@ -70,7 +69,7 @@ class ScoreKeeper:
 
 
 class _Followed(RowKeeper):
-    """A kept formula in step with the columns that it follows; what the pod that they were first for takes is not."""
+    """A cached formula that is kept up to date with the columns of its resources; it excludes the pod's requests."""
 
     __slots__ = ("_followed", "_kept", "scores")
 

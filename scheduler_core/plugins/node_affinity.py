@@ -1,9 +1,8 @@
-"""NodeAffinity: which nodes a pod may run on, and which it prefers, by their labels and names.
+"""NodeAffinity: filters and scores nodes by the pod's node selector and node affinity.
 
-Owns the combination of a pod's ``nodeSelector``, its node affinity and the affinity that the profile adds for all its
-pods. Must not know how selectors match; that is :mod:`scheduler_core.model.selectors` on values and
-:mod:`scheduler_core.snapshot.node_matching` on columns. Added affinity has a code of its own, since the author of a pod
-can do nothing about it and should be told so.
+Combines the pod's ``nodeSelector``, its node affinity, and the affinity that the profile adds to all its pods.
+:mod:`scheduler_core.model.selectors` matches selectors on values, :mod:`scheduler_core.snapshot.node_matching` on
+columns. Rejections by the added affinity have a reason of their own, because the author of the pod cannot change it.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeaffinity/node_affinity.go``.
 """
@@ -76,7 +75,7 @@ _PREFERRED: StateKey[tuple[PreferredNodeTerm, ...]] = StateKey("NodeAffinity/pre
 
 
 class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
-    """Rules out nodes that a pod or its profile excludes, and ranks the others by preference."""
+    """Rules out nodes that the pod or the profile excludes, and scores the others by preference."""
 
     name = "NodeAffinity"
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
@@ -87,7 +86,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         """Compile the added affinity.
 
         Raises:
-            SelectorError: The added affinity cannot be read; validated args always can.
+            SelectorError: The added affinity is invalid; validated args never are.
         """
         super().__init__(args, handle)
         self._added: NodeMatcher | None = None
@@ -103,17 +102,17 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
             self._has_added_preferred = bool(affinity.preferred)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """Selector and affinity say it all."""
+        """Return a check that always holds: the results depend only on the pod's selector and affinity."""
         del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node's coming or a change of its labels."""
+        """Return additions of nodes and changes of their labels."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         return (EventRegistration(node, self.after_node_change),)
 
     def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if the node matches what it did not match before, or if an unreadable term leaves that open."""
+        """Queue if the node matches now and did not before, or if an invalid term leaves that open."""
         if not isinstance(new, Node) or not isinstance(old, Node | None):
             return Hint.QUEUE
         labels, name = new.metadata.labels, new.metadata.name
@@ -131,7 +130,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
     # -- filtering ----------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Compile what the pod demands; narrow down to named nodes where every term names some."""
+        """Compile the pod's required terms; restrict the nodes if every term names nodes."""
         del nodes
         required = required_node_affinity(pod.pod)
         if required.is_everything and self._added is None:
@@ -146,7 +145,7 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         return PreFilterResult(SUCCESS, names) if names else _CONFLICT
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows that the added affinity, or else the pod, excludes; None when neither demands anything."""
+        """Reject rows that the added affinity, or else the pod, excludes; None if neither has requirements."""
         required = state.get(_REQUIRED)
         if required is None:
             required = required_node_affinity(pod.pod)
@@ -164,14 +163,14 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Whether the profile or the pod excludes the node."""
+        """Return whether the profile or the pod excludes the node."""
         del state, pod
         return _REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Compile the preferred terms; skip where neither pod nor profile has any."""
+        """Compile the preferred terms; return Skip if neither the pod nor the profile has any."""
         del nodes, rows
         affinity = _node_affinity(pod.pod)
         terms = () if affinity is None else affinity.preferred
@@ -180,14 +179,14 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         try:
             state.write(_PREFERRED, compile_preferred_terms(terms))
         except SelectorError as problem:
-            return error(f"preferred node affinity cannot be read; mend the pod's spec: {problem}")
+            return error(f"invalid preferred node affinity; correct the pod's spec: {problem}")
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """The sum of the weights of the terms that match, int64 per row.
+        """Return the sum of the weights of the matching terms, int64 per row.
 
         Raises:
-            SelectorError: A preferred term cannot be read; only where PreScore, which finds this out, was left out.
+            SelectorError: A preferred term is invalid; only if PreScore, which detects that, is not enabled.
         """
         terms = state.get(_PREFERRED)
         if terms is None:
@@ -213,7 +212,7 @@ def _node_affinity(pod: Pod) -> PodNodeAffinity | None:
 
 
 def _named_nodes(terms: Sequence[NodeSelectorTerm]) -> frozenset[str] | None:
-    """The nodes that the terms name between them; None when a term is open to all, or there is no term."""
+    """Return the nodes that the terms name; None if a term names none, or there is no term."""
     names: frozenset[str] | None = None
     for term in terms:
         of_term: frozenset[str] | None = None

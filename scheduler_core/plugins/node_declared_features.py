@@ -1,11 +1,11 @@
-"""NodeDeclaredFeatures: what a pod's spec asks of the kubelet, its node must declare.
+"""NodeDeclaredFeatures: requires that the node declares the kubelet features that the pod's spec needs.
 
-Owns the inference, which reads the spec and nothing else: a new feature is one line in a table. Must not know which
-version a node runs; a node that does not declare a feature does not have it.
+The needed features are inferred from the spec alone, by one table entry per feature. A node that does not declare a
+feature does not have it, whatever its version.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodedeclaredfeatures/nodedeclaredfeatures.go`` and
-``k8s.io/component-helpers`` v0.36.3, ``nodedeclaredfeatures/features``. Features that only matter to updates of running
-pods are left out. None of them ends with a version yet.
+``k8s.io/component-helpers`` v0.36.3, ``nodedeclaredfeatures/features``. Features that only concern updates of running
+pods are left out. No feature has a last version yet.
 """
 
 from __future__ import annotations
@@ -59,49 +59,49 @@ _NEEDED_BY: Mapping[str, Callable[[PodSpec], bool]] = {
     RESTART_ALL_CONTAINERS: _restarts_all_containers,
     USER_NAMESPACES_HOST_NETWORK: _has_user_namespace_on_host_network,
 }
-"""Each feature that a pod may need of its node, and when it does."""
+"""Features that a pod may need, with the condition on its spec."""
 
 
 def required_features(pod: Pod) -> tuple[str, ...]:
-    """The features that a pod needs of its node."""
+    """Return the features that a pod needs on its node."""
     return tuple(feature for feature, is_needed in _NEEDED_BY.items() if is_needed(pod.spec))
 
 
 class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
-    """Rules out nodes that do not declare what the pod needs."""
+    """Rules out nodes that do not declare a feature that the pod needs."""
 
     name = "NodeDeclaredFeatures"
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Begin with no node looked at.
+        """Create the plugin with an empty cache.
 
         Args:
             args: None.
-            handle: The rest of the scheduler.
+            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._version = -1
         self._declared: dict[str, NDArray[np.bool_]] = {}
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """The needed features say it all."""
+        """Return a check that always holds: the results depend only on the needed features."""
         del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node's coming or a change of what it declares; a change of what the pod needs."""
+        """Return additions of nodes, changes of their declared features, and updates of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_DECLARED_FEATURE)
         pod = ClusterEvent(Resource.POD, Action.UPDATE)
         return (EventRegistration(node, after_node_change), EventRegistration(pod, after_pod_update))
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Skip a pod that needs nothing."""
+        """Return Skip for a pod that needs no feature."""
         del state, nodes
         return _LOOK if required_features(pod.pod) else _NOTHING_TO_DO
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Rows that lack a needed feature are rejected; None when nothing is needed."""
+        """Reject rows without a needed feature; None if no feature is needed."""
         del state
         features = required_features(pod.pod)
         if not features:
@@ -112,12 +112,12 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
         return lacking[rows].astype(np.int16)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is."""
+        """Return the only rejection."""
         del state, pod, code
         return _REJECTION
 
     def _declaring(self, feature: str, nodes: NodeColumns) -> NDArray[np.bool_]:
-        """Rows whose node declares a feature, bool[row]; kept until a Node object changes, since few pods ask."""
+        """Return the rows whose node declares a feature, bool[row]; cached until a Node object changes."""
         if self._version != nodes.version:
             self._version = nodes.version
             self._declared.clear()
@@ -132,7 +132,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the node came, or declares something else now."""
+    """Queue if the node was added, or its declared features changed."""
     del pod
     if not isinstance(new, Node) or not isinstance(old, Node):
         return Hint.QUEUE
@@ -140,7 +140,7 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 
 def after_pod_update(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if it is this pod and it needs something else now."""
+    """Queue if the update is of this pod and changes the features that it needs."""
     if not isinstance(new, Pod) or not isinstance(old, Pod):
         return Hint.QUEUE
     if new.metadata.uid != pod.metadata.uid or required_features(old) == required_features(new):

@@ -1,7 +1,6 @@
-"""NodeName: a pod that names its node runs there or nowhere.
+"""NodeName: a pod that names a node runs only on that node.
 
-Owns this one comparison. Must not know how a name came into the spec. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/nodename/node_name.go``.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodename/node_name.go``.
 """
 
 from __future__ import annotations
@@ -28,17 +27,17 @@ _REJECTION = unresolvable("node(s) didn't match the requested node name")
 
 
 class NodeName(FilterPlugin):
-    """Rules out every node but the one that the pod's spec names."""
+    """Rules out every node except the one that the pod's spec names."""
 
     name = "NodeName"
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node's coming; a node's name never changes."""
+        """Return additions of nodes; the name of a node never changes."""
         return (EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Every row but the named node's is rejected; None when the pod names none."""
+        """Reject all rows except that of the named node; None if the pod names none."""
         del state
         name = pod.pod.spec.node_name
         if not name:
@@ -54,6 +53,6 @@ class NodeName(FilterPlugin):
         return codes[rows]
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is."""
+        """Return the only rejection."""
         del state, pod, code
         return _REJECTION

@@ -1,9 +1,8 @@
-"""NodePorts: a host port is given out once on a node.
+"""NodePorts: a host port is used only once per node.
 
-Owns the rejection and the hint. Must not know how ports in use are kept; that is
-:mod:`scheduler_core.snapshot.host_ports`, which answers for all nodes at once. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/nodeports/node_ports.go``; the ports are read of the compiled pod, so that Filter
-works where a profile leaves PreFilter out (the reference fails such pods).
+The ports in use are stored in :mod:`scheduler_core.snapshot.host_ports`. Follows kube-scheduler v1.36.3,
+``pkg/scheduler/framework/plugins/nodeports/node_ports.go``. Filter reads the ports from the compiled pod, so it works
+in profiles that do not enable PreFilter, where kube-scheduler fails the pod.
 """
 
 from __future__ import annotations
@@ -36,30 +35,30 @@ _NOTHING_TO_DO = PreFilterResult(SKIP)
 
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
-    """Rules out nodes where a host port of the pod is taken."""
+    """Rules out nodes where a host port of the pod is in use."""
 
     name = "NodePorts"
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, pod=PodReads.NOTHING)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """The host ports say it all."""
+        """Return a check that always holds: the results depend only on the pod's host ports."""
         del pod, nodes
         return always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The going of a pod that held a port, and a node's coming."""
+        """Return deletions of pods, with a hint on their ports, and additions of nodes."""
         return (
             EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),
             EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Skip a pod without host ports."""
+        """Return Skip for a pod without host ports."""
         del state, nodes
         return _LOOK if pod.host_ports else _NOTHING_TO_DO
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Rows where a port is taken are rejected; None when it is taken nowhere."""
+        """Reject rows where a port is in use; None if there is none."""
         del state
         taken_rows = nodes.host_ports.conflicting_rows(pod.host_ports)
         if not len(taken_rows):
@@ -69,13 +68,13 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
         return codes[rows]
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is."""
+        """Return the only rejection."""
         del state, pod, code
         return _REJECTION
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the deleted pod held, or was promised, a node and shares a port with this one."""
+    """Queue if the deleted pod was scheduled or nominated to a node and shares a port with this one."""
     del new
     if not isinstance(old, Pod):
         return Hint.QUEUE

@@ -1,8 +1,8 @@
-"""NodeResourcesBalancedAllocation: a pod goes where it evens out the use of different resources.
+"""NodeResourcesBalancedAllocation: prefers nodes where the pod evens out the use of different resources.
 
-Owns the plugin; the formula is :func:`scheduler_core.kernels.allocation.balanced_allocation`. Must not know how full
-nodes should get, which is NodeResourcesFit's. Unlike there, actual requests count, without defaults for containers that
-name none; a pod that asks for none of the resources is not scored, for it would be drawn to one node after another.
+The formula is :func:`scheduler_core.kernels.allocation.balanced_allocation`. Unlike in NodeResourcesFit, containers
+without requests count 0. A pod that requests none of the resources is not scored, because its score would draw all
+such pods to the same node.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/balanced_allocation.go``.
 """
@@ -41,7 +41,7 @@ _UNMOVED = 75
 
 
 class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
-    """Compares how evenly resources are used before and after the pod comes."""
+    """Compares how evenly resources are used with and without the pod."""
 
     name = "NodeResourcesBalancedAllocation"
     reuse = Reuse(score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
@@ -49,27 +49,27 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs, handle: Handle) -> None:
-        """Keep the resources to balance.
+        """Store the resources to balance.
 
         Args:
             args: The resources.
-            handle: The rest of the scheduler.
+            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
         self._keeper = ScoreKeeper(lambda _: KeptBalance())
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """What the pod takes says it all."""
+        """Return a check that always holds: the results depend only on the pod's requests."""
         del pod, nodes
         return always
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """None: it rejects no pod."""
+        """Return no events: the plugin rejects no pod."""
         return ()
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Note what the pod adds to a node; Skip if it asks for none of the resources."""
+        """Store the pod's requests; return Skip if it requests none of the resources."""
         del nodes, rows
         demand = self._demand(pod)
         if not any(demand.amounts):
@@ -78,7 +78,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Score by the change of balance, int64 per row, 50 to 100; 0 for a pod that asks for none of the resources."""
+        """Return the change of balance, int64 per row, 50 to 100; 0 for a pod that requests none of the resources."""
         demand = state.get(_KEY) or self._demand(pod)
         if not any(demand.amounts):
             return _level(0, nodes, rows)
@@ -90,7 +90,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         return balanced_allocation(uses) if uses else _level(_UNMOVED, nodes, rows)
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
-        """Score one row in Python's numbers, where there are two resources of which the node has some."""
+        """Score one row without NumPy, for two resources that the node has."""
         demand = state.get(_KEY)
         uses = None if demand is None else row_uses(taking_part(demand, nodes), nodes, row)
         found = balanced_allocation_row(uses) if uses else None

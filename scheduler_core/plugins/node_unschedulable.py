@@ -1,9 +1,9 @@
-"""NodeUnschedulable: cordoned nodes take only pods that tolerate the cordon.
+"""NodeUnschedulable: cordoned nodes accept only pods that tolerate the cordon.
 
-Owns the reading of ``spec.unschedulable``. Must not know the taint that the node controller adds beside it; that one
-is TaintToleration's. Both exist, because the field works at once and the taint only when the controller has acted.
-Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go``.
+Reads ``spec.unschedulable``. The node controller also adds a taint, which TaintToleration handles; the field takes
+effect at once, the taint only when the controller has acted.
+
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodeunschedulable/node_unschedulable.go``.
 """
 
 from __future__ import annotations
@@ -39,13 +39,13 @@ class NodeUnschedulable(FilterPlugin):
     reuse = Reuse(filter=Reads.NODE, pod=PodReads.NOTHING)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node's coming or a change of its taints (of which a cordon counts as one); new tolerations of the pod."""
+        """Return additions of nodes, changes of their taints (including cordons), and new tolerations of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
         toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
         return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Cordoned rows are rejected; None when there is none among ``rows`` or the pod tolerates it."""
+        """Reject cordoned rows; None if there are none in ``rows`` or the pod tolerates the cordon."""
         del state
         cordoned = nodes.unschedulable[rows]
         if not cordoned.any() or tolerated(_CORDON, pod.pod.spec.tolerations):
@@ -53,13 +53,13 @@ class NodeUnschedulable(FilterPlugin):
         return cordoned.astype(np.int16)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is."""
+        """Return the only rejection."""
         del state, pod, code
         return _REJECTION
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the node came uncordoned or was uncordoned."""
+    """Queue if the node was added uncordoned, or was uncordoned."""
     del pod
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
@@ -68,7 +68,7 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 
 def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if it is this pod and it tolerates a cordon now."""
+    """Queue if the update is of this pod and it tolerates a cordon now."""
     del old
     if not isinstance(new, Pod):
         return Hint.QUEUE

@@ -1,7 +1,6 @@
-"""PrioritySort: the most important pod first, among equals the one that has waited longest.
+"""PrioritySort: orders the queue by priority, then by waiting time.
 
-Owns the order of the active queue. Must not know the queue. The sequence settles what time leaves open, so that an
-order never depends on how a heap was built.
+The arrival number breaks ties, so that the order never depends on the layout of the heap.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/queuesort/priority_sort.go``.
 """
@@ -14,14 +13,14 @@ from scheduler_core.framework.queued_pod import QueuedPod
 
 
 class PrioritySort(QueueSortPlugin):
-    """Orders by priority, then by time in the queue."""
+    """Orders pods by priority, then by time in the queue."""
 
     name = "PrioritySort"
 
     def events_to_register(self) -> tuple[EventRegistration, ...]:
-        """None: it rejects no pod."""
+        """Return no events: the plugin rejects no pod."""
         return ()
 
     def sort_key(self, pod: QueuedPod) -> tuple[int, float, int]:
-        """Priority, descending; the time at which the pod came to its place, ascending; the order of arrival."""
+        """Return the priority, descending; the time of queueing, ascending; the arrival number."""
         return -pod.info.priority, pod.timestamp, pod.sequence

@@ -1,9 +1,9 @@
-"""The resources of a score, laid out for the kernels: what NodeResourcesFit and NodeResourcesBalancedAllocation share.
+"""Inputs of resource scores, shared by NodeResourcesFit and NodeResourcesBalancedAllocation.
 
-Owns which resources take part on which nodes. Must not know how they are scored. An extended (scalar) resource that the
-pod does not ask for takes no part, since a node is no better or worse a place for having it.
+An extended (scalar) resource that the pod does not request is not scored, because a node that has it is no better or
+worse for the pod.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``, without its
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/resource_allocation.go``, without the
 devices of dynamic resource allocation.
 """
 
@@ -25,12 +25,12 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 
 @dataclass(frozen=True, slots=True)
 class ScoredResource:
-    """A resource that a profile scores by.
+    """A resource that a profile scores.
 
     Attributes:
-        name: Its name.
-        weight: How much it counts.
-        is_scalar: Whether it takes part only for pods that ask for it.
+        name: The name of the resource.
+        weight: Weight of its score.
+        is_scalar: Whether it is scored only for pods that request it.
     """
 
     name: str
@@ -40,12 +40,12 @@ class ScoredResource:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one pod adds to a node.
+    """Requests of one pod.
 
     Attributes:
         resources: The scored resources.
-        amounts: What the pod takes of each, in the resource's integer unit.
-        nonzero: Whether the nodes' sums of cpu and memory count containers that name none with a default.
+        amounts: The pod's request of each, in the resource's integer unit.
+        nonzero: Whether the nodes' sums of CPU and memory include defaults for containers without requests.
     """
 
     resources: Sequence[ScoredResource]
@@ -54,26 +54,23 @@ class Demand:
 
 
 def scored_resource(name: str, weight: int = 1) -> ScoredResource:
-    """Describe a resource to score by.
+    """Return a resource to score.
 
     Args:
-        name: Its name.
-        weight: How much it counts, 1 or more.
-
-    Returns:
-        The description.
+        name: The name of the resource.
+        weight: Weight of its score, 1 or more.
     """
     return ScoredResource(name, weight, is_scalar_resource(name))
 
 
 class TakingPart(NamedTuple):
-    """A resource that counts for a pod.
+    """A resource that is scored for a pod.
 
     Attributes:
-        column: Its column.
-        amount: What the pod takes of it.
-        weight: How much it counts.
-        is_nonzero: Whether the nodes' sums are those with defaults.
+        column: The column of the resource.
+        amount: The pod's request.
+        weight: Weight of its score.
+        is_nonzero: Whether to use the nodes' sums with defaults.
     """
 
     column: int
@@ -82,19 +79,19 @@ class TakingPart(NamedTuple):
     is_nonzero: bool
 
     def table(self, nodes: NodeColumns) -> NDArray[np.int64]:
-        """The nodes' sums, int64[resource, row]."""
+        """Return the nodes' sums, int64[resource, row]."""
         return nodes.nonzero_requested if self.is_nonzero else nodes.requested
 
 
 def taking_part(demand: Demand, nodes: NodeColumns) -> list[TakingPart]:
-    """The resources that count for a pod, in the order of the profile.
+    """Return the resources that are scored for a pod, in the order of the profile.
 
     Args:
-        demand: What the pod adds.
+        demand: The requests of the pod.
         nodes: The columns.
 
     Returns:
-        Without resources that no node names, for they count on none.
+        The resources, without those that no node has.
     """
     found = []
     for resource, amount in zip(demand.resources, demand.amounts, strict=True):
@@ -108,7 +105,7 @@ def taking_part(demand: Demand, nodes: NodeColumns) -> list[TakingPart]:
 
 
 def resource_uses(taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
-    """Take the columns of every resource that takes part.
+    """Return the columns of every scored resource.
 
     Args:
         taking: The resources.
@@ -127,7 +124,7 @@ def resource_uses(taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) 
 
 
 def row_uses(taking: Sequence[TakingPart], nodes: NodeColumns, row: int) -> list[RowUse]:
-    """What :func:`resource_uses` takes, of one row: capacity, used, added and weight of each resource."""
+    """Return :func:`resource_uses` of one row: capacity, used, added and weight of each resource."""
     return [
         (nodes.allocatable.item(each.column, row), each.table(nodes).item(each.column, row), each.amount, each.weight)
         for each in taking

@@ -1,7 +1,6 @@
-"""SchedulingGates: a pod with gates waits until someone has removed them all.
+"""SchedulingGates: a pod with scheduling gates waits until all of them are removed.
 
-Owns the gate and its wording. Must not know who sets gates: any controller may. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go``.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/schedulinggates/scheduling_gates.go``.
 """
 
 from __future__ import annotations
@@ -16,17 +15,17 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class SchedulingGates(PreEnqueuePlugin):
-    """Holds gated pods out of the active queue."""
+    """Keeps gated pods out of the active queue."""
 
     name = "SchedulingGates"
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The removal of the pod's own last gate."""
+        """Return the removal of the pod's last gate."""
         removed = ClusterEvent(Resource.POD, Action.UPDATE_POD_SCHEDULING_GATES_ELIMINATED)
         return (EventRegistration(removed, after_gates_eliminated),)
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Success without gates; otherwise the gates that are left, in the order of the pod's spec."""
+        """Return Success without gates, else the remaining gates, in the order of the pod's spec."""
         gates = pod.pod.spec.scheduling_gates
         if not gates:
             return SUCCESS
@@ -34,7 +33,7 @@ class SchedulingGates(PreEnqueuePlugin):
 
 
 def after_gates_eliminated(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if it is this pod whose gates are gone."""
+    """Queue if the gates of this pod were removed."""
     del old
     if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP

@@ -1,11 +1,11 @@
-"""TaintToleration: nodes keep off pods that do not tolerate their taints.
+"""TaintToleration: filters and scores nodes by taints that the pod does not tolerate.
 
-Owns, per list of tolerations, two tables by taint list: is a pod kept off, and how many soft taints speak against the
-node. A cluster of thousands of nodes has a handful of distinct taint lists, so that a filter is one look-up per row and
-tolerations are compared with taints once, not once per node. Must not know why a node is tainted.
+For each list of tolerations there are two tables by distinct taint list: whether it rejects the pod, and how many
+PreferNoSchedule taints are not tolerated. A cluster of thousands of nodes has few distinct taint lists, so filtering is
+one lookup per row, and tolerations are compared with taints once per taint list.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/tainttoleration/taint_toleration.go``. PreScore only
-finds the table early; Score works without it (the reference fails such pods).
+finds the table early; Score works without it, where kube-scheduler fails the pod.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ TaintLists = LoggedInterner[tuple[Taint, ...]]
 
 
 class TolerationTable:
-    """What a list of tolerations means for each distinct list of taints.
+    """Effect of each distinct taint list on pods with one list of tolerations.
 
     Attributes:
-        codes: int16 by taint list, 1 where a taint that keeps pods off is not tolerated.
-        counts: int64 by taint list: PreferNoSchedule taints that are not tolerated.
+        codes: int16 by taint list, 1 if a NoSchedule or NoExecute taint is not tolerated.
+        counts: int64 by taint list, the number of PreferNoSchedule taints that are not tolerated.
         rejects: Whether any of ``codes`` is not 0.
         counts_any: Whether any of ``counts`` is not 0.
-        position: Up to where in the log of new taint lists the table is current.
+        position: Position in the log of new taint lists up to which the table is current.
     """
 
     __slots__ = ("_tolerations", "codes", "counts", "counts_any", "position", "rejects")
@@ -69,7 +69,7 @@ class TolerationTable:
         self.position = 0
 
     def refresh(self, taint_lists: TaintLists) -> None:
-        """Judge the taint lists that got a number since the last call."""
+        """Compare the tolerations with the taint lists that were added since the last call."""
         numbers = taint_lists.assigned.since(self.position)
         self.position = taint_lists.assigned.position
         self.codes, self.counts = _resized(self.codes, len(taint_lists)), _resized(self.counts, len(taint_lists))
@@ -82,7 +82,7 @@ class TolerationTable:
 
 
 class TolerationTables:
-    """Tables by tolerations, the oldest given up beyond ``limit``; they follow the columns that they are asked of."""
+    """Cache of tables by tolerations with at most ``limit`` entries, for the columns of the last call."""
 
     __slots__ = ("_tables", "_taint_lists", "limit")
 
@@ -92,7 +92,7 @@ class TolerationTables:
         self._tables: dict[tuple[Toleration, ...], TolerationTable] = {}
 
     def table(self, tolerations: tuple[Toleration, ...], taint_lists: TaintLists) -> TolerationTable:
-        """The table of ``tolerations``, which knows every list of ``taint_lists``."""
+        """Return the table of ``tolerations``, current for all of ``taint_lists``."""
         if taint_lists is not self._taint_lists:
             self._tables.clear()
             self._taint_lists = taint_lists
@@ -110,7 +110,7 @@ _TABLE: StateKey[TolerationTable] = StateKey("TaintToleration/table")
 
 
 class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
-    """Rules out nodes with taints that the pod does not tolerate, and ranks soft-tainted ones lower."""
+    """Rules out nodes with taints that the pod does not tolerate; PreferNoSchedule taints lower the score."""
 
     name = "TaintToleration"
     reuse = Reuse(filter=Reads.NODE, score=Reads.NODE, pod=PodReads.NOTHING)
@@ -121,19 +121,19 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
         self._tables = TolerationTables(handle.nodes.bounds.toleration_tables)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """While no taint list gets a number."""
+        """Return a check that holds while no new taint list occurs."""
         assigned, position = nodes.taint_sets.assigned, nodes.taint_sets.assigned.position
         del pod
         return lambda: assigned.position == position
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A node's coming or a change of its taints, and new tolerations of the pod."""
+        """Return additions of nodes, changes of their taints, and new tolerations of the pod."""
         node = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_TAINT)
         toleration = ClusterEvent(Resource.POD, Action.UPDATE_POD_TOLERATION)
         return (EventRegistration(node, after_node_change), EventRegistration(toleration, after_toleration_change))
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Rows with an untolerated NoSchedule or NoExecute taint are rejected; None when no taint list has one."""
+        """Reject rows with an untolerated NoSchedule or NoExecute taint; None if no taint list has one."""
         del state
         table = self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets)
         if not table.rejects:
@@ -141,18 +141,18 @@ class TaintToleration(FilterPlugin, PreScorePlugin, ScorePlugin):
         return table.codes.take(nodes.taint_set_ids[rows])
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is; it does not name the taint, as messages count equal reasons over nodes."""
+        """Return the only rejection; it does not name the taint, because messages count equal reasons over nodes."""
         del state, pod, code
         return _REJECTION
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Find the pod's table; never skips, since a pod without a soft taint against it scores 100 everywhere."""
+        """Store the pod's table; never skips, because a pod without such taints scores 100 on all nodes."""
         del rows
         state.write(_TABLE, self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets))
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """PreferNoSchedule taints that the pod does not tolerate, int64 per row; fewer are better."""
+        """Return the number of untolerated PreferNoSchedule taints, int64 per row; lower is better."""
         table = state.get(_TABLE) or self._tables.table(pod.pod.spec.tolerations, nodes.taint_sets)
         taint_lists = nodes.taint_set_ids[rows]
         if not table.counts_any:
@@ -167,7 +167,7 @@ def _resized(table: NDArray[_Number], length: int) -> NDArray[_Number]:
 
 
 def has_untolerated_taint(taints: Sequence[Taint], tolerations: Sequence[Toleration]) -> bool:
-    """Whether a taint that keeps pods off (NoSchedule, NoExecute) is not tolerated."""
+    """Return whether a NoSchedule or NoExecute taint is not tolerated."""
     return any(taint.effect in (NO_SCHEDULE, NO_EXECUTE) and not tolerated(taint, tolerations) for taint in taints)
 
 
@@ -176,7 +176,7 @@ def _soft_untolerated(taints: Sequence[Taint], tolerations: Sequence[Toleration]
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the node keeps the pod off no more."""
+    """Queue if the node rejected the pod before and no longer does."""
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
     tolerations = pod.spec.tolerations
@@ -185,7 +185,7 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 
 def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if it is this pod whose tolerations changed."""
+    """Queue if the update is of this pod."""
     del old
     if isinstance(new, Pod) and new.metadata.uid != pod.metadata.uid:
         return Hint.SKIP

@@ -1,9 +1,8 @@
-"""VolumeRestrictions: a disk that can be attached once is, and a ReadWriteOncePod claim has one pod.
+"""VolumeRestrictions: disks that can be attached only once, and claims with access mode ReadWriteOncePod.
 
-Owns the two rejections and the hints. Must not know how disks in use are kept; that is
-:mod:`scheduler_core.snapshot.volume_use`. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go``, down to its counting of a removed pod's
-claims by name alone, whatever their namespace.
+The disks in use are stored in :mod:`scheduler_core.snapshot.volume_use`. Follows kube-scheduler v1.36.3,
+``pkg/scheduler/framework/plugins/volumerestrictions/volume_restrictions.go``, including that a removed pod's claims are
+counted by name, regardless of their namespace.
 """
 
 from __future__ import annotations
@@ -46,17 +45,17 @@ _NOTHING_TO_DO = PreFilterResult(SKIP)
 
 
 class _OnePodClaims(Struct):
-    """The pod's ReadWriteOncePod claims by name, and how often pods on nodes use them."""
+    """The pod's ReadWriteOncePod claims by name, and the number of their uses by pods on nodes."""
 
     names: frozenset[str]
     uses: int
 
     def clone(self) -> _OnePodClaims:
-        """A copy for a what-if."""
+        """Return a copy for a dry run."""
         return _OnePodClaims(self.names, self.uses)
 
     def count(self, other: PodInfo, sign: int) -> None:
-        """Count what another pod uses in or out."""
+        """Add (1) or subtract (-1) the claims that another pod uses."""
         self.uses += sign * sum(claim.name in self.names for claim in other.volumes.mounted)
 
 
@@ -64,18 +63,18 @@ _STATE: StateKey[_OnePodClaims] = StateKey("VolumeRestrictions/readWriteOncePod"
 
 
 class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
-    """Rules out nodes that hold the pod's disk already, and all of them while a one-pod claim is in use."""
+    """Rules out nodes where a disk of the pod is in use, and all nodes while a ReadWriteOncePod claim is in use."""
 
     name = "VolumeRestrictions"
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        """Return a check that always holds for a pod without disks and claims, None for any other."""
         del nodes
         return None if pod.volumes.disks or pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """The going of a pod with a shared volume, a node's coming, and the coming of a claim of the pod."""
+        """Return deletions of pods, additions of nodes, and additions of the pod's claims."""
         return (
             EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),
             EventRegistration(ClusterEvent(Resource.NODE, Action.ADD)),
@@ -83,7 +82,7 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Find the one-pod claims and whether they are in use; a claim that does not exist rejects the pod."""
+        """Find the ReadWriteOncePod claims and whether they are in use; a missing claim rejects the pod."""
         storage = nodes.storage
         names: dict[str, str] = {}
         for claim in pod.volumes.mounted:
@@ -99,19 +98,19 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         return _LOOK
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count the claims of a pod that came."""
+        """Add the claims of an added pod."""
         del pod, nodes, row
         state.read(_STATE).count(added, 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count the claims of a pod that went."""
+        """Subtract the claims of a removed pod."""
         del pod, nodes, row
         state.read(_STATE).count(removed, -1)
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows where a disk of the pod is taken; any row while a one-pod claim of it is in use."""
+        """Reject rows where a disk of the pod is in use; all rows while a ReadWriteOncePod claim of it is in use."""
         in_use = state.read(_STATE).uses > 0
         taken = [
             row
@@ -126,13 +125,13 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
         return codes[rows]
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Whether a disk or a claim is taken."""
+        """Return whether a disk or a claim is in use."""
         del state, pod
         return _REJECTIONS[code]
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the deleted pod, of the same namespace, had a disk that conflicts or a claim that both use."""
+    """Queue if the deleted pod was in the same namespace and used a conflicting disk or the same claim."""
     del new
     if not isinstance(old, Pod):
         return Hint.QUEUE
@@ -146,7 +145,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
 
 
 def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the claim is one that the pod names."""
+    """Queue if the pod uses the claim."""
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE

@@ -1,7 +1,7 @@
-"""VolumeZone: a volume that is labelled with zones or a region is used from there.
+"""VolumeZone: a pod runs in the zones and regions of the labels of its bound volumes.
 
-Owns the reading of the labels of bound volumes. Must not look at a volume's node affinity; that is VolumeBinding's. A
-node without any zone or region label takes every volume, because a cluster of one zone need not label its nodes.
+The node affinity of a volume is handled by VolumeBinding. A node without zone and region labels accepts every volume,
+because a cluster with a single zone need not label its nodes.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumezone/volume_zone.go``.
 """
@@ -54,23 +54,23 @@ _PLACES: StateKey[_Places] = StateKey("VolumeZone/places")
 
 
 class VolumeZone(PreFilterPlugin, FilterPlugin):
-    """Rules out nodes in other zones than the pod's volumes."""
+    """Rules out nodes that are not in the zones of the pod's volumes."""
 
     name = "VolumeZone"
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Keep the handle."""
+        """Store the args and the handle."""
         super().__init__(args, handle)
         self._matching: NodeMatching | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        """Return a check that always holds for a pod without claims, None for any other."""
         del nodes
         return None if pod.volumes.mounted else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Changes of claims and volumes, a class that binds late, and nodes that come or are labelled anew."""
+        """Return changes of claims and volumes, additions of storage classes, and additions and labels of nodes."""
         changed = Action.ADD | Action.UPDATE
         return (
             EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, Action.ADD), after_class_creation),
@@ -80,7 +80,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         )
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Read the labels of the pod's volumes; reject where a claim that should be bound is not."""
+        """Read the labels of the pod's volumes; reject the pod if a claim that should be bound is not."""
         places, status = _places_of_pod(pod, nodes.storage)
         if not status.is_success:
             return PreFilterResult(status)
@@ -90,10 +90,10 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         return PreFilterResult()
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows that carry zone or region labels, but not those of every volume.
+        """Reject rows that have zone or region labels, but not those of every volume.
 
         Raises:
-            PluginError: Claims cannot be read; only where PreFilter, which finds this out, was left out.
+            PluginError: Claims cannot be read; only if PreFilter, which detects that, is not enabled.
         """
         places = state.get(_PLACES)
         if places is None:
@@ -117,7 +117,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
         return None if fits is None else (is_placed & ~fits).astype(np.int16)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """The one rejection there is, or PreFilter's where that was left out."""
+        """Return the only rejection, or that of PreFilter if PreFilter is not enabled."""
         del state
         if code == _ELSEWHERE:
             return _REJECTION
@@ -125,7 +125,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
 
 
 def _within(matching: NodeMatching, place: LabelRequirement, rows: Rows) -> NDArray[np.bool_]:
-    """Where a node has one of the values; a label of old that it lacks is looked up under its new name."""
+    """Return where a node has one of the values; a deprecated label is also looked up under its new name."""
     here = matching.label(place, rows)
     successor = _SUCCESSOR.get(place.key)
     if successor is not None:
@@ -157,7 +157,7 @@ def _places_of_pod(pod: PodInfo, storage: StorageIndex) -> tuple[_Places, Status
 
 
 def _unbound_status(claim: PersistentVolumeClaim, storage: StorageIndex) -> Status:
-    """Success for a claim that waits for its pod to be placed."""
+    """Return Success for a claim that waits for its first consumer."""
     name = claim.class_name
     if not name:
         return unresolvable("PersistentVolumeClaim had no pv name and storageClass name")
@@ -172,7 +172,7 @@ def _unbound_status(claim: PersistentVolumeClaim, storage: StorageIndex) -> Stat
 
 
 def _places(volume: PersistentVolume) -> list[LabelRequirement]:
-    """The zones and regions of a volume's labels; a list with an empty entry in it is passed over."""
+    """Return the zones and regions of a volume's labels; a list that contains an empty entry is ignored."""
     places: list[LabelRequirement] = []
     for key in _TOPOLOGY_KEYS:
         text = volume.metadata.labels.get(key)
@@ -185,7 +185,7 @@ def _places(volume: PersistentVolume) -> list[LabelRequirement]:
 
 
 def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if claims of the class wait for their pod."""
+    """Queue if the class binds claims when their first consumer is scheduled."""
     del pod, old
     if not isinstance(new, StorageClass):
         return Hint.QUEUE
@@ -193,7 +193,7 @@ def after_class_creation(pod: Pod, old: object | None, new: object | None) -> Hi
 
 
 def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the claim is one that the pod names."""
+    """Queue if the pod uses the claim."""
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
@@ -201,7 +201,7 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 
 def after_volume_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the volume has come, or its zones or regions have changed."""
+    """Queue if the volume was added, or its zones or regions changed."""
     del pod
     if not isinstance(new, PersistentVolume) or not isinstance(old, PersistentVolume):
         return Hint.QUEUE
