@@ -40,7 +40,7 @@ def _cluster_facts(context: CycleContext, fresh: CycleContext) -> Facts:
     cache, nominator, storage = context.cache, context.queue.nominator, context.cache.columns.storage
     facts: Facts = {
         "pods that are placed": sorted(placed.info.uid for placed in cache.placed_pods()),
-        "pods without their node": sorted((node, uid) for node, pods in cache._homeless.items() for uid in pods),
+        "pods without their node": sorted((node, uid) for node, pods in cache._without_node.items() for uid in pods),
         # A scheduler that starts ignores the nomination of a gated pod.
         "nominations": sorted(
             (node, info.uid)

@@ -127,7 +127,7 @@ def _not_subtracted(original: Original) -> Original:
 def _pods_forgotten(original: Original) -> Original:
     def remove_node(self: ClusterCache, name: str) -> None:
         original(self, name)
-        self._homeless.pop(name, None)
+        self._without_node.pop(name, None)
 
     return remove_node
 

@@ -1,1 +1,1 @@
-"""Configuration as people write it: models, defaults and validation; no plugin and no cluster is known here."""
+"""Configuration that users write: models, defaults and validation, without plugins and cluster."""

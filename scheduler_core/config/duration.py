@@ -1,8 +1,7 @@
-"""Durations in the notation of Go, which Kubernetes configurations use (``15s``, ``1m30s``, ``100ms``).
+"""Durations in Go's notation, as in Kubernetes configurations (``15s``, ``1m30s``, ``100ms``).
 
-Owns ``Duration``, its parser and its printer. It must not know what a duration is for. Why not ``timedelta``: it
-stops at microseconds and would print a configuration back in other words than it was written in.
-Source: metav1.Duration and the rules of Go's time.ParseDuration.
+``timedelta`` is not used because it is limited to microseconds and would print durations differently than users write
+them. Source: metav1.Duration and the rules of Go's time.ParseDuration.
 """
 
 import re
@@ -30,45 +29,38 @@ _MAX_LENGTH = 128
 
 @dataclass(frozen=True, slots=True, order=True)
 class Duration:
-    """A span of time in whole nanoseconds; may be negative."""
+    """A duration in whole nanoseconds; may be negative."""
 
     nanoseconds: int
 
     @property
     def seconds(self) -> float:
-        """The span in seconds."""
+        """The duration in seconds."""
         return self.nanoseconds / 1_000_000_000
 
     def __str__(self) -> str:
-        """Go's notation, see ``format_duration``."""
+        """Return Go's notation, see ``format_duration``."""
         return format_duration(self)
 
 
 def seconds(value: float) -> Duration:
-    """Make a duration from seconds.
-
-    Args:
-        value: Seconds; rounded to a nanosecond.
-
-    Returns:
-        The duration.
-    """
+    """Return a duration of ``value`` seconds, rounded to a nanosecond."""
     return Duration(round(value * 1_000_000_000))
 
 
 def parse_duration(text: str) -> Duration:
-    """Read a duration in Go's notation.
+    """Parse a duration in Go's notation.
 
     Args:
-        text: One or more numbers with units, such as ``1h15m30.918s``; ``0`` alone needs no unit.
+        text: One or more numbers with units, such as ``1h15m30.918s``; ``0`` needs no unit.
 
     Returns:
-        The duration; digits below a nanosecond are cut off.
+        The duration; digits below a nanosecond are dropped.
 
     Raises:
-        ConfigError: When the text is not a duration, one beyond 292 years, or of more than 128 characters.
+        ConfigError: The text is not a duration, exceeds 292 years, or has more than 128 characters.
     """
-    if len(text) > _MAX_LENGTH:  # Python refuses to read, or reads for long, numbers of thousands of digits
+    if len(text) > _MAX_LENGTH:  # Python parses longer numbers slowly or not at all
         raise _unreadable(f"{text[:16]}...", f"write it in at most {_MAX_LENGTH} characters")
     sign = -1 if text.startswith("-") else 1
     body = text[1:] if text[:1] in ("-", "+") else text
@@ -85,18 +77,18 @@ def parse_duration(text: str) -> Duration:
     if not body or position < len(body):
         raise _unreadable(text, 'write numbers with units, such as "15s", "1m30s" or "100ms"')
     if total > _MAX_NANOSECONDS:
-        raise _unreadable(text, "write one of less than 292 years")
+        raise _unreadable(text, "use less than 292 years")
     return Duration(sign * total)
 
 
 def format_duration(duration: Duration) -> str:
-    """Write a duration in Go's notation, as metav1.Duration prints it.
+    """Return a duration in Go's notation, as metav1.Duration prints it.
 
     Args:
         duration: The duration.
 
     Returns:
-        Such as ``1h0m0s``, ``1m30s``, ``1.5s``, ``100ms``, ``0s``.
+        Text such as ``1h0m0s``, ``1m30s``, ``1.5s``, ``100ms``, ``0s``.
     """
     total = abs(duration.nanoseconds)
     sign = "-" if duration.nanoseconds < 0 else ""
@@ -147,4 +139,4 @@ DurationField = Annotated[
     PlainSerializer(format_duration, return_type=str),
     WithJsonSchema({"type": "string", "maxLength": 64}),
 ]
-"""The type of a model's field that holds a duration, written as text in documents."""
+"""Type of a model's field for a duration, which is text in documents."""

@@ -1,8 +1,7 @@
-"""Kubernetes types that plugin args contain: node affinity, label selector, topology spread constraint.
+"""Kubernetes types in plugin args: node affinity, label selector, topology spread constraint.
 
-Owns their grammar as configuration. It must not know how they are matched against nodes. Why models of their own:
-``scheduler_core.model`` decodes what the API server has already checked; here a person's text is judged, with the
-path of every problem. Source: component-helpers v0.36.3, scheduling/corev1/nodeaffinity.
+``scheduler_core.model`` decodes what the API server has validated; these models validate what users write and report
+the path of every problem. Source: component-helpers v0.36.3, scheduling/corev1/nodeaffinity.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -21,43 +20,43 @@ _FIELD_OPERATORS = ("In", "NotIn")
 class NodeSelectorRequirement(ConfigModel):
     """One requirement on a node's label or field."""
 
-    key: str = Field(default="", description="Label key, or the field's name (metadata.name).")
+    key: str = Field(default="", description="Label key, or name of the field (metadata.name).")
     operator: str = Field(default="", description="In, NotIn, Exists, DoesNotExist, Gt or Lt.")
-    values: tuple[str, ...] = Field(default=(), strict=False, description="What the operator compares with.")
+    values: tuple[str, ...] = Field(default=(), strict=False, description="Values for the operator.")
 
 
 class NodeSelectorTerm(ConfigModel):
-    """Requirements that must all hold; a term without any selects no node."""
+    """Requirements that must all match; a term without requirements matches no node."""
 
     match_expressions: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
     match_fields: tuple[NodeSelectorRequirement, ...] = Field(default=(), strict=False)
 
 
 class NodeSelector(ConfigModel):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Each requirement must be readable."""
+        """Check all requirements."""
         for index, term in enumerate(self.node_selector_terms):
             yield from _below(("nodeSelectorTerms", index), _term_problems(term))
 
 
 class PreferredSchedulingTerm(ConfigModel):
-    """A term that adds its weight to the score of the nodes where it holds; with weight 0 it is not looked at."""
+    """A term that adds its weight to the score of matching nodes; a term with weight 0 is ignored."""
 
     weight: int = Field(default=0, ge=-INT32_MAX - 1, le=INT32_MAX)
     preference: NodeSelectorTerm = NodeSelectorTerm()
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Each requirement of a term that counts must be readable."""
+        """Check the requirements of a term that is not ignored."""
         if self.weight != 0:
             yield from _below(("preference",), _term_problems(self.preference))
 
 
 class NodeAffinity(ConfigModel):
-    """Which nodes are allowed and which are preferred."""
+    """Required and preferred terms."""
 
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = Field(
@@ -66,7 +65,7 @@ class NodeAffinity(ConfigModel):
 
 
 class LabelSelectorRequirement(ConfigModel):
-    """One requirement on a pod's label."""
+    """A requirement on a pod's label."""
 
     key: str = Field(min_length=1)
     operator: Literal["In", "NotIn", "Exists", "DoesNotExist"]
@@ -74,14 +73,14 @@ class LabelSelectorRequirement(ConfigModel):
 
 
 class LabelSelector(ConfigModel):
-    """Selects pods by their labels; empty selects all."""
+    """Selects pods by labels; empty selects all."""
 
     match_labels: dict[str, str] = Field(default_factory=dict)
     match_expressions: tuple[LabelSelectorRequirement, ...] = Field(default=(), strict=False)
 
 
 class TopologySpreadConstraint(ConfigModel):
-    """How evenly pods are spread over the domains of a topology key, in the grammar of the pod's spec."""
+    """A topology spread constraint in the grammar of the pod's spec."""
 
     max_skew: int = Field(gt=0, le=INT32_MAX)
     topology_key: str
@@ -93,9 +92,9 @@ class TopologySpreadConstraint(ConfigModel):
     match_label_keys: tuple[str, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The topology key must be a label key."""
+        """Check that the topology key is a label key."""
         if not self.topology_key:
-            yield RuleProblem(("topologyKey",), "must not be empty; name the node label that makes the domains")
+            yield RuleProblem(("topologyKey",), "must not be empty; set the node label whose values are the domains")
             return
         for message in qualified_name_problems(self.topology_key):
             yield RuleProblem(("topologyKey",), message)
@@ -142,11 +141,11 @@ def _needs_none(values: tuple[str, ...]) -> str:
 
 
 def _needs_one_number(values: tuple[str, ...]) -> str:
-    # A label's value has at most 63 characters, and a longer number would take Python long to read.
+    # A label value has at most 63 characters, and Python parses longer numbers slowly.
     digits = values[0] if len(values) == 1 and len(values[0]) <= 63 else ""
     if digits.isascii() and digits.isdigit() and int(digits) <= INT64_MAX:
         return ""
-    return "must be one whole number as text"
+    return "must be one integer as text"
 
 
 _VALUE_CHECKS: dict[str, Callable[[tuple[str, ...]], str]] = {

@@ -1,7 +1,6 @@
-"""Extenders: HTTP services that take part in filtering, scoring, preempting or binding.
+"""Extenders: HTTP services that take part in filtering, scoring, preemption or binding.
 
-Owns their fields and the rules among them. It must not know the protocol they speak. Why certificates are checked
-for base64 only: whether they fit is seen by the TLS library when the client is made.
+Certificates are checked for base64 only; the TLS library checks the rest when the client is created.
 Source: kube-scheduler v0.36.3, config/v1/types.go; v1.36.3, validation/validation.go and pkg/scheduler/extender.go.
 """
 
@@ -18,53 +17,51 @@ from scheduler_core.config.kubernetes_names import extended_resource_problems
 
 
 class ExtenderManagedResource(ConfigModel):
-    """An extended resource that an extender looks after."""
+    """An extended resource that an extender manages."""
 
     name: str = Field(min_length=1, description="Name of the extended resource, such as example.com/licence.")
-    ignored_by_scheduler: bool = Field(
-        default=False, description="Whether NodeResourcesFit leaves this resource to the extender."
-    )
+    ignored_by_scheduler: bool = Field(default=False, description="Whether NodeResourcesFit ignores this resource.")
 
 
 class ExtenderTLSConfig(ConfigModel):
-    """How the connection to an extender is secured. Data go before files."""
+    """TLS settings of the connection to an extender. Data take precedence over files."""
 
     insecure: bool = Field(default=False, description="Do not verify the extender's certificate; for tests only.")
     server_name: str = Field(
-        default="", description="Name that the extender's certificate must bear; the host of urlPrefix when empty."
+        default="", description="Name in the extender's certificate; the host of urlPrefix when empty."
     )
-    cert_file: str = Field(default="", description="Path, on the scheduler's side, of the client certificate (PEM).")
-    key_file: str = Field(default="", description="Path, on the scheduler's side, of the client key (PEM).")
-    ca_file: str = Field(default="", description="Path, on the scheduler's side, of the trusted authorities (PEM).")
+    cert_file: str = Field(default="", description="Path of the client certificate (PEM) in the scheduler's files.")
+    key_file: str = Field(default="", description="Path of the client key (PEM) in the scheduler's files.")
+    ca_file: str = Field(default="", description="Path of the trusted CA certificates (PEM) in the scheduler's files.")
     cert_data: str = Field(default="", description="The client certificate (PEM) in base64.")
     key_data: str = Field(
         default="",
         repr=False,
-        description="The client key (PEM) in base64. Prefer keyFile: what stands here can be read by whoever reads "
-        "this object.",
+        description="The client key (PEM) in base64. Prefer keyFile, because everyone who can read this object can "
+        "read the key.",
     )
-    ca_data: str = Field(default="", description="The trusted authorities (PEM) in base64.")
+    ca_data: str = Field(default="", description="The trusted CA certificates (PEM) in base64.")
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Data are base64, a certificate has its key, and unverified means that no authority is given."""
+        """Check the base64 data, that certificate and key come together, and that insecure has no CA."""
         for name, text in (("certData", self.cert_data), ("keyData", self.key_data), ("caData", self.ca_data)):
             try:
                 base64.b64decode(text, validate=True)
             except (binascii.Error, ValueError):
                 yield RuleProblem((name,), "must be base64")
         if self.insecure and (self.ca_file or self.ca_data):
-            yield RuleProblem(("insecure",), "cannot be true beside caFile or caData; remove the one not wanted")
+            yield RuleProblem(("insecure",), "cannot be true together with caFile or caData; remove one of them")
         if bool(self.cert_file or self.cert_data) != bool(self.key_file or self.key_data):
-            yield RuleProblem((), "a client certificate needs its key and the other way round; give both or neither")
+            yield RuleProblem((), "a client certificate and its key must be set together; set both or neither")
 
 
 class Extender(ConfigModel):
-    """An extender. Without the verb for a step it takes no part in it."""
+    """An extender. It takes part in the steps whose verb is set."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"httpTimeout"})
 
     url_prefix: str = Field(
-        min_length=1, description="Where the extender listens, such as https://licences.example.com/scheduler."
+        min_length=1, description="URL of the extender, such as https://licences.example.com/scheduler."
     )
     filter_verb: str = Field(default="", description="Path after urlPrefix of the filter call; empty for none.")
     preempt_verb: str = Field(default="", description="Path after urlPrefix of the preempt call; empty for none.")
@@ -73,7 +70,7 @@ class Extender(ConfigModel):
         default=0,
         ge=-INT64_MAX - 1,
         le=INT64_MAX,
-        description="How much the extender's scores count; at least 1 with prioritizeVerb.",
+        description="Weight of the extender's scores; at least 1 with prioritizeVerb.",
     )
     bind_verb: str = Field(
         default="",
@@ -83,37 +80,37 @@ class Extender(ConfigModel):
     enable_https: bool = Field(
         default=False,
         alias="enableHTTPS",
-        description="Whether the extender's certificate goes unverified where tlsConfig names no authority, as with "
-        "kube-scheduler. It is the scheme of urlPrefix that decides between HTTP and HTTPS.",
+        description="Whether to skip verification of the extender's certificate if tlsConfig names no CA, as in "
+        "kube-scheduler. The scheme of urlPrefix selects HTTP or HTTPS.",
     )
-    tls_config: ExtenderTLSConfig | None = Field(default=None, description="How the connection is secured.")
+    tls_config: ExtenderTLSConfig | None = Field(default=None, description="TLS settings of the connection.")
     http_timeout: DurationField = Field(
         default=seconds(5),
-        description="How long one call may take, such as 5s. A filter that takes longer fails the pod's attempt, a "
-        "prioritize that takes longer is left out.",
+        description="Timeout of one call, such as 5s. If filter times out, the pod's attempt fails; if prioritize "
+        "times out, its scores are left out.",
     )
     node_cache_capable: bool = Field(
-        default=False, description="Whether the extender knows the nodes itself, so that it is sent names only."
+        default=False, description="Whether the extender caches nodes, so that requests contain only node names."
     )
     managed_resources: tuple[ExtenderManagedResource, ...] = Field(
         default=(),
         strict=False,
-        description="Extended resources that the extender looks after: only pods that request one of them are sent "
-        "to it. When empty, all pods are.",
+        description="Extended resources that the extender manages: it is called only for pods that request one of "
+        "them. When empty, it is called for all pods.",
     )
     ignorable: bool = Field(
-        default=False, description="Whether scheduling goes on when the extender is away or answers with an error."
+        default=False, description="Whether scheduling continues if the extender is unreachable or returns an error."
     )
 
 
 def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
-    """Find what is wrong among the extenders of one configuration or profile.
+    """Check the extenders of one configuration or profile.
 
     Args:
-        extenders: All of them, from the field ``extenders``.
+        extenders: All entries of the field ``extenders``.
 
     Yields:
-        A problem for each scoring extender without weight, each invalid or repeated managed resource and each
+        A problem for each scoring extender without weight, each invalid or duplicate managed resource and each
         binder after the first.
     """
     seen: set[str] = set()
@@ -126,7 +123,8 @@ def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
         if extender.bind_verb:
             if has_binder:
                 yield RuleProblem(
-                    ("extenders", index, "bindVerb"), "only one extender may bind and an earlier one does; remove one"
+                    ("extenders", index, "bindVerb"),
+                    "only one extender may bind, but an earlier one binds too; remove one of them",
                 )
             has_binder = True
         for position, resource in enumerate(extender.managed_resources):
@@ -135,6 +133,6 @@ def extender_problems(extenders: Sequence[Extender]) -> Iterator[RuleProblem]:
                 yield RuleProblem(place, message)
             if resource.name in seen:
                 yield RuleProblem(
-                    place, f'"{resource.name}" is managed by an earlier entry already; remove one of them'
+                    place, f'"{resource.name}" is already managed by an earlier entry; remove one of them'
                 )
             seen.add(resource.name)

@@ -1,7 +1,6 @@
-"""Kubernetes' rules for names that configurations contain: label keys, label values, resource names.
+"""Kubernetes' rules for label keys, label values and resource names, for names in configurations.
 
-Owns these checks and their wording. It must not know where a name stands. Why here and not in ``model``: what the
-API server has admitted is never checked again; only what people write into configurations is.
+They are not used for objects of the API server, which has validated them.
 Source: apimachinery v0.36.3, pkg/util/validation and pkg/apis/core/v1/helper of Kubernetes v1.36.3.
 """
 
@@ -17,10 +16,10 @@ def qualified_name_problems(name: str) -> list[str]:
     """Check a label key or resource name: an optional DNS prefix with a slash, then a name.
 
     Args:
-        name: Such as ``cpu``, ``topology.kubernetes.io/zone``.
+        name: A name such as ``cpu``, ``topology.kubernetes.io/zone``.
 
     Returns:
-        What is wrong, in words; empty for a valid name.
+        Messages; empty for a valid name.
     """
     prefix, slash, local = name.rpartition("/")
     if "/" in prefix:
@@ -37,13 +36,13 @@ def qualified_name_problems(name: str) -> list[str]:
 
 
 def label_value_problems(value: str) -> list[str]:
-    """Check a label's value.
+    """Check a label value.
 
     Args:
         value: The value; it may be empty.
 
     Returns:
-        What is wrong, in words; empty for a valid value.
+        Messages; empty for a valid value.
     """
     if value == "" or (len(value) <= 63 and _NAME.fullmatch(value)):
         return []
@@ -55,21 +54,21 @@ def label_value_problems(value: str) -> list[str]:
 
 
 def extended_resource_problems(name: str) -> list[str]:
-    """Check the name of an extended resource, one that a device plugin or an extender provides.
+    """Check the name of an extended resource, which a device plugin or an extender provides.
 
     Args:
-        name: Such as ``example.com/foo``.
+        name: A name such as ``example.com/foo``.
 
     Returns:
-        What is wrong, in words; empty for a valid name.
+        Messages; empty for a valid name.
     """
     problems = qualified_name_problems(name)
     if problems:
         return problems
     if "/" not in name or "kubernetes.io/" in name:
-        return [f'"{name}" belongs to Kubernetes itself; name an extended resource such as "example.com/foo"']
+        return [f'"{name}" is reserved for Kubernetes; use an extended resource such as "example.com/foo"']
     if name.startswith(_QUOTA_PREFIX):
-        return [f'"{name}" must not begin with "{_QUOTA_PREFIX}", which quotas put in front of a resource name']
+        return [f'"{name}" must not begin with "{_QUOTA_PREFIX}", which resource quotas use as a prefix']
     if qualified_name_problems(_QUOTA_PREFIX + name):
         return [f'"{name}" is too long: with "{_QUOTA_PREFIX}" before it the prefix exceeds 253 characters']
     return []

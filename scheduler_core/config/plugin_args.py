@@ -1,7 +1,6 @@
-"""Args of the built-in plugins: their fields, defaults and rules, and how any plugin's args are read.
+"""Args of the built-in plugins: fields, defaults and rules; and the parsing of any plugin's args.
 
-Owns one model for each plugin that takes args. It must not know the plugins themselves. Why all in one place and
-not beside each plugin: a configuration is validated whole before any plugin is made.
+All args are in one module because a configuration is validated completely before any plugin is created.
 Source: kube-scheduler v1.36.3, pkg/scheduler/apis/config, v1/defaults.go and validation/validation_pluginargs.go,
 with the feature gates at their defaults (StorageCapacityScoring off, the timeouts of DynamicResources on).
 """
@@ -27,73 +26,69 @@ ScoringStrategyType = Literal["LeastAllocated", "MostAllocated", "RequestedToCap
 
 
 class ResourceSpec(ConfigModel):
-    """A resource and how much it counts in a score."""
+    """A resource with its weight in a score."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"weight"})
 
     name: str = Field(description="Name of the resource, such as cpu or example.com/gpu.")
-    weight: int = Field(default=1, ge=1, le=100, description="How much it counts among the resources.")
+    weight: int = Field(default=1, ge=1, le=100, description="Weight of the resource.")
 
 
 class BalancedResourceSpec(ResourceSpec):
-    """A resource in a score that weighs all resources alike."""
+    """A resource in a score where all resources have the same weight."""
 
-    weight: int = Field(default=1, ge=-INT64_MAX - 1, le=INT64_MAX, description="Must be 1 where it is given.")
+    weight: int = Field(default=1, ge=-INT64_MAX - 1, le=INT64_MAX, description="Must be 1.")
 
 
 class UtilizationShapePoint(ConfigModel):
-    """A point of a scoring function: utilisation in percent on the x axis, score from 0 to 10 on the y axis."""
+    """A point of a scoring function: utilization in percent, and score from 0 to 10."""
 
-    utilization: int = Field(default=0, ge=0, le=100, description="How much of the node is requested, in percent.")
-    score: int = Field(default=0, ge=0, le=10, description="The score there; between two points it is interpolated.")
+    utilization: int = Field(default=0, ge=0, le=100, description="Requested share of the node, in percent.")
+    score: int = Field(default=0, ge=0, le=10, description="Score at this utilization; interpolated between points.")
 
 
 class RequestedToCapacityRatioParam(ConfigModel):
     """The scoring function of the RequestedToCapacityRatio strategy."""
 
     shape: tuple[UtilizationShapePoint, ...] = Field(
-        default=(), strict=False, description="Points of the function, in rising order of utilization; at least one."
+        default=(), strict=False, description="Points of the function, in ascending order of utilization; at least one."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """There is a point, and the points rise in utilisation."""
+        """Check that there are points in ascending order of utilization."""
         if not self.shape:
             yield RuleProblem(("shape",), "must have at least one point, each with utilization and score")
         for index in range(1, len(self.shape)):
             if self.shape[index - 1].utilization >= self.shape[index].utilization:
                 yield RuleProblem(
                     ("shape", index, "utilization"),
-                    "must be greater than that of the point before; put the points in rising order",
+                    "must be greater than that of the previous point; sort the points in ascending order",
                 )
                 return
 
 
 class ScoringStrategy(ConfigModel):
-    """How NodeResourcesFit scores nodes."""
+    """Scoring strategy of NodeResourcesFit."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"type"})
 
     type: ScoringStrategyType = Field(
-        description="LeastAllocated prefers nodes with much left, MostAllocated those with little, "
-        "RequestedToCapacityRatio follows a function."
+        description="LeastAllocated prefers nodes with many free resources, MostAllocated nodes with few, "
+        "RequestedToCapacityRatio uses a function of the utilization.",
     )
     resources: tuple[ResourceSpec, ...] = Field(
-        default=(), strict=False, description="The resources that count; cpu and memory alike when left out."
+        default=(), strict=False, description="Scored resources; by default cpu and memory with weight 1."
     )
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = Field(
-        default=None, description="The function, with type RequestedToCapacityRatio only."
+        default=None, description="The scoring function; only with type RequestedToCapacityRatio."
     )
 
     def scored_resources(self) -> tuple[ResourceSpec, ...]:
-        """Give the resources to score.
-
-        Returns:
-            Those listed, or cpu and memory alike.
-        """
+        """Return the resources to score: those listed, or CPU and memory with equal weights."""
         return self.resources or _CPU_AND_MEMORY
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The shape stands with its own strategy and nowhere else."""
+        """Check that the shape is set if and only if its strategy is used."""
         shaped = self.type == "RequestedToCapacityRatio"
         if shaped and self.requested_to_capacity_ratio is None:
             yield RuleProblem(
@@ -102,7 +97,7 @@ class ScoringStrategy(ConfigModel):
         if not shaped and self.requested_to_capacity_ratio is not None:
             yield RuleProblem(
                 ("requestedToCapacityRatio",),
-                "only belongs to type RequestedToCapacityRatio; remove it or change the type",
+                "is only valid with type RequestedToCapacityRatio; remove it or change the type",
             )
 
 
@@ -110,17 +105,17 @@ _CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 
 
 class DefaultPreemptionArgs(ConfigModel):
-    """How many nodes a preemption looks at: the larger of a share of all nodes and an absolute number."""
+    """Number of candidate nodes of a preemption: the larger of a percentage of all nodes and an absolute number."""
 
     min_candidate_nodes_percentage: int = Field(
-        default=10, ge=0, le=100, description="How many percent of the nodes are looked at for victims, at least."
+        default=10, ge=0, le=100, description="Minimum number of candidate nodes, in percent of all nodes."
     )
     min_candidate_nodes_absolute: int = Field(
-        default=100, ge=0, le=INT32_MAX, description="How many nodes are looked at for victims, at least."
+        default=100, ge=0, le=INT32_MAX, description="Minimum number of candidate nodes."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """At least one node must be looked at."""
+        """Check that there is at least one candidate node."""
         if self.min_candidate_nodes_percentage == 0 and self.min_candidate_nodes_absolute == 0:
             for name, other in (
                 ("minCandidateNodesPercentage", "minCandidateNodesAbsolute"),
@@ -130,32 +125,37 @@ class DefaultPreemptionArgs(ConfigModel):
 
 
 class InterPodAffinityArgs(ConfigModel):
-    """How required terms of running pods count in the score, and whether their preferred ones do."""
+    """Weight of required terms of existing pods in the score, and whether their preferred terms count."""
 
     hard_pod_affinity_weight: int = Field(
-        default=1, ge=0, le=100, description="Score for a required term of a running pod that the incoming pod meets."
+        default=1,
+        ge=0,
+        le=100,
+        description="Weight of a required affinity term of an existing pod that matches the incoming pod.",
     )
     ignore_preferred_terms_of_existing_pods: bool = Field(
         default=False,
-        description="Whether preferred terms of running pods are passed over for pods without terms of their own.",
+        description="Whether to ignore preferred terms of existing pods for pods without preferred terms.",
     )
 
 
 class NodeResourcesFitArgs(ConfigModel):
-    """Which extended resources are not looked at, and how nodes are scored."""
+    """Ignored extended resources, and the scoring strategy."""
 
     ignored_resources: tuple[str, ...] = Field(
-        default=(), strict=False, description="Extended resources that are not looked at when nodes are filtered."
+        default=(), strict=False, description="Extended resources that the filter ignores."
     )
     ignored_resource_groups: tuple[str, ...] = Field(
-        default=(), strict=False, description="The same for all of a prefix, such as example.com."
+        default=(),
+        strict=False,
+        description="Prefixes of extended resources that the filter ignores, such as example.com.",
     )
     scoring_strategy: ScoringStrategy = Field(
-        default=ScoringStrategy(type="LeastAllocated"), description="How nodes are scored; LeastAllocated by default."
+        default=ScoringStrategy(type="LeastAllocated"), description="Scoring strategy; LeastAllocated by default."
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Resources and their groups have valid names, and a group is a prefix without its slash."""
+        """Check the names of resources and groups; a group is a prefix without its slash."""
         for index, name in enumerate(self.ignored_resources):
             for message in qualified_name_problems(name):
                 yield RuleProblem(("ignoredResources", index), message)
@@ -163,7 +163,7 @@ class NodeResourcesFitArgs(ConfigModel):
             if "/" in group:
                 yield RuleProblem(
                     ("ignoredResourceGroups", index),
-                    f'"{group}" must not contain "/"; write only what stands before it in the resource\'s name',
+                    f'"{group}" must not contain "/"; use only the part before it of the resource\'s name',
                 )
                 continue
             for message in qualified_name_problems(group):
@@ -171,49 +171,48 @@ class NodeResourcesFitArgs(ConfigModel):
 
 
 class NodeResourcesBalancedAllocationArgs(ConfigModel):
-    """The resources whose use is to be balanced within a node."""
+    """The resources whose utilization is balanced."""
 
     resources: tuple[BalancedResourceSpec, ...] = Field(
-        default=(), strict=False, description="The resources that are balanced; cpu and memory when left out."
+        default=(), strict=False, description="Resources to balance; by default cpu and memory."
     )
 
     def balanced_resources(self) -> tuple[str, ...]:
-        """Give the names of the resources to balance.
-
-        Returns:
-            Those listed, or cpu and memory.
-        """
+        """Return the names of the resources to balance: those listed, or CPU and memory."""
         return tuple(resource.name for resource in self.resources or _CPU_AND_MEMORY)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Each resource stands once, with weight 1."""
+        """Check that each resource occurs once, with weight 1."""
         for index in repeated([resource.name for resource in self.resources]):
             yield RuleProblem(
                 ("resources", index, "name"),
-                f'"{self.resources[index].name}" is named by an earlier entry already; remove one of them',
+                f'"{self.resources[index].name}" is already listed by an earlier entry; remove one of them',
             )
         for index, resource in enumerate(self.resources):
             if resource.weight != 1:
                 yield RuleProblem(
-                    ("resources", index, "weight"), f"must be 1, not {resource.weight}: all resources count alike here"
+                    ("resources", index, "weight"),
+                    f"must be 1, not {resource.weight}: all resources have the same weight here",
                 )
 
 
 class PodTopologySpreadArgs(ConfigModel):
-    """Spread constraints of pods that have none of their own."""
+    """Default topology spread constraints for pods that have none."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"defaultingType"})
 
     default_constraints: tuple[TopologySpreadConstraint, ...] = Field(
-        default=(), strict=False, description="Constraints of pods that have none; without labelSelector. Needs List."
+        default=(),
+        strict=False,
+        description="Constraints for pods without constraints, without labelSelector. Needs defaultingType List.",
     )
     defaulting_type: Literal["System", "List"] = Field(
         default="System",
-        description="System: kube-scheduler's defaults, softly over hosts and zones. List: defaultConstraints.",
+        description="System: kube-scheduler's defaults, preferred over hosts and zones. List: defaultConstraints.",
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Constraints need the type List, have no selector and do not repeat."""
+        """Check that constraints have type List, no selector, and no duplicates."""
         if self.default_constraints and self.defaulting_type == "System":
             yield RuleProblem(("defaultingType",), "must be List when there are defaultConstraints")
         for index, constraint in enumerate(self.default_constraints):
@@ -231,37 +230,41 @@ class PodTopologySpreadArgs(ConfigModel):
 
 
 class VolumeBindingArgs(ConfigModel):
-    """How long binding volumes may take."""
+    """Timeout of volume binding."""
 
     bind_timeout_seconds: int = Field(
-        default=600, ge=0, le=INT64_MAX, description="Longest wait until a pod's volumes are bound."
+        default=600, ge=0, le=INT64_MAX, description="Timeout for binding a pod's volumes, in seconds."
     )
     shape: tuple[UtilizationShapePoint, ...] | None = Field(
-        default=None, strict=False, description="Needs a gate of kube-scheduler that is off by default; leave it out."
+        default=None,
+        strict=False,
+        description="Not supported: needs a feature gate of kube-scheduler that is off by default.",
     )
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """The shape is behind a feature gate that is off."""
+        """Reject the shape, which is behind a feature gate that is off."""
         if self.shape is not None:
             yield RuleProblem(("shape",), "scoring by storage capacity is not available; remove it")
 
 
 class NodeAffinityArgs(ConfigModel):
-    """A node affinity that holds for every pod of the profile besides its own."""
+    """A node affinity for all pods of the profile, in addition to their own."""
 
     added_affinity: NodeAffinity | None = Field(
-        default=None, description="Affinity that nodes must meet, or are preferred for, beside the pod's own."
+        default=None, description="Node affinity that applies to all pods in addition to their own."
     )
 
 
 class DynamicResourcesArgs(ConfigModel):
-    """How long searching and preparing devices may take."""
+    """Timeouts of allocating and preparing devices."""
 
-    filter_timeout: DurationField = Field(default=seconds(10), description="Longest search for devices on one node.")
-    binding_timeout: DurationField = Field(default=seconds(600), description="Longest wait for devices to be ready.")
+    filter_timeout: DurationField = Field(
+        default=seconds(10), description="Timeout of the device search on one node; 0s for none."
+    )
+    binding_timeout: DurationField = Field(default=seconds(600), description="Timeout of the wait for devices.")
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Neither runs backwards, and binding is given a second."""
+        """Check that timeouts are not negative, and that binding has at least a second."""
         if self.filter_timeout < Duration(0):
             yield RuleProblem(("filterTimeout",), f"must be 0s (no limit) or more, not {self.filter_timeout}")
         if self.binding_timeout < seconds(1):
@@ -269,20 +272,26 @@ class DynamicResourcesArgs(ConfigModel):
 
 
 class CoschedulingArgs(ConfigModel):
-    """How long members wait for each other, and what becomes of a group of which one does not fit.
+    """Waiting time of members, and the handling of groups with infeasible members.
 
-    Those of scheduler-plugins v0.34.7 (``apis/config/v1``). Percentages are of ``minMember``: as long as no more than
-    so many members are missing, one that does not fit leaves those that wait where they are.
+    As in scheduler-plugins v0.34.7 (``apis/config/v1``). Percentages are of ``minMember``: while at most that many
+    members are missing, an infeasible member does not reject the waiting ones.
     """
 
     permit_waiting_time_seconds: int = Field(
-        default=60, ge=0, le=INT64_MAX, description="How long members wait at Permit, unless the PodGroup says."
+        default=60,
+        ge=0,
+        le=INT64_MAX,
+        description="Timeout of members at Permit, in seconds, unless the PodGroup sets one.",
     )
     pod_group_backoff_seconds: int = Field(
-        default=0, ge=0, le=INT64_MAX, description="How long a gang that was turned away is not tried."
+        default=0, ge=0, le=INT64_MAX, description="Backoff of a rejected gang, in seconds."
     )
     pod_group_reject_percentage: int = Field(
-        default=10, ge=0, le=100, description="Percent of minMember that may be missing without the others giving up."
+        default=10,
+        ge=0,
+        le=100,
+        description="Percentage of minMember that may be missing without rejecting the waiting members.",
     )
 
 
@@ -299,23 +308,23 @@ IN_TREE_ARGS: Mapping[str, type[ConfigModel]] = MappingProxyType(
         "VolumeBinding": VolumeBindingArgs,
     }
 )
-"""The args model of each built-in plugin that takes args, by the plugin's name."""
+"""Args models of built-in plugins, by the name of the plugin."""
 
 
 def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: str = "args") -> Args:
-    """Read the args of a plugin, built-in or not.
+    """Validate the args of any plugin.
 
     Args:
-        plugin: The plugin's name.
+        plugin: The name of the plugin.
         model: Its args model, any pydantic model.
-        args: The args as written; ``apiVersion`` and ``kind`` may stand with them and are not handed on.
+        args: The args; ``apiVersion`` and ``kind`` are checked and removed.
         prefix: Field path of the args, such as ``spec.pluginConfig[1].args``.
 
     Returns:
         The args with their defaults.
 
     Raises:
-        ConfigError: With every problem.
+        ConfigError: All problems.
     """
     problems = list(_type_problems(plugin, args, prefix))
     fields = {name: value for name, value in args.items() if name not in ("apiVersion", "kind")}
@@ -323,9 +332,9 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
         read = validate(model, fields, prefix)
     except ConfigError as error:
         raise ConfigError([*problems, *error.problems]) from error
-    except Exception as error:  # the model of a plugin is anybody's code
-        fault = f'plugin "{plugin}" failed at reading its args ({type(error).__name__}: {error}); correct them, and '
-        problems.append(Problem(prefix, f"{fault}tell the plugin's author"))
+    except Exception as error:  # the model belongs to the plugin and may raise anything
+        fault = f'plugin "{plugin}" failed to read its args ({type(error).__name__}: {error}); correct them, and '
+        problems.append(Problem(prefix, f"{fault}report the failure to the plugin's author"))
         raise ConfigError(problems) from error
     if problems:
         raise ConfigError(problems)
@@ -333,14 +342,14 @@ def read_args(plugin: str, model: type[Args], args: Mapping[str, Any], prefix: s
 
 
 def in_tree_args_problems(entries: Iterable[tuple[str, Mapping[str, Any]]], prefix: str) -> Iterator[Problem]:
-    """Check the args of the built-in plugins in a ``pluginConfig`` list; those of others are not looked at.
+    """Check the args of the built-in plugins in a ``pluginConfig`` list; other plugins are ignored.
 
     Args:
         entries: Plugin name and args of each entry.
         prefix: Field path of the list.
 
     Yields:
-        Every problem.
+        All problems.
     """
     for index, (name, args) in enumerate(entries):
         model = IN_TREE_ARGS.get(name)

@@ -1,8 +1,7 @@
-"""What one live framework instance is built from, wherever it was configured.
+"""Configuration of one framework instance, from a SchedulerProfile object or a KubeSchedulerConfiguration.
 
-Owns ``ProfileConfig`` and its revision. It must not know whether a SchedulerProfile object or a profile of a
-KubeSchedulerConfiguration stands behind it. Why the revision is a hash of the content and not of the object: two
-ways to write the same profile are the same revision, so nothing is rebuilt for a changed label or comment.
+The revision is a hash of the content, not of the object: equal profiles that are written differently have the same
+revision, so a changed label or comment does not rebuild anything.
 """
 
 import hashlib
@@ -19,14 +18,14 @@ _REVISION_DIGITS = 8
 
 
 class ProfileConfig(ConfigModel):
-    """A profile, complete: references are resolved, nothing is merged with the default plugins yet.
+    """A complete profile: references are resolved, default plugins are not merged yet.
 
     Attributes:
         scheduler_name: The ``spec.schedulerName`` of the pods that it schedules.
-        percentage_of_nodes_to_score: 1 to 100 percent of the nodes; 0 is kube-scheduler's adaptive formula; None
-            scores every feasible node.
-        pod_initial_backoff_seconds: First backoff of a pod that failed, in seconds; None takes the operator's.
-        pod_max_backoff_seconds: Longest backoff, in seconds; None takes the operator's.
+        percentage_of_nodes_to_score: 1 to 100 percent of the nodes; 0 for kube-scheduler's adaptive formula; None to
+            score every feasible node.
+        pod_initial_backoff_seconds: Initial backoff of a failed pod, in seconds; None for the operator's setting.
+        pod_max_backoff_seconds: Maximum backoff, in seconds; None for the operator's setting.
         plugins: Enabled and disabled plugins at each extension point.
         plugin_config: Args by plugin; each plugin at most once.
         extenders: HTTP extenders, called in this order.
@@ -41,13 +40,13 @@ class ProfileConfig(ConfigModel):
     extenders: tuple[Extender, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Backoffs are in order, no plugin is configured twice, the extenders go together."""
+        """Check the order of backoffs, duplicate plugin configs, and the extenders."""
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
         yield from extender_problems(self.extenders)
 
     def revision(self) -> str:
-        """Name this content.
+        """Return the revision of this content.
 
         Returns:
             Eight hexadecimal digits, equal for equal profiles.
@@ -57,11 +56,11 @@ class ProfileConfig(ConfigModel):
 
 
 def backoff_problems(initial: int | None, maximum: int | None) -> Iterator[RuleProblem]:
-    """Check that the longest backoff is not shorter than the first.
+    """Check that the maximum backoff is not shorter than the initial one.
 
     Args:
-        initial: First backoff in seconds, None when not set.
-        maximum: Longest backoff in seconds, None when not set.
+        initial: Initial backoff in seconds, None if not set.
+        maximum: Maximum backoff in seconds, None if not set.
 
     Yields:
         The problem, if there is one.

@@ -1,9 +1,8 @@
-"""KubeSchedulerConfiguration v1, the file that kube-scheduler is started with.
+"""KubeSchedulerConfiguration v1, the configuration file of kube-scheduler, and its conversion to profiles.
 
-Owns its top level, defaults and rules, and the way from it to profiles. It must not know which plugins exist. Why
-the legacy volume limit plugins are not refused here as v1 does: Bayplan accepts them, NodeVolumeLimits does their
-work. Stricter than the reference: ``urlPrefix`` of an extender is required, policies of spread constraints are
-checked. Source: kube-scheduler v1.36.3, pkg/scheduler/apis/config: v1/defaults.go, validation/validation.go.
+Unlike in v1, the legacy volume limit plugins are accepted, because NodeVolumeLimits does their work. Stricter than in
+kube-scheduler: ``urlPrefix`` of an extender is required, and the policies of spread constraints are validated.
+Source: kube-scheduler v1.36.3, pkg/scheduler/apis/config: v1/defaults.go, validation/validation.go.
 """
 
 from collections.abc import Iterator, Mapping
@@ -26,7 +25,7 @@ KIND = "KubeSchedulerConfiguration"
 
 
 class LeaderElectionConfiguration(ConfigModel):
-    """How replicas agree on the one that schedules."""
+    """Leader election between replicas."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset(
         {"leaseDuration", "renewDeadline", "retryPeriod", "resourceLock", "resourceName", "resourceNamespace"}
@@ -41,7 +40,7 @@ class LeaderElectionConfiguration(ConfigModel):
     resource_namespace: str = "kube-system"
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """With an election, durations are positive, a lease outlives its renewal, and the lock is a Lease."""
+        """Check durations and lock type if leader election is enabled."""
         if not self.leader_elect:
             return
         durations = (
@@ -62,7 +61,7 @@ class LeaderElectionConfiguration(ConfigModel):
 
 
 class ClientConnectionConfiguration(ConfigModel):
-    """How the API server is reached."""
+    """Connection to the API server."""
 
     zero_is_unset: ClassVar[frozenset[str]] = frozenset({"contentType", "qps", "burst"})
 
@@ -85,7 +84,7 @@ class KubeSchedulerPlugins(Plugins):
         return Plugins(**{name: getattr(self, name) for name in Plugins.model_fields})
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Only plugins whose work Bayplan does may be enabled in the group cycle, and none of them may be disabled."""
+        """Check that the group cycle only enables plugins whose work Bayplan does, and disables none of them."""
         yield from super().rule_problems()
         points = self.points()
         for point, served_by in POD_GROUP_POINTS.items():
@@ -103,7 +102,7 @@ class KubeSchedulerPlugins(Plugins):
 
 
 class KubeSchedulerProfile(ConfigModel):
-    """One profile of the file."""
+    """A profile of the file."""
 
     scheduler_name: str = ""
     percentage_of_nodes_to_score: int | None = Field(default=None, ge=0, le=100)
@@ -111,12 +110,12 @@ class KubeSchedulerProfile(ConfigModel):
     plugin_config: tuple[PluginConfig, ...] = Field(default=(), strict=False)
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """No plugin is configured twice."""
+        """Check that no plugin is configured twice."""
         yield from repeated_plugin_config(self.plugin_config, "pluginConfig")
 
 
 class KubeSchedulerConfiguration(ConfigModel):
-    """The whole file, completed with its defaults."""
+    """The complete file with its defaults."""
 
     api_version: Literal["kubescheduler.config.k8s.io/v1"] = "kubescheduler.config.k8s.io/v1"
     kind: Literal["KubeSchedulerConfiguration"] = "KubeSchedulerConfiguration"
@@ -135,7 +134,7 @@ class KubeSchedulerConfiguration(ConfigModel):
     @model_validator(mode="before")
     @classmethod
     def _complete(cls, data: Any) -> Any:
-        """Add the default profile, name a single one, and profile contention as long as profiling is on."""
+        """Add the default profile, name a single one, and enable contention profiling with profiling."""
         if not isinstance(data, Mapping):
             return data
         profiles = [{}] if data.get("profiles") in (None, [], ()) else data["profiles"]
@@ -150,18 +149,17 @@ class KubeSchedulerConfiguration(ConfigModel):
         return completed
 
     def rule_problems(self) -> Iterator[RuleProblem]:
-        """Backoffs are in order, scheduler names differ, profiles share one queue, the extenders go together."""
+        """Check backoffs, scheduler names, the QueueSort plugins, and the extenders."""
         yield from self._scheduler_name_problems()
         yield from self._queue_sort_problems()
         yield from backoff_problems(self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds)
         yield from extender_problems(self.extenders)
 
     def profile_configs(self) -> tuple[ProfileConfig, ...]:
-        """Give each profile complete, with what the file says for all of them.
+        """Return the profiles, each complete with the settings that apply to all of them.
 
         Returns:
-            The profiles in the order of the file. A percentage that is not set is 0, the adaptive formula, since that
-            is what kube-scheduler does with this file.
+            The profiles in the order of the file. An unset percentage is 0, the adaptive formula, as in kube-scheduler.
         """
         return tuple(
             ProfileConfig(
@@ -195,7 +193,7 @@ class KubeSchedulerConfiguration(ConfigModel):
             if names[index]:
                 yield RuleProblem(
                     ("profiles", index, "schedulerName"),
-                    f'"{names[index]}" is taken by an earlier profile; give each profile its own name',
+                    f'"{names[index]}" is already used by an earlier profile; use a different name for each profile',
                 )
 
     def _queue_sort_problems(self) -> Iterator[RuleProblem]:
@@ -206,26 +204,26 @@ class KubeSchedulerConfiguration(ConfigModel):
             if _names(profile.plugins.queue_sort) != _names(first.plugins.queue_sort):
                 yield RuleProblem(
                     ("profiles", index, "plugins", "queueSort"),
-                    "must be the same in all profiles, since they share one queue; make it that of the first profile",
+                    "must be the same in all profiles, because they share one queue; use that of the first profile",
                 )
             elif _queue_sort_args(profile) != _queue_sort_args(first):
                 yield RuleProblem(
                     ("profiles", index, "pluginConfig"),
-                    "the args of the queueSort plugin must be the same in all profiles; make them those of the first",
+                    "the args of the queueSort plugin must be the same in all profiles; use those of the first profile",
                 )
 
 
 def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfiguration:
-    """Read a KubeSchedulerConfiguration.
+    """Validate a KubeSchedulerConfiguration.
 
     Args:
-        document: What was parsed from YAML or JSON.
+        document: The document, parsed from YAML or JSON.
 
     Returns:
-        The configuration with its defaults. Args of built-in plugins are checked, those of others are not.
+        The configuration with its defaults. Args of built-in plugins are validated, those of others are not.
 
     Raises:
-        ConfigError: With every problem and its field path.
+        ConfigError: All problems with their field paths.
     """
     problems = [
         Problem(name, f'must be "{expected}", not "{document.get(name, "")}"')
@@ -244,7 +242,7 @@ def parse_configuration(document: Mapping[str, Any]) -> KubeSchedulerConfigurati
 
 
 def _args_problems(profiles: object) -> list[Problem]:
-    """Check args in the document itself, so that they are judged even when something else is wrong."""
+    """Check args in the document itself, so that they are checked even if something else is wrong."""
     problems: list[Problem] = []
     for index, profile in enumerate(profiles if isinstance(profiles, (list, tuple)) else ()):
         entries = profile.get("pluginConfig") if isinstance(profile, Mapping) else None

@@ -1,8 +1,7 @@
-"""From a document to a model, or to every problem with its field path.
+"""Validation of a document by a model, with all problems and their field paths.
 
-Owns the translation of pydantic's errors into ``Problem`` and the search for all of them. It must not know any one
-configuration. Why the search needs more than one pass: pydantic does not judge the rules between fields of a model
-that has a bad field, so a document is judged again with its bad parts left out, until nothing new is found.
+It takes several passes, because pydantic does not check the rules between fields of a model that has an invalid field.
+So the document is validated again without its invalid parts until no new problem is found.
 """
 
 import difflib
@@ -23,7 +22,7 @@ Location = tuple[str | int, ...]
 _STEP = re.compile(r"\[([^\]]*)\]|([^.\[\]]+)")
 _MAX_PASSES = 8
 _MAX_PROBLEMS = 1000
-_JUDGEMENTS = frozenset({RULE_ERROR_TYPE, "value_error", "assertion_error"})
+_CHECKS = frozenset({RULE_ERROR_TYPE, "value_error", "assertion_error"})
 _TYPE_WORDS = {
     "string_type": "text",
     "int_type": "a whole number",
@@ -40,29 +39,28 @@ _TYPE_WORDS = {
 
 
 def validate(model: type[Model], document: object, prefix: str = "") -> Model:
-    """Read a document into a model.
+    """Validate a document by a model.
 
     Args:
-        model: The model to read it into.
-        document: What was parsed from YAML or JSON; left unchanged.
+        model: The model.
+        document: The document, parsed from YAML or JSON; not modified.
         prefix: Field path of the document within a larger one, such as ``spec``.
 
     Returns:
         The model.
 
     Raises:
-        ConfigError: With every problem that could be found, in the order in which they were met; beyond 1,000 they
-            are counted.
+        ConfigError: All problems that were found, in the order of their discovery; beyond 1,000 they are only counted.
     """
     found: dict[Location, list[ErrorDetails]] = {}
     above: set[Location] = set()
     removed: set[Location] = set()
     for number in range(_MAX_PASSES):
-        pruned, kept = _prune(document, removed)
+        pruned, remaining = _prune(document, removed)
         try:
             result = model.model_validate(pruned)
         except ValidationError as error:
-            details = [(_original(detail["loc"], kept), detail) for detail in error.errors(include_url=False)]
+            details = [(_original(detail["loc"], remaining), detail) for detail in error.errors(include_url=False)]
         else:
             if not found:
                 return result
@@ -70,16 +68,18 @@ def validate(model: type[Model], document: object, prefix: str = "") -> Model:
         known = frozenset(found)
         above.update(location[:length] for location in known for length in range(len(location)))
         for location, detail in details:
-            if number == 0 or (detail["type"] in _JUDGEMENTS and not _touches(location, known, above)):
+            if number == 0 or (detail["type"] in _CHECKS and not _touches(location, known, above)):
                 found.setdefault(location, []).append(detail)
         cuts = {cut for location, detail in details if (cut := _cut(document, location, detail)) is not None}
         if not cuts - removed:
             break
         removed |= cuts
-    told = [(location, detail) for location, details_ in found.items() for detail in details_]
-    problems = [_problem(prefix, location, detail, model) for location, detail in told[:_MAX_PROBLEMS]]
-    if len(told) > _MAX_PROBLEMS:
-        problems.append(Problem(prefix, f"has {len(told) - _MAX_PROBLEMS} problems more; correct those told first"))
+    reported = [(location, detail) for location, details_ in found.items() for detail in details_]
+    problems = [_problem(prefix, location, detail, model) for location, detail in reported[:_MAX_PROBLEMS]]
+    if len(reported) > _MAX_PROBLEMS:
+        problems.append(
+            Problem(prefix, f"has {len(reported) - _MAX_PROBLEMS} more problems; correct the listed ones first")
+        )
     raise ConfigError(problems)
 
 
@@ -87,25 +87,25 @@ def problems_of(error: ValidationError, prefix: str = "", model: type[BaseModel]
     """Translate a pydantic error.
 
     Args:
-        error: What pydantic raised.
+        error: The error.
         prefix: Field path of the document within a larger one.
-        model: The model that was read, for suggestions of similar field names; none are made without it.
+        model: The validated model, for suggestions of similar field names; None for no suggestions.
 
     Returns:
-        One problem for each error, with its path in the spelling of the document.
+        One problem for each error, with its path as in the document.
     """
     return [_problem(prefix, detail["loc"], detail, model) for detail in error.errors(include_url=False)]
 
 
 def field_path(prefix: str, location: Iterable[str | int]) -> str:
-    """Write a location as Kubernetes writes field paths.
+    """Return a location as a Kubernetes field path.
 
     Args:
-        prefix: What the path begins with; may be empty.
+        prefix: Start of the path; may be empty.
         location: Field names, list indices and keys of mappings.
 
     Returns:
-        Such as ``profiles[0].plugins.score.enabled[2].name`` or ``minResources[example.com/gpu]``.
+        A path such as ``profiles[0].plugins.score.enabled[2].name`` or ``minResources[example.com/gpu]``.
     """
     path = prefix
     for part in location:
@@ -119,26 +119,26 @@ def field_path(prefix: str, location: Iterable[str | int]) -> str:
 
 
 def path_steps(path: str) -> list[tuple[str, str]]:
-    """Take a field path apart, as :func:`field_path` writes it.
+    """Split a field path of :func:`field_path`.
 
     Args:
-        path: Such as ``profiles[0].plugins``.
+        path: A path such as ``profiles[0].plugins``.
 
     Returns:
-        For each step what stands in brackets, an index or a key, or else "", and the field's name, or else "".
+        For each step the index or key in brackets, or "", and the field name, or "".
     """
     return _STEP.findall(path)
 
 
 def repeated(names: Sequence[str]) -> list[int]:
-    """Find names that stand more than once.
+    """Find duplicate names.
 
     Args:
         names: The names in order.
 
     Returns:
-        The index of each name that an earlier entry has too. The earlier index is not told, since messages must not
-        contain indices: the list may have been judged without its bad entries.
+        The index of each name that an earlier entry has too. The earlier index is not included, because messages must
+        not contain indices: invalid entries of the list may have been removed.
     """
     first = {name: index for index, name in reversed(list(enumerate(names)))}
     return [index for index, name in enumerate(names) if first[name] != index]
@@ -148,11 +148,11 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Suggest a similar name.
 
     Args:
-        name: What was written.
-        known: What could have been meant.
+        name: The unknown name.
+        known: The valid names.
 
     Returns:
-        A sentence part that begins with a space, or nothing.
+        Text that starts with a space, or an empty text.
     """
     by_lower = {candidate.lower(): candidate for candidate in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0.7)
@@ -180,7 +180,7 @@ def _message(location: Location, detail: ErrorDetails, model: type[BaseModel] | 
         case "less_than_equal":
             return f"must be at most {context['le']}, not {given}"
         case "string_too_short" | "too_short":
-            return "must not be empty; give a value or leave the field out"
+            return "must not be empty; set a value or remove the field"
         case "literal_error":
             return (
                 f"must be one of {context['expected'].replace(chr(39), '').replace(' or ', ', ')}, not {_shown(given)}"
@@ -194,7 +194,7 @@ def _message(location: Location, detail: ErrorDetails, model: type[BaseModel] | 
 
 
 def _shown(value: object) -> str:
-    """Name a value without repeating a long or secret one."""
+    """Return a value for a message, without long or secret text."""
     match value:
         case bool():
             return "true" if value else "false"
@@ -213,7 +213,7 @@ def _shown(value: object) -> str:
 
 
 def _field_names(model: type[BaseModel], location: Location) -> list[str]:
-    """Names of the fields that the model at a location knows, as documents spell them; none where it is not found."""
+    """Return the field names of the model at a location, as in documents; none if there is no model."""
     current: type[BaseModel] | None = model
     for part in location:
         if isinstance(part, int):
@@ -226,42 +226,42 @@ def _field_names(model: type[BaseModel], location: Location) -> list[str]:
 
 
 def _model_within(annotation: object) -> type[BaseModel] | None:
-    """The model that a type, a list of it or an optional of it is made of."""
+    """Return the model in a type, a list of it or an optional of it."""
     if isinstance(annotation, type):
         return annotation if issubclass(annotation, BaseModel) else None
     return next((found for part in typing.get_args(annotation) if (found := _model_within(part))), None)
 
 
 def _prune(
-    node: Any, removed: set[Location], path: Location = (), kept: dict[Location, list[int]] | None = None
+    node: Any, removed: set[Location], path: Location = (), remaining: dict[Location, list[int]] | None = None
 ) -> tuple[Any, dict[Location, list[int]]]:
-    """Copy a document without the removed places; also tell which list entries stayed, by their own indices."""
-    kept = {} if kept is None else kept
+    """Copy a document without the removed locations; also return which list entries stayed, by their indices."""
+    remaining = {} if remaining is None else remaining
     if isinstance(node, Mapping):
         pruned = {
-            key: _prune(value, removed, (*path, key), kept)[0]
+            key: _prune(value, removed, (*path, key), remaining)[0]
             for key, value in node.items()
             if (*path, key) not in removed
         }
-        return pruned, kept
+        return pruned, remaining
     if isinstance(node, (list, tuple)):
-        kept[path] = [index for index in range(len(node)) if (*path, index) not in removed]
-        return [_prune(node[index], removed, (*path, index), kept)[0] for index in kept[path]], kept
-    return node, kept
+        remaining[path] = [index for index in range(len(node)) if (*path, index) not in removed]
+        return [_prune(node[index], removed, (*path, index), remaining)[0] for index in remaining[path]], remaining
+    return node, remaining
 
 
-def _original(location: Location, kept: Mapping[Location, list[int]]) -> Location:
-    """Translate a place in the pruned document into the place in the document as written."""
+def _original(location: Location, remaining: Mapping[Location, list[int]]) -> Location:
+    """Translate a location in the pruned document to the location in the original document."""
     path: Location = ()
     for part in location:
-        indices = kept.get(path)
+        indices = remaining.get(path)
         own = indices[part] if isinstance(part, int) and indices is not None and part < len(indices) else part
         path = (*path, own)
     return path
 
 
 def _cut(document: object, location: Location, detail: ErrorDetails) -> Location | None:
-    """Say what to leave out so that the rest can be judged: the bad value, or what lacks a required field."""
+    """Return what to remove so that the rest can be validated: the invalid value, or the parent of a missing field."""
     cut = location[:-1] if detail["type"] == "missing" else location
     while cut and not _exists(document, cut):
         cut = cut[:-1]
@@ -280,11 +280,11 @@ def _exists(node: Any, location: Location) -> bool:
 
 
 def _touches(location: Location, known: Container[Location], above: Container[Location]) -> bool:
-    """Whether a problem at this place was told already, or judges what was left out.
+    """Return whether a problem at this location was reported already, or results from what was removed.
 
     Args:
-        location: The place.
-        known: Places of problems that were told.
-        above: Every place that one of them lies in.
+        location: The location.
+        known: Locations of reported problems.
+        above: All parents of these locations.
     """
     return location in above or any(location[:length] in known for length in range(len(location) + 1))

@@ -32,7 +32,7 @@ from scheduler_core.framework.cluster_events import (
 from scheduler_core.framework.object_reads import annotations_of
 from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod, Quantities
-from scheduler_core.model.pod_requests import accounted_milli, grants_alike
+from scheduler_core.model.pod_requests import accounted_milli, same_granted_resources
 from scheduler_core.model.quantity import nano
 
 log = logging.getLogger(__name__)
@@ -288,7 +288,7 @@ def _pod_events(old: Pod, new: Pod) -> list[ClusterEvent]:
     actions: list[Action] = []
     if old.metadata.labels != new.metadata.labels:
         actions.append(Action.UPDATE_POD_LABEL)
-    if old.spec != new.spec or not grants_alike(old, new):
+    if old.spec != new.spec or not same_granted_resources(old, new):
         if _is_scaled_down(old, new):
             actions.append(Action.UPDATE_POD_SCALE_DOWN)
         # They can be added and not altered, but for their seconds, which matter on nodes alone.

@@ -1,5 +1,4 @@
-"""Arithmetic on arrays, exactly as kube-scheduler does it on one node at a time.
+"""Arithmetic on arrays, with the same results as kube-scheduler's per node.
 
-Owns formulas only: no names of resources, no columns, no configuration. Why apart from the plugins: a formula that
-takes arrays and gives arrays can be held against its plain form on any numbers, without a cluster around it.
+The formulas know no columns, plugins or configuration, so tests can compare them with their plain form on any numbers.
 """

@@ -1,12 +1,12 @@
-"""How well a pod's requests sit on each node: the four formulas of the resource scores.
+"""Formulas of the four resource scores, over rows.
 
-Owns the arithmetic over rows. Must not know which resources there are or which strategy a profile has chosen. A node
-that has none of a resource (capacity 0) is scored without it, and one that has none of any gets what an empty sum gets.
+A node without a resource (capacity 0) is scored without it; a node without any gets the score of an empty sum.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/`` (``least_allocated.go``,
 ``most_allocated.go``, ``requested_to_capacity_ratio.go``, ``balanced_allocation.go``) and ``helper/shape_score.go``.
 Capacities, requests and their sums are within the bounds of ``scheduler_core.model.pod_requests``: at least 0, and
-small enough that a node's sum plus a pod's request is in int64. The reference lets int64 overflow beyond 2**63 - 1.
+small enough that the sum of a node's and a pod's requests fits in int64. kube-scheduler lets int64 overflow beyond
+2**63 - 1.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ Floats = NDArray[np.float64]
 
 _HALF = 50
 _UNMOVED = 75
-"""The balanced score of a node on which fewer than two resources count."""
+"""Balanced score of a node on which fewer than two resources count."""
 
 
 class ResourceUse(Struct, frozen=True):
-    """One resource over all rows, in its own integer unit.
+    """One resource over all rows, in its integer unit.
 
     Attributes:
         capacity: int64[n], 0 where the node has none.
-        used: int64[n], taken before the pod comes.
-        added: What the pod takes.
-        weight: How much the resource counts, 1 or more; the balanced score does not look at it.
+        used: int64[n], used without the pod.
+        added: The pod's request.
+        weight: Weight of the resource, 1 or more; the balanced score ignores it.
     """
 
     capacity: Integers
@@ -44,7 +44,7 @@ class ResourceUse(Struct, frozen=True):
 
 
 def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
-    """Score by the free share: 100 for a node that stays empty, 0 for one that is full or more than full.
+    """Score by the free share: 100 for an empty node, 0 for a full or overcommitted one.
 
     Args:
         uses: The resources, at least one.
@@ -62,7 +62,7 @@ def least_allocated(uses: Sequence[ResourceUse]) -> Integers:
 
 
 def most_allocated(uses: Sequence[ResourceUse]) -> Integers:
-    """Score by the taken share: 100 for a node that is full or more than full.
+    """Score by the used share: 100 for a full or overcommitted node.
 
     Args:
         uses: The resources, at least one.
@@ -74,11 +74,11 @@ def most_allocated(uses: Sequence[ResourceUse]) -> Integers:
 
 
 def requested_to_capacity_ratio(uses: Sequence[ResourceUse], table: Integers) -> Integers:
-    """Score by a function of the taken share; a resource for which it gives 0 does not count at all.
+    """Score by a function of the used share; a resource for which it is 0 does not count.
 
     Args:
         uses: The resources, at least one.
-        table: int64[101], the score by whole per cent taken, 0 to 100; see :func:`scores_by_percentage`.
+        table: int64[101], the score by whole percent used, 0 to 100; see :func:`scores_by_percentage`.
 
     Returns:
         int64[n], the weighted mean, halves rounded up.
@@ -90,16 +90,16 @@ def requested_to_capacity_ratio(uses: Sequence[ResourceUse], table: Integers) ->
 def ratio_means(
     taken: Iterable[Floats], lacking: Iterable[NDArray[np.bool_]], weights: Iterable[int], table: Integers
 ) -> Integers:
-    """The mean of what a function of the taken share gives for each resource.
+    """Return the weighted mean of a function of the used share over the resources.
 
     Args:
-        taken: Of each resource, float64[n] of whole per cent.
-        lacking: Of each resource, bool[n], which rows have none of it.
-        weights: Of each resource.
+        taken: Per resource, float64[n] of whole percent.
+        lacking: Per resource, bool[n], the rows that do not have it.
+        weights: Weight of each resource.
         table: int64[101], as for :func:`requested_to_capacity_ratio`.
 
     Returns:
-        int64[n], the weighted mean over resources for which the function is above 0, halves rounded up.
+        int64[n], the mean over resources for which the function is above 0, halves rounded up.
     """
     total: Integers | int = 0
     weight_sums: Integers | int = 0
@@ -115,13 +115,13 @@ def ratio_means(
 
 
 def scores_by_percentage(points: Sequence[tuple[int, int]]) -> Integers:
-    """Tabulate the function that joins points with straight lines and is level outside them.
+    """Return the piecewise linear function through points as a table; it is constant outside them.
 
     Args:
-        points: (per cent taken, score), rising in the first, at least one.
+        points: (percent used, score), ascending in the first, at least one.
 
     Returns:
-        int64[101], read-only; between points Go's integer division applies, which rounds towards zero.
+        int64[101], read-only; between points with Go's integer division, which rounds towards zero.
     """
     table = np.zeros(PERCENT + 1, dtype=np.int64)
     for percentage in range(PERCENT + 1):
@@ -131,16 +131,16 @@ def scores_by_percentage(points: Sequence[tuple[int, int]]) -> Integers:
 
 
 def balanced_allocation(uses: Sequence[ResourceUse]) -> Integers:
-    """Score by how much the pod evens out the shares that are taken of each resource.
+    """Score by how much the pod evens out the used shares of the resources.
 
     Args:
-        uses: The resources; none or one says nothing of balance.
+        uses: The resources; with fewer than two there is no balance.
 
     Returns:
-        int64[n], 50 to 100: 75 where the balance stays as it is, more where it improves.
+        int64[n], 50 to 100: 75 if the balance is unchanged, more if it improves.
 
     Raises:
-        IndexError: There are no resources, so that the number of rows is not known.
+        IndexError: There are no resources, so the number of rows is not known.
     """
     rows = len(uses[0].capacity)
     if len(uses) == 1:
@@ -156,7 +156,7 @@ def balanced_allocation(uses: Sequence[ResourceUse]) -> Integers:
     np.subtract(1.0, deviations, out=deviations)
     deviations *= PERCENT
     before, after = deviations.astype(np.int64)
-    # Both are 50 to 100, so that the sum is never below 0 and the shift is Go's division by two.
+    # Both are 50 to 100, so the sum is not negative and the shift equals Go's division by two.
     scores: Integers = np.subtract(after, before, out=after)
     scores += _HALF
     np.right_shift(scores, 1, out=scores)
@@ -170,10 +170,10 @@ def _taken(use: ResourceUse) -> Integers:
 
 
 def _weighted_percentages(uses: Sequence[ResourceUse], part: Callable[[ResourceUse], Integers]) -> Integers:
-    """The weighted mean of whole percentages, rounded towards zero, over the resources that a row has.
+    """Return the weighted mean of whole percentages, rounded towards zero, over the resources that a row has.
 
-    Sums stay in float64, where they are exact (integers far below 2**53); their division is exact once it is rounded
-    down, for the reason given with :func:`scheduler_core.kernels.integer_division.percentages`.
+    Sums are in float64, where they are exact (integers far below 2**53); their division is exact once it is rounded
+    down, for the reason given in :func:`scheduler_core.kernels.integer_division.percentages`.
     """
     total: Floats | None = None
     weight_sum = 0
@@ -182,7 +182,7 @@ def _weighted_percentages(uses: Sequence[ResourceUse], part: Callable[[ResourceU
         parts, capacity = part(use), use.capacity
         if capacity.min(initial=1) == 0:
             lacking.append((np.flatnonzero(capacity == 0), use.weight))
-            # A part of nothing is 0, so that such a row adds nothing to the sum.
+            # The part is 0 there, so the row adds nothing to the sum.
             capacity = np.maximum(capacity, 1)
         scores = percentages(parts, capacity)
         if use.weight != 1:
@@ -213,7 +213,7 @@ def _on_line(points: Sequence[tuple[int, int]], percentage: int) -> int:
 
 
 def _presence(uses: Sequence[ResourceUse]) -> NDArray[np.bool_] | None:
-    """Which row has which resource, bool[resource, n]; None if all have all."""
+    """Return which row has which resource, bool[resource, n]; None if all rows have all."""
     if all(use.capacity.min(initial=1) > 0 for use in uses):
         return None
     present: NDArray[np.bool_] = np.stack([use.capacity for use in uses]) > 0
@@ -221,7 +221,7 @@ def _presence(uses: Sequence[ResourceUse]) -> NDArray[np.bool_] | None:
 
 
 def _deviations_of_two(fractions: Floats, present: NDArray[np.bool_] | None) -> Floats:
-    """Standard deviations of two fractions, float64[2, n]: half their distance; 0 where one is missing."""
+    """Return the standard deviations of two fractions, float64[2, n]: half their distance; 0 where one is missing."""
     deviations: Floats = np.subtract(fractions[0], fractions[1], out=fractions[0])
     deviations *= 0.5
     np.abs(deviations, out=deviations)
@@ -231,9 +231,9 @@ def _deviations_of_two(fractions: Floats, present: NDArray[np.bool_] | None) -> 
 
 
 def _deviations(fractions: Floats, present: NDArray[np.bool_] | None) -> Floats:
-    """Standard deviations over the resources that a row has, float64[2, n], summed in the order of the resources.
+    """Return the standard deviations over the resources that a row has, float64[2, n], summed in resource order.
 
-    Where just two are left their own formula applies, which differs from the general one in the last bits.
+    Rows with exactly two resources use the formula for two, which differs from the general one in the last bits.
     """
     counts: Floats | float = float(len(fractions))
     if present is not None:
@@ -254,7 +254,7 @@ def _deviations(fractions: Floats, present: NDArray[np.bool_] | None) -> Floats:
     deviations: Floats = np.sqrt(squares, out=squares)
     if present is not None:
         pairs = np.flatnonzero(counts == 2.0)
-        # The two that are there sort behind the absent ones, which become -1.
+        # The two present values sort behind the missing ones, which are -1.
         ordered = np.sort(np.where(present[:, np.newaxis, pairs], fractions[:, :, pairs], -1.0), axis=0)
         deviations[:, pairs] = (ordered[-1] - ordered[-2]) * 0.5
     return deviations

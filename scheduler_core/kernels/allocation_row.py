@@ -1,7 +1,7 @@
-"""The resource scores of one row, in Python's own numbers: a quarter of the time that NumPy takes for so few.
+"""Resource scores of one row without NumPy, which takes a quarter of the time.
 
-Owns twins of formulas of :mod:`scheduler_core.kernels.allocation`, equal to them bit by bit, for what is common. None
-stands for what is not common: then the arrays have to be used. Sources are named there.
+The formulas equal those of :mod:`scheduler_core.kernels.allocation` bit by bit for common cases. None means that the
+array form must be used.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from scheduler_core.kernels.integer_division import PERCENT
 
 RowUse = tuple[int, int, int, int]
-"""Capacity, used before the pod comes, what the pod takes, and the weight, as in ``ResourceUse``."""
+"""Capacity, use without the pod, the pod's request, and the weight, as in ``ResourceUse``."""
 
 _HALF = 50
 _UNMOVED = 75
 
 
 def least_allocated_row(uses: Sequence[RowUse]) -> int:
-    """The free share, 0 to 100."""
+    """Return the free share, 0 to 100."""
     total = weights = 0
     for capacity, used, added, weight in uses:
         if capacity:
@@ -30,7 +30,7 @@ def least_allocated_row(uses: Sequence[RowUse]) -> int:
 
 
 def most_allocated_row(uses: Sequence[RowUse]) -> int:
-    """The taken share, 0 to 100."""
+    """Return the used share, 0 to 100."""
     total = weights = 0
     for capacity, used, added, weight in uses:
         if capacity:
@@ -40,7 +40,7 @@ def most_allocated_row(uses: Sequence[RowUse]) -> int:
 
 
 def balanced_allocation_row(uses: Sequence[RowUse]) -> int | None:
-    """The change of balance, 50 to 100; None unless there are two resources or one, of which the node has some."""
+    """Return the change of balance, 50 to 100; None unless there are one or two resources and the node has both."""
     if len(uses) == 1:
         return _UNMOVED
     if len(uses) != 2 or not uses[0][0] or not uses[1][0]:
@@ -52,7 +52,7 @@ def balanced_allocation_row(uses: Sequence[RowUse]) -> int | None:
 
 
 def balance_of_two(one_used: int, one: int, other_used: int, other: int) -> int:
-    """Float by float what the arrays' formula does; a quotient of Python's integers would be rounded once only."""
+    """Compute the balance in the float operations of the array form; a quotient of Python ints rounds differently."""
     first = min(float(one_used) / float(one), 1.0)
     second = min(float(other_used) / float(other), 1.0)
     return int((1.0 - abs((first - second) * 0.5)) * float(PERCENT))

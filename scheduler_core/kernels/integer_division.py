@@ -36,7 +36,7 @@ def truncated_quotients(dividends: NDArray[np.int64], divisors: NDArray[np.int64
 
 
 def percentages(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[np.float64]:
-    """How many whole per cent the parts are of the wholes: ``parts * 100 / wholes``, rounded down.
+    """Return the whole percentages of the parts in the wholes: ``parts * 100 / wholes``, rounded down.
 
     Proof that floats give the same for wholes up to ``W = LARGEST_EXACT_WHOLE``: let ``a = 100 * part`` and
     ``c = whole``, so ``a + c <= 101 * W <= 2**53`` and both are exact as float64. Rounding is monotonic, so the float
@@ -45,7 +45,7 @@ def percentages(parts: NDArray[np.int64], wholes: NDArray[np.int64]) -> NDArray[
     and that is at most ``k * 2**-53``. But ``k < a / c + 1`` gives ``k * c < a + c <= 2**53``, so ``1 / c`` is more.
 
     Larger wholes take the integer division, and above 81 PiB that of Python. There ``parts * 100`` overflows int64 in
-    the reference, whose scores are then arbitrary or, outside 0 to 100, fail every pod; here they stay exact.
+    kube-scheduler, whose scores are then arbitrary or, outside 0 to 100, fail every pod; here they stay exact.
 
     Args:
         parts: int64[n], from 0 to the whole.

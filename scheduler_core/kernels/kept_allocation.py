@@ -1,10 +1,10 @@
-"""The resource scores from arrays that are kept from pod to pod, for numbers that float64 holds exactly.
+"""Resource scores from cached arrays, for numbers that float64 represents exactly.
 
-Owns what of each formula of :mod:`scheduler_core.kernels.allocation` does not depend on the pod, by resource and row,
-and the little that is left to do for one. The answers are the same to the bit. Must not know when a row has changed.
-Where a number is beyond what is proven here there is no answer, and the other formulas are to be asked.
+The parts of each formula of :mod:`scheduler_core.kernels.allocation` that do not depend on the pod are cached by
+resource and row. The results are equal to the bit. If a number exceeds the proven range, the result is None and the
+other formulas must be used.
 
-All integers are held as float64: of values below 2**53 sums and differences are exact, and nothing is converted. A
+All integers are stored as float64: for values below 2**53 sums and differences are exact, and nothing is converted. A
 division by a capacity is a product with its ``_factor``; :func:`rounded_up_factor` has the proof.
 """
 
@@ -25,10 +25,10 @@ Integers = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
 LARGEST_CAPACITY = 2**53 // (5 * PERCENT)
-"""The largest capacity that may be divided by with a factor: about 1.8e13, or 16 TiB in bytes."""
+"""Maximum capacity that can be divided by with a factor: about 1.8e13, or 16 TiB in bytes."""
 
 LARGEST_SHARE = 2**45
-"""The largest sum over pods, and the largest request, of which the hundredfold and sums of those are exact."""
+"""Maximum sum over pods, and maximum request, whose hundredfold and sums of these are exact."""
 
 _LARGEST_BALANCED = 2**52
 _LEVEL = 50
@@ -36,7 +36,7 @@ _LIFT = 3 * _LEVEL
 
 
 def rounded_up_factor(divisor: int) -> float:
-    """The factor that stands for a division whose quotient is rounded down: the float64 next above ``1 / divisor``.
+    """Return the factor that replaces a division rounded down: the float64 next above ``1 / divisor``.
 
     Proof that ``floor(a * factor)`` is ``a // c`` for integers ``0 <= a <= 100 * c`` and ``0 < c <= 2**53 // 500``: the
     factor is not below ``1 / c``, so ``a * factor`` is not below the integer ``a // c``, and rounding is monotonic. It
@@ -48,21 +48,21 @@ def rounded_up_factor(divisor: int) -> float:
         divisor: 0 or more.
 
     Returns:
-        The factor; 0 for 0, so that shares of nothing are 0.
+        The factor; 0 for 0, so that shares of a missing resource are 0.
     """
     return nextafter(1.0 / divisor, inf) if divisor else 0.0
 
 
 def rounded_up_factors(divisors: Floats) -> Floats:
-    """:func:`rounded_up_factor` of integral float64 of any shape."""
+    """Return :func:`rounded_up_factor` of integral float64 values of any shape."""
     reciprocals = np.true_divide(1.0, np.maximum(divisors, 1.0))
     factors: Floats = np.nextafter(reciprocals, inf, out=reciprocals)
     factors[divisors == 0.0] = 0.0
     return factors
 
 
-class KeptScores(ABC):
-    """A formula over some resources, with what it keeps of every row."""
+class CachedScores(ABC):
+    """A formula over some resources, with cached values for every row."""
 
     __slots__ = ("_beyond", "_largest_capacity", "_largest_share", "_scratch")
 
@@ -72,11 +72,11 @@ class KeptScores(ABC):
         self._scratch: Floats = np.empty((0, 0))
 
     def fill(self, capacity: Integers, used: Integers) -> None:
-        """Take in all rows.
+        """Set all rows.
 
         Args:
             capacity: int64[resource, n], 0 where a row has none.
-            used: int64[resource, n], taken before the pod comes.
+            used: int64[resource, n], used without the pod.
         """
         beyond = (capacity > self._largest_capacity) | (used > self._largest_share)
         self._beyond = set(np.flatnonzero(beyond.any(axis=0)).tolist())
@@ -84,7 +84,7 @@ class KeptScores(ABC):
         self._fill(capacity, used)
 
     def put(self, row: int, capacity: Sequence[int], used: Sequence[int]) -> None:
-        """Take in one row that :meth:`fill` had, as Python's numbers."""
+        """Set one row of those in :meth:`fill`, as Python ints."""
         if max(capacity) > self._largest_capacity or max(used) > self._largest_share:
             self._beyond.add(row)
             return
@@ -95,10 +95,10 @@ class KeptScores(ABC):
         """Score all rows.
 
         Args:
-            added: What the pod takes of each resource, 0 or more.
+            added: The pod's request of each resource, 0 or more.
 
         Returns:
-            int64[n], not shared with anyone; None where a number is too large.
+            int64[n], a new array; None if a number is too large.
         """
         if self._beyond or max(added) > self._largest_share:
             return None
@@ -114,19 +114,19 @@ class KeptScores(ABC):
     def _scores(self, added: Sequence[int]) -> Integers: ...
 
 
-class KeptShares(KeptScores):
-    """The weighted mean of whole percentages, rounded down, over the resources that a row has.
+class CachedShares(CachedScores):
+    """Weighted mean of whole percentages, rounded down, over the resources that a row has.
 
-    ``_parts`` are a hundred times what is free, or what is taken.
+    ``_parts`` are a hundred times the free, or the used, amounts.
     """
 
     __slots__ = ("_factors", "_mean_factors", "_parts", "_weights")
 
     def __init__(self, weights: Sequence[int]) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
-            weights: Of the resources, each 1 or more.
+            weights: Weights of the resources, each 1 or more.
         """
         super().__init__(LARGEST_CAPACITY, LARGEST_SHARE)
         self._weights = tuple(weights)
@@ -135,7 +135,7 @@ class KeptShares(KeptScores):
     def _fill(self, capacity: Integers, used: Integers) -> None:
         wholes, taken = capacity.astype(np.float64), used.astype(np.float64)
         self._factors = rounded_up_factors(wholes)
-        # Its divisors are far smaller than capacities, and what it divides is no more than a hundred times as much.
+        # The divisors are far smaller than capacities, and the dividends are at most a hundred times as large.
         self._mean_factors = rounded_up_factors(np.array(self._weights, dtype=np.float64) @ (wholes > 0.0))
         self._parts = self._all_parts(wholes, taken)
 
@@ -149,7 +149,7 @@ class KeptShares(KeptScores):
         self._mean_factors[row] = rounded_up_factor(weight_sum)
 
     def _percentages(self, added: Sequence[int]) -> Floats:
-        """In the scratch, whole per cent of each resource once the pod has come; 0 where a row has none."""
+        """Return whole percent of each resource with the pod, in the scratch array; 0 where a row has none."""
         percentages = self._parts_with(np.array(added, dtype=np.float64)[:, np.newaxis] * PERCENT)
         percentages *= self._factors
         return np.floor(percentages, out=percentages)
@@ -163,7 +163,7 @@ class KeptShares(KeptScores):
         for scores in percentages[1:]:
             total += scores
         total *= self._mean_factors
-        # Casting rounds down what is not below 0.
+        # Casting truncates, which rounds down because the values are not negative.
         return total.astype(np.int64)
 
     @abstractmethod
@@ -174,10 +174,10 @@ class KeptShares(KeptScores):
 
     @abstractmethod
     def _parts_with(self, hundredfold: Floats) -> Floats:
-        """In the scratch, parts once the pod has come, a hundredfold; of it float64[resource, 1]."""
+        """Return the parts with the pod, in the scratch array; ``hundredfold`` is float64[resource, 1]."""
 
 
-class KeptLeastAllocated(KeptShares):
+class CachedLeastAllocated(CachedShares):
     """:func:`scheduler_core.kernels.allocation.least_allocated`."""
 
     __slots__ = ()
@@ -194,7 +194,7 @@ class KeptLeastAllocated(KeptShares):
         return np.maximum(free, 0.0, out=free)
 
 
-class KeptMostAllocated(KeptShares):
+class CachedMostAllocated(CachedShares):
     """:func:`scheduler_core.kernels.allocation.most_allocated`."""
 
     __slots__ = ("_limits",)
@@ -213,17 +213,17 @@ class KeptMostAllocated(KeptShares):
         return np.minimum(taken, self._limits, out=taken)
 
 
-class KeptCapacityRatio(KeptMostAllocated):
+class CachedCapacityRatio(CachedMostAllocated):
     """:func:`scheduler_core.kernels.allocation.requested_to_capacity_ratio`."""
 
     __slots__ = ("_table",)
 
     def __init__(self, weights: Sequence[int], table: Integers) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
-            weights: Of the resources, each 1 or more.
-            table: int64[101], as there.
+            weights: Weights of the resources, each 1 or more.
+            table: int64[101], as for :func:`requested_to_capacity_ratio`.
         """
         super().__init__(weights)
         self._table = table
@@ -232,17 +232,17 @@ class KeptCapacityRatio(KeptMostAllocated):
         return ratio_means(self._percentages(added), self._factors == 0.0, self._weights, self._table)
 
 
-class KeptBalance(KeptScores):
+class CachedBalance(CachedScores):
     """:func:`scheduler_core.kernels.allocation.balanced_allocation` of two resources.
 
-    A row that lacks one of them has infinite capacity here, of which no share can ever be taken: its balance stays as
-    it is. ``_offsets`` hold what the balance before the pod comes takes off.
+    A row that does not have both has infinite capacity here, so its shares are 0 and its balance never changes.
+    ``_offsets`` contain the contribution of the balance without the pod.
     """
 
     __slots__ = ("_capacity", "_offsets", "_used")
 
     def __init__(self) -> None:
-        """Keep nothing yet."""
+        """Create an empty cache."""
         super().__init__(2**63 - 1, _LARGEST_BALANCED)
         self._capacity = self._used = self._scratch
         self._offsets: Integers = np.empty(0, dtype=np.int64)
@@ -266,7 +266,7 @@ class KeptBalance(KeptScores):
         return np.right_shift(scores, 1, out=scores)
 
     def _balances(self, added: Sequence[int]) -> Integers:
-        """``(1 - distance / 2) * 100`` as ``(2 - distance) * 50``: powers of two change no digit of a float."""
+        """Compute ``(1 - distance / 2) * 100`` as ``(2 - distance) * 50``: powers of two change no digit of a float."""
         shares = np.add(self._used, np.array(added, dtype=np.float64)[:, np.newaxis], out=self._scratch)
         shares /= self._capacity
         np.minimum(shares, 1.0, out=shares)

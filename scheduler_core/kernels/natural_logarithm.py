@@ -1,10 +1,10 @@
-"""The natural logarithm as the reference computes it, to the last bit.
+"""Natural logarithm with the same last bit as Go's.
 
-Owns one function. Why not ``math.log``: the C library rounds about one in a hundred whole numbers the other way than
-Go's ``math.Log`` does, and a score that is rounded from a product with it would then differ once in a while.
+``math.log`` rounds about one in a hundred integers differently than Go's ``math.Log``, so a score that is rounded from
+a product with it would sometimes differ.
 
 The method and its coefficients are those of FreeBSD's msun, ``e_log.c`` (Sun Microsystems, 1993), which Go follows in
-the same order of operations on all its platforms that have no fused multiply-add.
+the same order of operations on all platforms without fused multiply-add.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _EVEN = (
 
 
 def natural_logarithm(number: float) -> float:
-    """The natural logarithm of a finite number above 0.
+    """Return the natural logarithm of a finite positive number.
 
     The number is split into ``2**exponent * (1 + rest)`` with ``1 + rest`` between the square roots of 1/2 and 2;
     the logarithm of the latter is a polynomial in ``rest / (2 + rest)``.

@@ -1,8 +1,8 @@
-"""Raw scores over all feasible nodes to 0..100.
+"""Normalization of raw scores of all feasible nodes to 0..100, as shared by several plugins.
 
-Owns the two scalings that several plugins share. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/helper/normalize_score.go`` (``DefaultNormalizeScore``).
-Products beyond int64 overflow there; here such scores are scaled exactly. No score is below ``-_LARGEST_SCALED``.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/helper/normalize_score.go``
+(``DefaultNormalizeScore``). There, products beyond int64 overflow; here such scores are scaled exactly. No score is
+below ``-_LARGEST_SCALED``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def normalize_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
         raw: int64[n]; may be empty.
 
     Returns:
-        int64[n]: ``100 * raw / max`` in Go's integers, or ``raw`` itself where no score is above 0.
+        int64[n]: ``100 * raw / max`` in Go's integers, or ``raw`` itself if no score is above 0.
     """
     highest = int(raw.max(initial=0))
     if highest == 0:
@@ -38,7 +38,7 @@ def normalize_reverse_max(raw: NDArray[np.int64]) -> NDArray[np.int64]:
         raw: int64[n]; may be empty.
 
     Returns:
-        int64[n]: ``100 - 100 * raw / max`` in Go's integers, or 100 everywhere where no score is above 0.
+        int64[n]: ``100 - 100 * raw / max`` in Go's integers, or 100 for all if no score is above 0.
     """
     highest = int(raw.max(initial=0))
     if highest == 0:

@@ -1,6 +1,6 @@
-"""Which of several sets of victims does the least harm.
+"""Choice of the least harmful of several sets of preemption victims.
 
-Owns the arithmetic over flat arrays: all victims of all candidates behind each other. Must not know pods or nodes.
+Works on flat arrays that contain the victims of all candidates one after another.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``pickOneNodeForPreemption``).
 """
@@ -18,13 +18,13 @@ _INT64_MAX = np.iinfo(np.int64).max
 
 
 class VictimSets(Struct, frozen=True):
-    """Victims of candidates.
+    """Victims of all candidates.
 
     Attributes:
-        starts: int64[candidates], where each candidate's victims begin; each has at least one.
+        starts: int64[candidates], index of each candidate's first victim; each has at least one.
         priorities: int64[victims].
-        started: int64[victims], when they started, in any unit.
-        violations: int64[candidates], how many of its victims a budget protects.
+        started: int64[victims], start times, in any unit.
+        violations: int64[candidates], number of victims that violate a PodDisruptionBudget.
     """
 
     starts: Integers
@@ -34,17 +34,14 @@ class VictimSets(Struct, frozen=True):
 
 
 def least_harmful(sets: VictimSets) -> int:
-    """Choose a candidate.
+    """Return the index of the best candidate.
 
-    In this order, each only among those that are equal so far: fewest violations; lowest priority of the most important
-    victim; smallest sum of priorities, each shifted to be above 0, so that more victims are worse whatever the sign;
-    fewest victims; the latest start of the victim that has run longest among those of the highest priority; first.
+    Criteria, in this order: fewest budget violations; lowest priority of the most important victim; smallest sum of
+    priorities, each shifted to be positive, so that more victims are worse for any sign; fewest victims; latest start
+    of the longest running victim among those of the highest priority; first candidate.
 
     Args:
         sets: At least one candidate.
-
-    Returns:
-        Its position.
     """
     starts, priorities = sets.starts, sets.priorities
     sizes = np.diff(starts, append=len(priorities))
@@ -52,5 +49,5 @@ def least_harmful(sets: VictimSets) -> int:
     sums = np.add.reduceat(priorities + _ABOVE_ANY_PRIORITY, starts)
     is_highest = priorities == np.repeat(highest, sizes)
     longest = np.minimum.reduceat(np.where(is_highest, sets.started, _INT64_MAX), starts)
-    # The last key is the first to decide; the sort is stable, so the first of equals stays first.
+    # The last key is the primary one; the sort is stable, so the first of equals stays first.
     return int(np.lexsort((-longest, sizes, sums, highest, sets.violations))[0])

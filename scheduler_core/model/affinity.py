@@ -1,6 +1,6 @@
-"""Selectors as decoded: label selectors, and the node selectors of affinity and of persistent volumes.
+"""Decoded selectors: label selectors, and the node selectors of affinity and of persistent volumes.
 
-Owns the wire form only; matching lives in :mod:`scheduler_core.model.selectors`.
+:mod:`scheduler_core.model.selectors` implements the matching.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ class Requirement(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class LabelSelector(Struct, gc=False, frozen=True, rename="camel"):
-    """``metav1.LabelSelector``: empty matches everything; absent (None where it is used) matches nothing."""
+    """``metav1.LabelSelector``: empty matches everything; a missing one (None) matches nothing."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[Requirement, ...] = ()
 
 
 class NodeSelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """Expressions on labels and on fields (``metadata.name`` only), all of which must hold; empty matches nothing."""
+    """Expressions on labels and fields (``metadata.name`` only) that must all match; empty matches nothing."""
 
     match_expressions: tuple[Requirement, ...] = ()
     match_fields: tuple[Requirement, ...] = ()
 
 
 class NodeSelector(Struct, gc=False, frozen=True, rename="camel"):
-    """Terms of which one must hold."""
+    """Terms of which one must match."""
 
     node_selector_terms: tuple[NodeSelectorTerm, ...] = ()
 
 
 class PreferredSchedulingTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """A term that adds ``weight`` (1 to 100) to the score of the nodes that it matches."""
+    """A term that adds ``weight`` (1 to 100) to the score of matching nodes."""
 
     weight: int
     preference: NodeSelectorTerm = NodeSelectorTerm()
@@ -50,14 +50,14 @@ _AFFINITY_NAMES = {
 
 
 class NodeAffinity(Struct, gc=False, frozen=True, rename=_AFFINITY_NAMES):
-    """``spec.affinity.nodeAffinity``, its long wire names cut to ``required`` and ``preferred``."""
+    """``spec.affinity.nodeAffinity``, with ``required`` and ``preferred`` for the long field names."""
 
     required: NodeSelector | None = None
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
 
 
 class PodAffinityTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """One term of pod (anti-)affinity; ``match_label_keys`` are already merged into the selector by the API server."""
+    """A term of pod (anti-)affinity; the API server has merged ``match_label_keys`` into the selector."""
 
     topology_key: str = ""
     label_selector: LabelSelector | None = None
@@ -68,7 +68,7 @@ class PodAffinityTerm(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class WeightedPodAffinityTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """A preferred term and its weight (1 to 100)."""
+    """A preferred term with its weight (1 to 100)."""
 
     weight: int
     pod_affinity_term: PodAffinityTerm = PodAffinityTerm()

@@ -1,7 +1,6 @@
-"""Terms of inter-pod (anti-)affinity, compiled: which pods of which namespaces, in one domain of which topology.
+"""Compiled terms of inter-pod (anti-)affinity.
 
-Owns the rules about namespaces. Compiled terms are hashable and canonical, because counts are kept per distinct term
-and not per pod that carries it.
+Compiled terms are hashable and canonical, because pods are counted per distinct term, not per pod that has it.
 
 Follows ``k8s.io/kube-scheduler`` v0.36.3 ``framework/types.go`` (``AffinityTerm``).
 """
@@ -19,12 +18,12 @@ from scheduler_core.model.selectors import MATCH_NOTHING, LabelMatcher, compile_
 
 
 class PodQuery(Struct, gc=False, frozen=True):
-    """Which pods are meant: of namespaces named or selected by their labels, with labels of their own.
+    """Selects pods by their labels, in namespaces that are named or selected by labels.
 
     Attributes:
-        selector: What the pods' labels must meet.
+        selector: Selects the pods.
         namespaces: Namespaces by name.
-        namespace_selector: Namespaces by label, beside the named ones.
+        namespace_selector: Selects namespaces in addition to the named ones.
     """
 
     selector: LabelMatcher
@@ -32,12 +31,12 @@ class PodQuery(Struct, gc=False, frozen=True):
     namespace_selector: LabelMatcher = MATCH_NOTHING
 
     def matches(self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str] | None) -> bool:
-        """Whether a pod is meant.
+        """Return whether the query selects a pod.
 
         Args:
-            namespace: The pod's namespace.
-            labels: The pod's labels.
-            namespace_labels: Labels of that namespace; None where it is not known.
+            namespace: The namespace of the pod.
+            labels: The labels of the pod.
+            namespace_labels: The labels of the namespace; None if they are not known.
         """
         if namespace not in self.namespaces:
             everything = self.namespace_selector.is_everything
@@ -47,7 +46,7 @@ class PodQuery(Struct, gc=False, frozen=True):
 
 
 class AffinityTerm(Struct, gc=False, frozen=True):
-    """A query and the topology whose domains it speaks of; ``weight`` is 0 for required terms."""
+    """A query with a topology key; ``weight`` is 0 for required terms."""
 
     query: PodQuery
     topology_key: str
@@ -55,7 +54,7 @@ class AffinityTerm(Struct, gc=False, frozen=True):
 
 
 class AffinityTerms(Struct, gc=False, frozen=True):
-    """All terms of one pod; ``problem`` says why they cannot be read, if so, and then there are none of that kind."""
+    """All terms of one pod; ``problem`` says why some are invalid, which leaves the list of that kind empty."""
 
     required: tuple[AffinityTerm, ...] = ()
     required_anti: tuple[AffinityTerm, ...] = ()
@@ -65,7 +64,7 @@ class AffinityTerms(Struct, gc=False, frozen=True):
 
     @property
     def is_empty(self) -> bool:
-        """Whether the pod has no terms at all."""
+        """Whether the pod has no terms."""
         return not (self.required or self.required_anti or self.preferred or self.preferred_anti or self.problem)
 
 
@@ -73,7 +72,7 @@ NO_TERMS = AffinityTerms()
 
 
 def affinity_terms(pod: Pod) -> AffinityTerms:
-    """Compile the terms of a pod."""
+    """Return the compiled terms of a pod."""
     affinity = pod.spec.affinity
     if affinity is None or (affinity.pod_affinity is None and affinity.pod_anti_affinity is None):
         return NO_TERMS

@@ -1,11 +1,10 @@
-"""In-tree volumes as the CSI drivers see them that have taken over from the in-tree plugins.
+"""CSI migration: translation of in-tree volumes for the CSI drivers that replace the in-tree plugins.
 
-Owns which source belongs to which plugin and driver, the handle of the translated volume, and its node affinity. Must
-not know nodes: whether a node's plugins have been taken over is the caller's question. Only what scheduling reads is
-translated.
+Maps sources to plugins and drivers, and translates volume handles and node affinity, as far as scheduling reads them.
+Whether a plugin is migrated on a node is up to the caller.
 
 Follows ``k8s.io/csi-translation-lib`` v0.36.3. Azure File and vSphere are known by name only: the scheduler treats
-their volumes as not taken over (``nodevolumelimits/utils.go``), so that nothing of them is ever read.
+their volumes as not migrated (``nodevolumelimits/utils.go``).
 """
 
 from __future__ import annotations
@@ -37,21 +36,21 @@ _InlineHandle = Callable[[Volume], str]
 
 
 class InTreePlugin(Struct, frozen=True):
-    """An in-tree volume plugin and the driver that took over.
+    """An in-tree volume plugin and the CSI driver that replaces it.
 
     Attributes:
-        name: The plugin's name.
-        driver: The CSI driver's name.
-        source: The field of a volume or a pod's volume that holds the plugin's source.
-        topology_key: The driver's own label for zones; "" where affinity stays as it is.
-        is_taken_over: Whether the scheduler counts and translates its volumes at all.
+        name: The name of the plugin.
+        driver: The name of the CSI driver.
+        source: The field of a volume or pod volume with the plugin's source.
+        topology_key: The driver's label for zones; "" if affinity is not translated.
+        is_migrated: Whether the scheduler counts and translates its volumes.
     """
 
     name: str
     driver: str
     source: str
     topology_key: str = ""
-    is_taken_over: bool = True
+    is_migrated: bool = True
 
 
 _PLUGINS = (
@@ -62,29 +61,29 @@ _PLUGINS = (
     ),
     InTreePlugin("kubernetes.io/azure-disk", "disk.csi.azure.com", "azure_disk"),
     InTreePlugin("kubernetes.io/portworx-volume", "pxd.portworx.com", "portworx"),
-    InTreePlugin("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file", is_taken_over=False),
-    InTreePlugin("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "vsphere", is_taken_over=False),
+    InTreePlugin("kubernetes.io/azure-file", "file.csi.azure.com", "azure_file", is_migrated=False),
+    InTreePlugin("kubernetes.io/vsphere-volume", "csi.vsphere.vmware.com", "vsphere", is_migrated=False),
 )
 _BY_NAME = {plugin.name: plugin for plugin in _PLUGINS}
 
 
 def in_tree_plugin_named(name: str) -> InTreePlugin | None:
-    """The in-tree plugin of a provisioner's name, None for anything else."""
+    """Return the in-tree plugin of a provisioner name, None for any other name."""
     return _BY_NAME.get(name)
 
 
 def in_tree_plugin(source: PersistentVolume | Volume) -> InTreePlugin | None:
-    """The in-tree plugin whose source a volume has, or a volume of a pod; None for any other source."""
+    """Return the in-tree plugin of a persistent volume's or pod volume's source; None for any other source."""
     holder = source.spec if isinstance(source, PersistentVolume) else source
     return next((plugin for plugin in _PLUGINS if getattr(holder, plugin.source) is not None), None)
 
 
 def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
-    """The handle by which the driver knows an in-tree volume.
+    """Return the CSI volume handle of an in-tree volume.
 
     Args:
         volume: A volume with the plugin's source.
-        plugin: Of those that are taken over.
+        plugin: A migrated plugin.
 
     Raises:
         StorageError: The source cannot be translated.
@@ -94,7 +93,7 @@ def translated_handle(volume: PersistentVolume, plugin: InTreePlugin) -> str:
 
 
 def translated_inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
-    """The handle by which the driver knows an in-tree volume that stands in a pod.
+    """Return the CSI volume handle of an in-tree volume in a pod's spec.
 
     Raises:
         StorageError: The source cannot be translated.
@@ -104,9 +103,9 @@ def translated_inline_handle(volume: Volume, plugin: InTreePlugin) -> str:
 
 
 def translated_affinity(volume: PersistentVolume, plugin: InTreePlugin) -> VolumeNodeAffinity | None:
-    """The node affinity of the translated volume: zones under the driver's own label.
+    """Return the node affinity of the translated volume, with zones under the driver's label.
 
-    Zones of the affinity are renamed; where it names none, those of the volume's labels are added to every term.
+    Zones of the affinity are renamed; if it has none, those of the volume's labels are added to every term.
 
     Raises:
         StorageError: The source cannot be translated.
@@ -118,7 +117,7 @@ def translated_affinity(volume: PersistentVolume, plugin: InTreePlugin) -> Volum
     required = affinity.required if affinity is not None else None
     terms = required.node_selector_terms if required is not None else ()
     labels = volume.metadata.labels
-    is_beta = _speaks_beta(terms, labels)
+    is_beta = _uses_beta_labels(terms, labels)
     zone_key = BETA_ZONE if is_beta else ZONE
     renamed = {BETA_REGION: REGION} if is_beta and _has_values(terms, BETA_REGION) else {}
     if _has_values(terms, zone_key):
@@ -137,8 +136,8 @@ def translated_affinity(volume: PersistentVolume, plugin: InTreePlugin) -> Volum
     return VolumeNodeAffinity(NodeSelector(tuple(_renamed(term, renamed) for term in terms)))
 
 
-def _speaks_beta(terms: tuple[NodeSelectorTerm, ...], labels: dict[str, str]) -> bool:
-    """Whether zones go by the label of old: what the affinity uses decides, then the volume's own labels."""
+def _uses_beta_labels(terms: tuple[NodeSelectorTerm, ...], labels: dict[str, str]) -> bool:
+    """Return whether zones use the deprecated label: decided by the affinity, else by the volume's labels."""
     keys = {expression.key for term in terms for expression in term.match_expressions}
     for names in (keys, labels):
         if ZONE in names:

@@ -1,4 +1,4 @@
-"""PodDisruptionBudgets as decoded from the API server: the fields that preemption reads, no others."""
+"""PodDisruptionBudgets as decoded from the API server: only the fields that preemption reads."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from scheduler_core.model.meta import ObjectMeta
 
 
 class PodDisruptionBudgetSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a budget; how many pods it wants is the disruption controller's to read."""
+    """``spec`` of a budget, without the fields that only the disruption controller reads."""
 
     selector: LabelSelector | None = None
 
@@ -18,8 +18,8 @@ class PodDisruptionBudgetStatus(Struct, gc=False, frozen=True, rename="camel"):
     """``status`` of a budget.
 
     Attributes:
-        disruptions_allowed: How many more of its pods may be disrupted; may be below 0.
-        disrupted_pods: Pods whose eviction the API server has let pass already, with its time, by name.
+        disruptions_allowed: Number of further disruptions that are allowed; may be negative.
+        disrupted_pods: Pods whose eviction the API server has allowed already, with the time, by name.
     """
 
     disruptions_allowed: int = 0

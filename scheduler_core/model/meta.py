@@ -1,8 +1,7 @@
-"""Object metadata as every kind carries it.
+"""Object metadata.
 
-Only the fields that scheduling reads are declared: msgspec skips the rest while it decodes, which is most of what a
-watch event weighs. Annotations are left out for that reason; a kind whose annotations are read declares its own
-metadata.
+Only the fields that scheduling reads are declared, because msgspec skips the others, which are most of a watch event.
+Annotations are left out for that reason; kinds whose annotations are read use :class:`AnnotatedMeta`.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class OwnerReference(Struct, gc=False, frozen=True, rename="camel"):
 class ObjectMeta(Struct, gc=False, frozen=True, rename="camel"):
     """``metadata`` of a Kubernetes object.
 
-    ``creation_timestamp`` and ``deletion_timestamp`` are timezone-aware (UTC on the wire); None is "not set".
+    ``creation_timestamp`` and ``deletion_timestamp`` are timezone-aware (UTC on the wire); None if not set.
     """
 
     name: str
@@ -40,6 +39,6 @@ class ObjectMeta(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class AnnotatedMeta(ObjectMeta, gc=False, frozen=True, rename="camel"):
-    """Metadata of a kind whose annotations are read."""
+    """Metadata with annotations."""
 
     annotations: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Namespaces as decoded from the API server: their labels, which namespace selectors ask for."""
+"""Namespaces as decoded from the API server: their labels, for namespace selectors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Nodes as decoded from the API server: the fields that scheduling reads, no others."""
+"""Nodes as decoded from the API server: only the fields that scheduling reads."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NodeSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class ContainerImage(Struct, gc=False, frozen=True, rename="camel"):
-    """An image that a node holds, under all its names; the size in bytes."""
+    """An image on a node, with all its names; the size in bytes."""
 
     names: tuple[str, ...] = ()
     size_bytes: int = 0

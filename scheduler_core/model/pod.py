@@ -1,6 +1,6 @@
-"""Pods as decoded from the API server: the fields that scheduling reads, no others.
+"""Pods as decoded from the API server: only the fields that scheduling reads.
 
-Owns the wire form. What is computed from it once per pod (requests, compiled selectors) is
+Data that is computed once per pod (requests, compiled selectors) is in
 :class:`scheduler_core.snapshot.pod_info.PodInfo`.
 """
 
@@ -16,7 +16,7 @@ from scheduler_core.model.taints import Toleration
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"
 
-# A quantity on the wire: text, or a bare number in hand-written YAML.
+# A quantity as decoded: a string, or a number in hand-written YAML.
 Quantities = dict[str, str | int | float]
 
 
@@ -28,7 +28,7 @@ class ResourceRequirements(Struct, gc=False, frozen=True, omit_defaults=True, re
 
 
 class ContainerPort(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """One port; ``host_port`` 0 is none."""
+    """A container port; ``host_port`` 0 means none."""
 
     container_port: int = 0
     host_port: int = 0
@@ -37,7 +37,7 @@ class ContainerPort(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
 
 
 class ContainerRestartRule(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """One of ``restartPolicyRules``: what happens on certain exit codes."""
+    """An entry of ``restartPolicyRules``: the action on certain exit codes."""
 
     action: str = ""
 
@@ -54,32 +54,32 @@ class Container(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class ClaimVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A volume that is a PersistentVolumeClaim of the pod's namespace."""
+    """A volume from a PersistentVolumeClaim in the pod's namespace."""
 
     claim_name: str
     read_only: bool = False
 
 
 class EphemeralVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A volume whose claim ``<pod>-<volume>`` is made for the pod."""
+    """A volume from a claim ``<pod>-<volume>`` that is created for the pod."""
 
 
 class GcePersistentDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A Google disk by name."""
+    """A GCE persistent disk by name."""
 
     pd_name: str
     read_only: bool = False
 
 
 class AwsElasticBlockStore(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An Amazon volume by id."""
+    """An AWS EBS volume by ID."""
 
     volume_id: str = field(name="volumeID")
     read_only: bool = False
 
 
 class IscsiVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An iSCSI target and lun."""
+    """An iSCSI target and LUN."""
 
     target_portal: str = ""
     iqn: str = ""
@@ -97,7 +97,7 @@ class RbdVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class AzureDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An Azure disk by name and address; ``kind`` is Managed, Dedicated or Shared."""
+    """An Azure disk by name and URI; ``kind`` is Managed, Dedicated or Shared."""
 
     disk_name: str = ""
     disk_uri: str = field(default="", name="diskURI")
@@ -105,13 +105,13 @@ class AzureDisk(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel
 
 
 class CinderVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An OpenStack volume by id."""
+    """An OpenStack Cinder volume by ID."""
 
     volume_id: str = field(default="", name="volumeID")
 
 
 class PortworxVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A Portworx volume by id."""
+    """A Portworx volume by ID."""
 
     volume_id: str = field(default="", name="volumeID")
 
@@ -123,20 +123,20 @@ class VsphereVolume(Struct, gc=False, frozen=True, omit_defaults=True, rename="c
 
 
 class AzureFile(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An Azure share."""
+    """An Azure file share."""
 
     share_name: str = ""
     secret_name: str = ""
 
 
 class InlineCsi(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """An inline CSI volume by driver."""
+    """An inline CSI volume, by driver."""
 
     driver: str = ""
 
 
 class ImageVolumeSource(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A volume that is an OCI image."""
+    """A volume from an OCI image."""
 
     reference: str = ""
 
@@ -153,7 +153,7 @@ _VOLUME_NAMES = {
 
 
 class Volume(Struct, gc=False, frozen=True, omit_defaults=True, rename=_VOLUME_NAMES):
-    """One volume; the sources that no plugin reads are all None."""
+    """A volume; all fields are None for sources that no plugin reads."""
 
     name: str = ""
     claim: ClaimVolumeSource | None = None
@@ -172,7 +172,7 @@ class Volume(Struct, gc=False, frozen=True, omit_defaults=True, rename=_VOLUME_N
 
 
 class TopologySpreadConstraint(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """One of ``spec.topologySpreadConstraints``."""
+    """An entry of ``spec.topologySpreadConstraints``."""
 
     max_skew: int = 1
     topology_key: str = ""
@@ -185,13 +185,13 @@ class TopologySpreadConstraint(Struct, gc=False, frozen=True, omit_defaults=True
 
 
 class SchedulingGate(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """A gate that someone has to remove before the pod is considered."""
+    """A gate that must be removed before the pod is scheduled."""
 
     name: str
 
 
 class ResourceClaimReference(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """One of ``spec.resourceClaims`` (dynamic resource allocation)."""
+    """An entry of ``spec.resourceClaims`` (dynamic resource allocation)."""
 
     name: str = ""
 
@@ -203,7 +203,7 @@ class SchedulingGroup(Struct, gc=False, frozen=True, omit_defaults=True, rename=
 
 
 class PodSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """``spec`` of a pod; ``priority`` None is 0."""
+    """``spec`` of a pod; ``priority`` None counts as 0."""
 
     node_name: str = ""
     scheduler_name: str = DEFAULT_SCHEDULER_NAME
@@ -228,7 +228,7 @@ class PodSpec(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel")
 
 
 class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """One of ``status.conditions``."""
+    """An entry of ``status.conditions``."""
 
     type: str
     status: str
@@ -237,7 +237,7 @@ class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
     observed_generation: int = 0
 
     def says_as(self, other: PodCondition) -> bool:
-        """Whether both say the same, be it of another generation: the API server then need not be told again.
+        """Return whether both are equal except for the generation, so that no patch is needed.
 
         Follows kube-scheduler v1.36.3, ``pkg/api/v1/pod/util.go`` (``UpdatePodCondition``).
         """
@@ -250,7 +250,7 @@ class PodCondition(Struct, gc=False, frozen=True, omit_defaults=True, rename="ca
 
 
 class ContainerStatus(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
-    """What the kubelet says of a container: ``allocated_resources`` granted, ``resources`` in force."""
+    """Status of a container: ``allocated_resources`` are granted, ``resources`` in effect."""
 
     name: str = ""
     allocated_resources: Quantities = {}
@@ -284,5 +284,5 @@ class Pod(Struct, gc=False, frozen=True, omit_defaults=True, rename="camel"):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the pod has ended: such a pod does not exist for the scheduler."""
+        """Whether the pod has finished; the scheduler ignores such a pod."""
         return self.status.phase in ("Succeeded", "Failed")

@@ -1,9 +1,7 @@
-"""How many demands a pod makes of its node and of its neighbours.
+"""Number of scheduling constraints of a pod, and its limit.
 
-Owns the count and its limit. Must not know how demands are judged. Why a limit: each demand is a pass over all nodes,
-and a pod of one megabyte can carry thousands, so that whoever may create one could hold up the scheduling of all
-others for a minute. kube-scheduler has none, since there one slow pod only delays its own queue; nobody who means what
-he writes comes near it.
+Each constraint costs a pass over all nodes, and a pod of one megabyte can have thousands, so a user who can create pods
+could delay the scheduling of all others for a minute. kube-scheduler has no limit. Real pods stay far below this one.
 """
 
 from __future__ import annotations
@@ -17,13 +15,13 @@ MAX_DEMANDS = 500
 
 
 def demand_count(spec: PodSpec) -> int:
-    """Count requirements on labels and terms of pod affinity, spread constraints and resources.
+    """Return the number of label requirements, affinity terms, spread constraints and requested resources.
 
     Args:
-        spec: Of a pod.
+        spec: The spec of a pod.
 
     Returns:
-        How many; not exact where nobody would tell the difference.
+        The number, which is approximate where that does not matter.
     """
     count = len(spec.node_selector) + _resource_count((*spec.containers, *spec.init_containers))
     for constraint in spec.topology_spread_constraints:

@@ -1,8 +1,7 @@
-"""A gang as the core sees it: one model for the three APIs that describe groups of pods.
+"""Pod groups: one model for the three APIs that define them, and the group of a pod.
 
-Owns which group a pod belongs to. Must not know how a group is placed, nor how the APIs spell it: whoever watches them
-translates. Why the source is part of the key: a pod that names ``train`` by one API has nothing to do with an object
-of that name in another, be it in the same namespace.
+The watchers of the APIs translate their objects. The source is part of the key, because a pod that names ``train`` by
+one API has nothing to do with an object of that name of another API, even in the same namespace.
 
 Sources: ``bayplan.dev/v1alpha1``; scheduler-plugins' ``scheduling.x-k8s.io/v1alpha1``; Kubernetes 1.36's
 ``scheduling.k8s.io/v1alpha2`` (KEP-4671).
@@ -31,38 +30,38 @@ POD_GROUP_LABELS: Mapping[GroupSource, str] = {
     GroupSource.BAYPLAN: "bayplan.dev/pod-group",
     GroupSource.SCHEDULER_PLUGINS: "scheduling.x-k8s.io/pod-group",
 }
-"""Labels by which pods join a group of their own namespace; for the native API ``spec.schedulingGroup`` does that."""
+"""Labels by which pods join a group in their namespace; the native API uses ``spec.schedulingGroup``."""
 
 
 GROUP_FIELDS: Mapping[GroupSource, str] = {
     **{source: f"label {label}" for source, label in POD_GROUP_LABELS.items()},
     GroupSource.NATIVE: "spec.schedulingGroup",
 }
-"""The field of a pod that names the group, for messages."""
+"""Fields of a pod that name its group, for messages."""
 
 
 class GroupKey(NamedTuple):
-    """Which group."""
+    """Key of a pod group."""
 
     source: GroupSource
     namespace: str
     name: str
 
     def __str__(self) -> str:
-        """``namespace/name``, as people name it."""
+        """Return ``namespace/name``."""
         return f"{self.namespace}/{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupTopology:
-    """The domain of nodes that members share.
+    """The topology domain that members share.
 
     Attributes:
         key: Node label whose values are the domains.
-        levels: Node labels of domains inside those, from broad to narrow; the narrowest that fits is taken.
-        is_required: Whether the group is placed in one domain of ``key`` or not at all.
-        prefers_allocated: Whether domains are ranked as kube-scheduler ranks them, by members that fit and by allocated
-            share; otherwise the domain with the least room is tried first.
+        levels: Node labels of nested domains, from broad to narrow; the narrowest feasible one is chosen.
+        is_required: Whether the group must be scheduled in one domain of ``key``.
+        prefers_allocated: Whether domains are ranked as in kube-scheduler, by feasible members and allocated share;
+            else the domain with the least free resources is tried first.
     """
 
     key: str
@@ -73,21 +72,21 @@ class GroupTopology:
 
 @dataclass(frozen=True, slots=True)
 class PodGroup:
-    """What a PodGroup object asks for.
+    """Content of a PodGroup object.
 
     Attributes:
-        key: Its name.
-        uid: Its UID.
-        min_member: How many members are placed together or not at all; at least 1.
-        created: Its creation timestamp, UTC.
-        generation: Its ``metadata.generation``.
-        min_resources: What ``min_member`` members need in all, in the units of
-            :class:`scheduler_core.model.pod_requests.PodRequests` (milli-CPU, bytes, counts).
-        schedule_timeout_seconds: After how long without success it gives up its turn; None for never.
-        priority: Its priority in the queue; None for the highest of its members.
-        topology: Where members are to be together; None for anywhere.
-        disrupts_whole: Whether a preemption takes all members or none.
-        is_strict: Whether capacity is reserved for it when smaller pods pass it.
+        key: The key of the group.
+        uid: The UID.
+        min_member: Number of members that are scheduled together or not at all; at least 1.
+        created: The creation timestamp, UTC.
+        generation: ``metadata.generation``.
+        min_resources: Total requests of ``min_member`` members, in the units of
+            :class:`scheduler_core.model.pod_requests.PodRequests` (millicores, bytes, counts).
+        schedule_timeout_seconds: Time without success after which other groups go first; None for never.
+        priority: Priority in the queue; None for the highest of its members.
+        topology: The domain to share; None for any nodes.
+        disrupts_whole: Whether a preemption evicts all members or none.
+        is_strict: Whether nodes are reserved for it when smaller pods would be scheduled before it.
     """
 
     key: GroupKey
@@ -112,7 +111,7 @@ class PodGroup:
 
 
 def group_key_of(pod: Pod, sources: Container[GroupSource] = tuple(GroupSource)) -> GroupKey | None:
-    """The group that a pod says it belongs to, None for none.
+    """Return the group that a pod names, None for none.
 
     A pod that names several belongs to the first of: its ``spec.schedulingGroup``, Bayplan's label, the label of
     scheduler-plugins.

@@ -1,11 +1,10 @@
-"""What a pod asks for, summed over its containers by the API's own formula.
+"""Resource requests of a pod, summed over its containers by the API's formula.
 
-Owns the arithmetic of init containers, sidecars, overhead, pod-level resources and in-place resize. Must not know nodes
-or columns. All of it is done on nano-units in mappings and rounded once at the end, as the reference does; pods without
-any of the specials take a short path, since most pods are such.
+Handles init containers, sidecars, overhead, pod-level resources and in-place resize. Sums are computed in nano-units
+and rounded once at the end, as in kube-scheduler; pods without any of these features take a short path.
 
-Amounts are clamped: capacities to 0 to 2**62 - 2 and requests to one more, so that a node's requests plus a pod's
-request stay in int64, and a request that exceeds the bound fits on no node. The reference lets int64 overflow.
+Amounts are clamped: capacities to 0 to 2**62 - 2 and requests to one more, so that the sum of a node's requests and a
+pod's request fits in int64, and a request that exceeds the bound fits on no node. kube-scheduler lets int64 overflow.
 
 Follows ``k8s.io/component-helpers`` v0.36.3 ``resource/helpers.go`` and kube-scheduler v1.36.3
 ``framework/types.go`` (``CalculateResource``), with the feature gates at their defaults.
@@ -26,15 +25,15 @@ MEMORY = "memory"
 EPHEMERAL_STORAGE = "ephemeral-storage"
 PODS = "pods"
 
-# What a container without a request counts for when nodes are scored (kube-scheduler, util/pod_resources.go).
+# Default requests of containers without requests, used for scoring (kube-scheduler, util/pod_resources.go).
 DEFAULT_MILLI_CPU_REQUEST = 100
 DEFAULT_MEMORY_REQUEST = 200 * 1024 * 1024
 _SCORING_DEFAULTS = {CPU: DEFAULT_MILLI_CPU_REQUEST * 1_000_000, MEMORY: DEFAULT_MEMORY_REQUEST * 1_000_000_000}
 
 LARGEST_CAPACITY = 2**62 - 2
-"""The largest amount of a resource that a node can offer."""
+"""Maximum capacity of a resource on a node."""
 LARGEST_REQUEST = LARGEST_CAPACITY + 1
-"""The largest request of a pod, and the largest sum of requests on a node: more than any node can offer."""
+"""Maximum request of a pod, and maximum sum of requests on a node; exceeds the capacity of every node."""
 
 _QUALIFIED_NAME_LIMIT = 63
 _REQUESTS_PREFIX = "requests."
@@ -44,7 +43,7 @@ NanoUnits = dict[str, int]
 
 @lru_cache(maxsize=4096)
 def is_extended_resource(name: str) -> bool:
-    """Whether ``name`` is an extended resource: qualified, and not of ``kubernetes.io/``."""
+    """Return whether ``name`` is an extended resource: qualified, and not of ``kubernetes.io/``."""
     if "/" not in name or "kubernetes.io/" in name or name.startswith(_REQUESTS_PREFIX):
         return False
     prefix, _, base = name.partition("/")
@@ -53,22 +52,22 @@ def is_extended_resource(name: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_scalar_resource(name: str) -> bool:
-    """Whether the scheduler counts ``name`` beside cpu, memory, ephemeral storage and pods."""
+    """Return whether the scheduler counts ``name`` besides CPU, memory, ephemeral storage and pods."""
     return (
         is_extended_resource(name) or name.startswith(("hugepages-", "attachable-volumes-")) or "kubernetes.io/" in name
     )
 
 
 class PodRequests(Struct, frozen=True):
-    """What one pod asks for, in the scheduler's integer units (cpu in milli, the rest in whole units).
+    """Requests of one pod, in the scheduler's integer units (CPU in millicores, the rest in whole units).
 
     Attributes:
-        fit: What must be free on a node: the spec alone. Resources that are not counted are left out.
-        accounted: What the pod takes of the node that it runs on: the spec, or during a resize what is granted.
-        nonzero_cpu_milli: As accounted, containers without a cpu request counted with a default.
-        nonzero_memory: The same of memory, in bytes.
-        scored_cpu_milli: What scoring adds for this pod; differs from nonzero only with pod-level resources.
-        scored_memory: The same of memory, in bytes.
+        fit: What must be free on a node, by the spec alone, without resources that are not counted.
+        accounted: What counts on the pod's node: the spec or, during a resize, the granted resources.
+        nonzero_cpu_milli: Accounted CPU, with a default for containers without a request.
+        nonzero_memory: Accounted memory in bytes, with a default for containers without a request.
+        scored_cpu_milli: CPU for scoring; differs from nonzero only with pod-level resources.
+        scored_memory: Memory for scoring, in bytes.
     """
 
     fit: Mapping[str, int]
@@ -80,10 +79,10 @@ class PodRequests(Struct, frozen=True):
 
 
 def pod_requests(pod: Pod) -> PodRequests:
-    """Sum what ``pod`` asks for.
+    """Return the requests of a pod.
 
     Raises:
-        QuantityError: A quantity of the pod cannot be read.
+        QuantityError: A quantity of the pod is invalid.
     """
     spec = pod.spec
     pod_level = _pod_level_requests(pod)
@@ -108,8 +107,8 @@ def pod_requests(pod: Pod) -> PodRequests:
     )
 
 
-def grants_alike(old: Pod, new: Pod) -> bool:
-    """Whether the status of two versions of a pod says the same of what the pod is granted, whatever else it says."""
+def same_granted_resources(old: Pod, new: Pod) -> bool:
+    """Return whether the granted resources in the status of two versions of a pod are equal."""
     before, after = old.status, new.status
     return before == after or (
         before.container_statuses == after.container_statuses
@@ -121,25 +120,25 @@ def grants_alike(old: Pod, new: Pod) -> bool:
 
 
 def accounted_milli(pod: Pod) -> dict[str, int]:
-    """What ``pod`` takes of its node, in thousandths of every resource, those that are not counted included.
+    """Return what ``pod`` uses on its node, in thousandths, including resources that are not counted.
 
-    Finer than :attr:`PodRequests.accounted`, for whoever asks whether a pod has shrunk.
+    This is finer than :attr:`PodRequests.accounted`, to detect whether a pod was scaled down.
 
     Raises:
-        QuantityError: A quantity of the pod cannot be read.
+        QuantityError: A quantity of the pod is invalid.
     """
     return {name: milli_units(amount) for name, amount in _requests(pod, use_status=True, missing={}).items()}
 
 
 def in_units(amounts: Mapping[str, int], largest: int = LARGEST_REQUEST) -> dict[str, int]:
-    """Convert nano-units to the scheduler's units: cpu in milli, the rest in whole units.
+    """Convert nano-units to the scheduler's units: CPU to millicores, the rest to whole units.
 
     Args:
-        amounts: Resource name to nano-units.
+        amounts: Nano-units by resource name.
         largest: Upper bound of each result: :data:`LARGEST_REQUEST`, or :data:`LARGEST_CAPACITY` for a node.
 
     Returns:
-        Resource name to amount, 0 to ``largest``, without resources that the scheduler does not count.
+        Amounts by resource name, 0 to ``largest``, without resources that the scheduler does not count.
     """
     counted: dict[str, int] = {}
     for name, amount in amounts.items():
@@ -156,7 +155,7 @@ def _clamped(amount: int, largest: int = LARGEST_REQUEST) -> int:
 
 @lru_cache(maxsize=4096)
 def _single_container_requests(requests: tuple[tuple[str, str | int | float], ...]) -> PodRequests:
-    """Most pods are such, and many ask for the same: those share what is found."""
+    """Return the requests of a pod with one container; cached, because many pods have equal requests."""
     fit = in_units({name: nano(quantity) for name, quantity in requests})
     cpu = fit.get(CPU, DEFAULT_MILLI_CPU_REQUEST)
     memory = fit.get(MEMORY, DEFAULT_MEMORY_REQUEST)
@@ -186,7 +185,7 @@ def _resize_is_infeasible(pod: Pod) -> bool:
 
 
 def _granted(pod: Pod, spec: Quantities, actual: Quantities, allocated: Quantities) -> NanoUnits:
-    """The larger of what is asked, allocated and in force; what is asked does not count if it can never be granted."""
+    """Return the maximum of requested, allocated and actual resources; an infeasible resize request does not count."""
     result: NanoUnits = {} if _resize_is_infeasible(pod) else _nano(spec)
     _raise_to(result, _nano(actual))
     _raise_to(result, _nano(allocated))
@@ -218,7 +217,7 @@ def _pod_level_requests(pod: Pod) -> Quantities:
 
 
 def _requests(pod: Pod, *, use_status: bool, missing: Mapping[str, int]) -> NanoUnits:
-    """The formula: containers and sidecars summed, raised to the largest init step, pod level over it, overhead."""
+    """Sum containers and sidecars, at least the largest init step; then apply pod-level resources and overhead."""
     spec, status = pod.spec, pod.status
     statuses: dict[str, ContainerStatus] = {}
     if use_status:

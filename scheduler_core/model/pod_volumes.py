@@ -1,8 +1,7 @@
-"""What a pod's volumes ask of a node and of the rest of the cluster.
+"""Volumes of a pod, as far as scheduling reads them.
 
-Owns the reading of ``spec.volumes``: claims, disks that may be attached once, and in-tree volumes that a CSI driver has
-taken over. Must not know whether the claims exist. Compiled once per pod, because most pods have none of these and
-should cost nothing after that was found out.
+Reads claims, disks that can be attached only once, and in-tree volumes that are migrated to CSI. Compiled once per pod,
+because most pods have none of these. Whether the claims exist is not checked here.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ from scheduler_core.model.csi_migration import in_tree_plugin, translated_inline
 from scheduler_core.model.pod import Pod, Volume
 
 CsiVolume = tuple[str, str]
-"""A volume as its driver knows it: (driver, handle)."""
+"""A volume as its driver identifies it: (driver, handle)."""
 
 DiskIdentity = tuple[str, ...]
-"""What makes two inline disks the same one; the first word is the kind."""
+"""Identity of an inline disk; the first element is the kind."""
 
 
 class ClaimReference(Struct, gc=False, frozen=True):
-    """A claim that a pod uses; one that was made for the pod itself is ``ephemeral``."""
+    """A claim that a pod uses; ``is_ephemeral`` if it was created for the pod."""
 
     key: str
     name: str
@@ -29,20 +28,20 @@ class ClaimReference(Struct, gc=False, frozen=True):
 
 
 class DiskUse(Struct, gc=False, frozen=True):
-    """An inline disk: it conflicts with any that shares an identity, unless both are read-only."""
+    """An inline disk; it conflicts with disks that share an identity, unless both are read-only."""
 
     identities: tuple[DiskIdentity, ...]
     read_only: bool = False
 
     def conflicts_with(self, other: DiskUse) -> bool:
-        """Whether both cannot be on one node."""
+        """Return whether both cannot be used on the same node."""
         if self.read_only and other.read_only:
             return False
         return any(identity in other.identities for identity in self.identities)
 
 
 class InlineVolume(Struct, gc=False, frozen=True):
-    """An in-tree volume that stands in the pod, as its driver knows it; ``problem`` says why that cannot be told."""
+    """An in-tree volume in a pod's spec, as its CSI driver identifies it; ``problem`` if it cannot be translated."""
 
     name: str
     volume: CsiVolume
@@ -53,10 +52,10 @@ class PodVolumes(Struct, gc=False, frozen=True):
     """The volumes of a pod that scheduling reads.
 
     Attributes:
-        claims: Claims in the order of the volumes; one that is used twice stands there twice.
-        disks: Inline disks of the kinds that conflict.
-        inline: In-tree volumes that are counted as volumes of a CSI driver.
-        drivers: Drivers of all in-tree inline volumes for which there is one, counted or not.
+        claims: Claims in the order of the volumes, with duplicates.
+        disks: Inline disks of kinds that may conflict.
+        inline: In-tree volumes that count as volumes of a CSI driver.
+        drivers: CSI drivers of all in-tree inline volumes, counted or not.
     """
 
     claims: tuple[ClaimReference, ...] = ()
@@ -66,7 +65,7 @@ class PodVolumes(Struct, gc=False, frozen=True):
 
     @property
     def mounted(self) -> tuple[ClaimReference, ...]:
-        """Claims that the pod names itself: those made for it left out."""
+        """Claims that the pod's spec names, without ephemeral ones."""
         return tuple(claim for claim in self.claims if not claim.is_ephemeral)
 
 
@@ -74,7 +73,7 @@ NO_VOLUMES = PodVolumes()
 
 
 def pod_volumes(pod: Pod) -> PodVolumes:
-    """Read the volumes of a pod."""
+    """Return the volumes of a pod."""
     claims: list[ClaimReference] = []
     disks: list[DiskUse] = []
     inline: list[InlineVolume] = []
@@ -91,7 +90,7 @@ def pod_volumes(pod: Pod) -> PodVolumes:
         if plugin is None:
             continue
         drivers.append(plugin.driver)
-        if plugin.is_taken_over:
+        if plugin.is_migrated:
             try:
                 inline.append(InlineVolume(volume.name, (plugin.driver, translated_inline_handle(volume, plugin))))
             except StorageError as error:
@@ -102,7 +101,7 @@ def pod_volumes(pod: Pod) -> PodVolumes:
 
 
 def claim_reference(pod: Pod, volume: Volume) -> ClaimReference | None:
-    """The claim behind a volume of a pod, None for other volumes."""
+    """Return the claim of a pod's volume, None for other volumes."""
     namespace = pod.metadata.namespace
     if volume.claim is not None:
         name = volume.claim.claim_name
@@ -114,11 +113,14 @@ def claim_reference(pod: Pod, volume: Volume) -> ClaimReference | None:
 
 
 def _disk_use(volume: Volume) -> DiskUse | None:
-    """Follows kube-scheduler v1.36.3, ``plugins/volumerestrictions/volume_restrictions.go`` (``isVolumeConflict``)."""
+    """Return an inline disk that may conflict; None for other volumes.
+
+    Follows kube-scheduler v1.36.3, ``plugins/volumerestrictions/volume_restrictions.go`` (``isVolumeConflict``).
+    """
     if volume.gce is not None:
         return DiskUse((("gce", volume.gce.pd_name),), volume.gce.read_only)
     if volume.aws is not None:
-        # Read-only or not, a volume of EBS is attached to one place.
+        # An EBS volume is attached to one node, even if it is read-only.
         return DiskUse((("aws", volume.aws.volume_id),))
     if volume.iscsi is not None:
         return DiskUse((("iscsi", volume.iscsi.iqn),), volume.iscsi.read_only)

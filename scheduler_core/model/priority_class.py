@@ -1,4 +1,4 @@
-"""PriorityClass: only where no API server has resolved it already (files given to ``bayplan simulate``)."""
+"""PriorityClass: read only if no API server has resolved it (files of ``bayplan simulate``)."""
 
 from __future__ import annotations
 

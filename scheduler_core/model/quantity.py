@@ -1,7 +1,7 @@
-"""Resource quantities, exactly.
+"""Exact parsing of resource quantities.
 
-Owns the reading of quantity text. Everything is an integer count of nano-units until the last step, because sums must
-be exact before they are rounded: two containers of ``500m`` bytes ask for one byte, not for two.
+Amounts are integer nano-units until the last step, because sums must be exact before they are rounded: two containers
+that request ``500m`` bytes need one byte, not two.
 
 Follows ``k8s.io/apimachinery`` v0.36.3, ``pkg/api/resource``: precision ends at nano and magnitude at 2**63-1, rounding
 is away from zero.
@@ -21,9 +21,9 @@ _MAX_INT64 = 2**63 - 1
 _PATTERN = re.compile(r"([+-]?)(\d*)(?:\.(\d*))?(?:([eE])([+-]?\d+)|([numkMGTPE]|[KMGTPE]i)?)", re.ASCII)
 _BINARY = {"Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30, "Ti": 1 << 40, "Pi": 1 << 50, "Ei": 1 << 60}
 _DECIMAL_EXPONENT = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
-# No quantity of nano precision below 2**63 needs a larger exponent; the bound keeps hostile text from costing memory.
+# No quantity of nano precision below 2**63 needs a larger exponent; the bound protects against hostile input.
 _MAX_EXPONENT = 64
-# Longer text says nothing that an int64 of nano-units could hold.
+# Longer text exceeds the precision and range of a quantity.
 _MAX_LENGTH = 256
 
 
@@ -33,13 +33,13 @@ def _ceil_div(numerator: int, denominator: int) -> int:
 
 @lru_cache(maxsize=16_384)
 def nano(quantity: str | float) -> int:
-    """Read a quantity.
+    """Parse a quantity.
 
     Args:
-        quantity: Text such as ``1``, ``250m``, ``1.5Gi`` or ``1e3``; bare numbers are read as their text.
+        quantity: Text such as ``1``, ``250m``, ``1.5Gi`` or ``1e3``; numbers are parsed as their text.
 
     Returns:
-        Nano-units, rounded away from zero and held within what an int64 of whole units can carry.
+        Nano-units, rounded away from zero and clamped to the range of int64 whole units.
 
     Raises:
         QuantityError: The text is not a quantity.
@@ -68,19 +68,19 @@ def nano(quantity: str | float) -> int:
 
 
 def whole_units(nano_units: int) -> int:
-    """Nano-units as whole units (bytes, counts), rounded away from zero and held within int64, as sums may not be."""
+    """Convert nano-units to whole units (bytes, counts), rounded away from zero and clamped to int64."""
     magnitude = min(_ceil_div(abs(nano_units), NANO), _MAX_INT64)
     return magnitude if nano_units >= 0 else -magnitude
 
 
 def milli_units(nano_units: int) -> int:
-    """Nano-units as thousandths (milli-CPU), rounded away from zero and held within int64."""
+    """Convert nano-units to thousandths (millicores), rounded away from zero and clamped to int64."""
     magnitude = min(_ceil_div(abs(nano_units), _NANO_PER_MILLI), _MAX_INT64)
     return magnitude if nano_units >= 0 else -magnitude
 
 
 def value(quantity: str | float) -> int:
-    """A quantity in whole units.
+    """Return a quantity in whole units.
 
     Raises:
         QuantityError: The text is not a quantity.
@@ -89,7 +89,7 @@ def value(quantity: str | float) -> int:
 
 
 def milli_value(quantity: str | float) -> int:
-    """A quantity in thousandths.
+    """Return a quantity in thousandths.
 
     Raises:
         QuantityError: The text is not a quantity.

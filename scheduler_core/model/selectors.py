@@ -1,12 +1,10 @@
-"""Selectors as they match: label selectors, and the node selectors of affinity and of persistent volumes.
+"""Compiled selectors: label selectors, and the node selectors of affinity and of persistent volumes.
 
-Owns the compiled form of what :mod:`scheduler_core.model.affinity` decodes, its validity and its matching on plain
-values. Must not know columns; :mod:`scheduler_core.snapshot.node_matching` evaluates the same requirements on them.
-Compiled forms are hashable and canonical (requirements that mean the same compare equal), because they serve as keys of
-memos.
+Compiled forms are hashable and canonical (equivalent requirements are equal), because they are cache keys.
+:mod:`scheduler_core.snapshot.node_matching` evaluates the same requirements on columns.
 
-An expression that cannot be read is an error where nobody can be told later (label selectors, preferred terms, affinity
-added by configuration). A required term of a pod that has one just matches no node and leaves the other terms alone.
+An invalid expression raises an error where nothing reports it later (label selectors, preferred terms, affinity in the
+configuration). An invalid required term of a pod matches no node and does not affect the other terms.
 
 Follows ``k8s.io/apimachinery`` v0.36.3 ``labels/selector.go``, ``fields/selector.go``, ``meta/v1/helpers.go`` and
 ``k8s.io/component-helpers`` v0.36.3 ``scheduling/corev1/nodeaffinity``.
@@ -51,10 +49,10 @@ _INT64_LIMIT = 2**63
 
 
 def parse_int64(text: str) -> int | None:
-    """Read a decimal integer as Go's ``strconv.ParseInt`` does; None for anything else or beyond 64 bits."""
+    """Parse a decimal integer like Go's ``strconv.ParseInt``; return None for anything else or beyond 64 bits."""
     if _INTEGER.fullmatch(text) is None:
         return None
-    # Python refuses to read integers of thousands of digits; leading zeros aside, int64 needs twenty characters.
+    # Python refuses to parse integers of thousands of digits; without leading zeros, int64 has at most 19 digits.
     sign = "-" if text[0] == "-" else ""
     digits = text.lstrip("+-").lstrip("0") or "0"
     if len(digits) > 19:
@@ -64,7 +62,7 @@ def parse_int64(text: str) -> int | None:
 
 
 def is_label_key(key: str) -> bool:
-    """Whether ``key`` is a label key: a name of up to 63 characters, perhaps after a DNS prefix and a slash."""
+    """Return whether ``key`` is a label key: a name of up to 63 characters, optionally after a DNS prefix and "/"."""
     prefix, slash, name = key.rpartition("/")
     if slash and (len(prefix) > _DNS_SUBDOMAIN_LIMIT or _DNS_SUBDOMAIN.fullmatch(prefix) is None):
         return False
@@ -72,7 +70,7 @@ def is_label_key(key: str) -> bool:
 
 
 def is_label_value(value: str) -> bool:
-    """Whether ``value`` may stand in a label: empty, or a name of up to 63 characters."""
+    """Return whether ``value`` is a label value: empty, or a name of up to 63 characters."""
     return not value or _NAME.fullmatch(value) is not None
 
 
@@ -82,8 +80,8 @@ class LabelRequirement(Struct, gc=False, frozen=True):
     Attributes:
         key: The label key.
         operator: One of the constants of this module.
-        values: What In and NotIn compare with, sorted and each once; empty otherwise.
-        number: What Gt and Lt compare with; 0 otherwise.
+        values: Values of In and NotIn, sorted and without duplicates; else empty.
+        number: Value of Gt and Lt; else 0.
     """
 
     key: str
@@ -92,7 +90,7 @@ class LabelRequirement(Struct, gc=False, frozen=True):
     number: int = 0
 
     def admits(self, value: str | None) -> bool:
-        """Whether an object whose label has ``value`` (None: it lacks the label) meets the condition."""
+        """Return whether an object whose label has ``value`` (None: no such label) matches the condition."""
         operator = self.operator
         if operator == IN:
             return value in self.values
@@ -109,18 +107,18 @@ class LabelRequirement(Struct, gc=False, frozen=True):
 
 
 class LabelMatcher(Struct, gc=False, frozen=True):
-    """A compiled label selector: requirements that must all hold; ``nothing`` makes it match no object at all."""
+    """A compiled label selector: requirements that must all match; ``nothing`` makes it match no object."""
 
     requirements: tuple[LabelRequirement, ...] = ()
     nothing: bool = False
 
     @property
     def is_everything(self) -> bool:
-        """Whether it matches whatever the labels are."""
+        """Whether it matches all labels."""
         return not (self.requirements or self.nothing)
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Whether an object with ``labels`` is selected."""
+        """Return whether an object with ``labels`` matches."""
         if self.nothing:
             return False
         for requirement in self.requirements:  # noqa: SIM110 - a generator costs as much as the whole match
@@ -134,12 +132,12 @@ MATCH_NOTHING = LabelMatcher(nothing=True)
 
 
 def equality_matcher(labels: Mapping[str, str]) -> LabelMatcher:
-    """A matcher of objects that carry all of ``labels``, which are taken as they are, unchecked; {} matches all."""
+    """Return a matcher of objects that have all of ``labels``, without validation; {} matches all."""
     return LabelMatcher(_sorted(LabelRequirement(key, IN, (value,)) for key, value in labels.items()))
 
 
 def both(one: LabelMatcher, other: LabelMatcher) -> LabelMatcher:
-    """A matcher of the objects that both match."""
+    """Return a matcher of the objects that both match."""
     if one.nothing or other.nothing:
         return MATCH_NOTHING
     if not one.requirements or one == other:
@@ -148,10 +146,10 @@ def both(one: LabelMatcher, other: LabelMatcher) -> LabelMatcher:
 
 
 def compile_label_selector(selector: LabelSelector | None) -> LabelMatcher:
-    """Compile ``metav1.LabelSelector``: an empty one matches everything, an absent one nothing.
+    """Compile ``metav1.LabelSelector``: an empty one matches everything, a missing one nothing.
 
     Raises:
-        SelectorError: An operator is unknown, or a key or a value cannot be one of a label.
+        SelectorError: An operator, key or value is invalid.
     """
     if selector is None:
         return MATCH_NOTHING
@@ -172,11 +170,10 @@ def _sorted(requirements: Iterable[LabelRequirement]) -> tuple[LabelRequirement,
 
 @lru_cache(maxsize=16_384)
 def compile_requirement(expression: Requirement) -> LabelRequirement:
-    """Compile one expression on a label of a pod or of a node.
+    """Compile one expression on a label of a pod or node.
 
     Raises:
-        SelectorError: The operator is unknown, the values are not what it takes, or the key or a value cannot be one
-            of a label.
+        SelectorError: The operator, key or a value is invalid, or the values do not suit the operator.
     """
     key, operator, values = expression.key, expression.operator, expression.values
     if not is_label_key(key):
@@ -208,14 +205,14 @@ def _unknown_operator(expression: Requirement, known: Sequence[str]) -> str:
 
 
 class FieldRequirement(Struct, gc=False, frozen=True):
-    """One condition on a node's field: equal to ``value``, or with ``negated`` not equal to it."""
+    """One condition on a node's field: equal to ``value``, or not equal if ``negated``."""
 
     key: str
     value: str
     negated: bool = False
 
     def admits(self, name: str) -> bool:
-        """Whether a node called ``name`` meets it; any field but its name reads as empty."""
+        """Return whether a node called ``name`` matches; other fields than the name count as empty."""
         actual = name if self.key == METADATA_NAME else ""
         return (actual == self.value) is not self.negated
 
@@ -228,7 +225,7 @@ class NodeTerm(Struct, gc=False, frozen=True):
     problems: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node called ``name`` with ``labels`` meets every condition."""
+        """Return whether a node called ``name`` with ``labels`` matches all conditions."""
         return (
             not self.problems
             and all(requirement.admits(labels.get(requirement.key)) for requirement in self.labels)
@@ -268,32 +265,32 @@ def _field_requirement(expression: Requirement) -> FieldRequirement:
 
 
 class NodeMatcher(Struct, gc=False, frozen=True):
-    """A compiled node selector: terms of which one must match; without any it matches no node."""
+    """A compiled node selector: terms of which one must match; without terms it matches no node."""
 
     terms: tuple[NodeTerm, ...] = ()
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What cannot be read in any term."""
+        """All problems of all terms."""
         return tuple(problem for term in self.terms for problem in term.problems)
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node called ``name`` with ``labels`` is selected."""
+        """Return whether a node called ``name`` with ``labels`` matches."""
         return any(term.matches(labels, name) for term in self.terms)
 
 
 @lru_cache(maxsize=4096)
 def compile_node_selector(selector: NodeSelector) -> NodeMatcher:
-    """Compile a node selector; terms that cannot be read keep their problems and match nothing."""
+    """Compile a node selector; invalid terms keep their problems and match nothing."""
     terms = (compile_node_term(term) for term in selector.node_selector_terms)
     return NodeMatcher(tuple(term for term in terms if term is not None))
 
 
 def compile_readable_node_selector(selector: NodeSelector) -> NodeMatcher:
-    """Compile a node selector that has to be readable as a whole.
+    """Compile a node selector that must be entirely valid.
 
     Raises:
-        SelectorError: With every problem of every term.
+        SelectorError: All problems of all terms.
     """
     matcher = compile_node_selector(selector)
     if matcher.problems:
@@ -310,10 +307,10 @@ class PreferredNodeTerm(Struct, gc=False, frozen=True):
 
 @lru_cache(maxsize=4096)
 def compile_preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple[PreferredNodeTerm, ...]:
-    """Compile preferred terms; those of weight 0 and empty ones are left out unread.
+    """Compile preferred terms; those of weight 0 and empty ones are skipped without validation.
 
     Raises:
-        SelectorError: With every problem of every other term.
+        SelectorError: All problems of all other terms.
     """
     compiled: list[PreferredNodeTerm] = []
     problems: list[str] = []
@@ -328,11 +325,11 @@ def compile_preferred_terms(terms: tuple[PreferredSchedulingTerm, ...]) -> tuple
 
 
 class RequiredNodeAffinity(Struct, gc=False, frozen=True):
-    """What a pod demands of its node's labels and name.
+    """Requirements of a pod on its node's labels and name.
 
     Attributes:
-        node_selector: Of ``spec.nodeSelector``: all must hold.
-        affinity: Of required node affinity, None if the pod has none.
+        node_selector: Requirements of ``spec.nodeSelector``; all must match.
+        affinity: Required node affinity, None if the pod has none.
     """
 
     node_selector: tuple[LabelRequirement, ...] = ()
@@ -340,17 +337,17 @@ class RequiredNodeAffinity(Struct, gc=False, frozen=True):
 
     @property
     def is_everything(self) -> bool:
-        """Whether the pod demands nothing."""
+        """Whether the pod has no requirements."""
         return not self.node_selector and self.affinity is None
 
     def matches(self, labels: Mapping[str, str], name: str) -> bool:
-        """Whether a node called ``name`` with ``labels`` will do."""
+        """Return whether a node called ``name`` with ``labels`` matches."""
         if not all(requirement.admits(labels.get(requirement.key)) for requirement in self.node_selector):
             return False
         return self.affinity is None or self.affinity.matches(labels, name)
 
     def problems(self, labels: Mapping[str, str], name: str) -> tuple[str, ...]:
-        """What could not be read, if that leaves open whether the node would do: empty when it matches anyway."""
+        """Return the problems that leave open whether the node matches; empty if it matches anyway."""
         if self.affinity is None or self.matches(labels, name):
             return ()
         if not all(requirement.admits(labels.get(requirement.key)) for requirement in self.node_selector):
@@ -362,7 +359,7 @@ NO_REQUIRED_NODE_AFFINITY = RequiredNodeAffinity()
 
 
 def required_node_affinity(pod: Pod) -> RequiredNodeAffinity:
-    """Compile ``spec.nodeSelector`` and required node affinity; the former is taken as it is, unchecked."""
+    """Compile ``spec.nodeSelector``, without validation, and required node affinity."""
     spec = pod.spec
     affinity = spec.affinity.node_affinity if spec.affinity is not None else None
     required = None if affinity is None or affinity.required is None else compile_node_selector(affinity.required)

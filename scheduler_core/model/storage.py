@@ -1,7 +1,7 @@
-"""Volumes, claims and what else storage is described by, as decoded from the API server.
+"""Volumes, claims and other storage objects as decoded from the API server: only the fields that scheduling reads.
 
-Owns the wire form of the fields that scheduling reads. Must not know pods. Annotations of four kinds are read: those of
-claims and volumes say how far binding has come, those of CSINodes which drivers took over from in-tree plugins.
+Annotations of three kinds are read: those of claims and volumes contain the state of their binding, those of CSINodes
+the in-tree plugins that are migrated.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILESYSTEM = "Filesystem"
 
 
 class ClaimPointer(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec.claimRef`` of a volume: the claim that it is bound to, or kept for; ``uid`` may be left open."""
+    """``spec.claimRef`` of a volume: the claim that it is bound to or reserved for; ``uid`` may be empty."""
 
     namespace: str = ""
     name: str = ""
@@ -51,7 +51,7 @@ class CsiVolumeSource(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class AzureFileVolume(Struct, gc=False, frozen=True, rename="camel"):
-    """An Azure share, as volumes name it."""
+    """An Azure file share of a persistent volume."""
 
     share_name: str = ""
     secret_name: str = ""
@@ -59,7 +59,7 @@ class AzureFileVolume(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class VolumeNodeAffinity(Struct, gc=False, frozen=True, rename="camel"):
-    """From which nodes a volume can be reached."""
+    """The nodes from which a volume is accessible."""
 
     required: NodeSelector | None = None
 
@@ -81,7 +81,7 @@ _SOURCE_NAMES = {
 
 
 class PersistentVolumeSpec(Struct, gc=False, frozen=True, rename=_SOURCE_NAMES):
-    """``spec`` of a volume; the sources that no plugin reads are all None."""
+    """``spec`` of a volume; all fields are None for sources that no plugin reads."""
 
     capacity: Quantities = {}
     access_modes: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def class_name(self) -> str:
-        """Its storage class; the annotation of old goes before the field."""
+        """The storage class; the deprecated annotation takes precedence over the field."""
         return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name)
 
     @property
@@ -123,8 +123,8 @@ class PersistentVolume(Struct, gc=False, frozen=True, rename="camel"):
         """Filesystem or Block."""
         return self.spec.volume_mode or _FILESYSTEM
 
-    def is_kept_for(self, claim: PersistentVolumeClaim) -> bool:
-        """Whether the volume is bound to the claim, or kept for it."""
+    def is_reserved_for(self, claim: PersistentVolumeClaim) -> bool:
+        """Return whether the volume is bound to or reserved for the claim."""
         pointer = self.spec.claim_ref
         if pointer is None:
             return False
@@ -160,7 +160,7 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def class_name(self) -> str:
-        """Its storage class, "" for none; the annotation of old goes before the field."""
+        """The storage class, "" for none; the deprecated annotation takes precedence over the field."""
         return self.metadata.annotations.get(BETA_STORAGE_CLASS, self.spec.storage_class_name or "")
 
     @property
@@ -170,23 +170,23 @@ class PersistentVolumeClaim(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def is_fully_bound(self) -> bool:
-        """Whether both ends of the binding are in place."""
+        """Whether both directions of the binding are complete."""
         return bool(self.spec.volume_name) and BIND_COMPLETED in self.metadata.annotations
 
     def is_owned_by_pod(self, uid: str) -> bool:
-        """Whether the pod of this UID controls the claim, as it must where the claim was made for a volume of it."""
+        """Return whether the pod of this UID controls the claim, as required for its ephemeral volumes."""
         return any(owner.controller and owner.uid == uid for owner in self.metadata.owner_references)
 
 
 class TopologySelectorRequirement(Struct, gc=False, frozen=True, rename="camel"):
-    """A label and the values of which a node must have one."""
+    """A label with the allowed values."""
 
     key: str
     values: tuple[str, ...] = ()
 
 
 class TopologySelectorTerm(Struct, gc=False, frozen=True, rename="camel"):
-    """Requirements that must all hold."""
+    """Requirements that must all match."""
 
     match_label_expressions: tuple[TopologySelectorRequirement, ...] = ()
 
@@ -201,20 +201,20 @@ class StorageClass(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class DriverAllocatable(Struct, gc=False, frozen=True, rename="camel"):
-    """How many volumes of a driver a node can attach; None for no limit."""
+    """Maximum number of volumes of a driver on a node; None for no limit."""
 
     count: int | None = None
 
 
 class CsiNodeDriver(Struct, gc=False, frozen=True, rename="camel"):
-    """A driver that is installed on a node."""
+    """A driver on a node."""
 
     name: str
     allocatable: DriverAllocatable | None = None
 
     @property
     def limit(self) -> int | None:
-        """How many of its volumes the node can attach; None for no limit."""
+        """Maximum number of its volumes on the node; None for no limit."""
         return None if self.allocatable is None else self.allocatable.count
 
 
@@ -225,7 +225,7 @@ class CsiNodeSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiNode(Struct, gc=False, frozen=True, rename="camel"):
-    """A storage.k8s.io/v1 CSINode; it has its node's name."""
+    """A storage.k8s.io/v1 CSINode; it has the name of its node."""
 
     metadata: AnnotatedMeta
     spec: CsiNodeSpec = CsiNodeSpec()
@@ -238,7 +238,7 @@ class CsiNode(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiDriverSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a CSIDriver; ``storage_capacity`` says that it reports how much room it has."""
+    """``spec`` of a CSIDriver; ``storage_capacity`` if it reports its capacity."""
 
     storage_capacity: bool | None = None
 
@@ -251,7 +251,7 @@ class CsiDriver(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class CsiStorageCapacity(Struct, gc=False, frozen=True, rename="camel"):
-    """A storage.k8s.io/v1 CSIStorageCapacity: room for volumes of a class that some nodes can reach."""
+    """A storage.k8s.io/v1 CSIStorageCapacity: capacity for volumes of a class on some nodes."""
 
     metadata: ObjectMeta
     storage_class_name: str = ""
@@ -261,12 +261,12 @@ class CsiStorageCapacity(Struct, gc=False, frozen=True, rename="camel"):
 
     @property
     def volume_limit(self) -> str | int | float | None:
-        """The largest volume that fits, as a quantity; None where it is not known."""
+        """The maximum volume size, as a quantity; None if it is not known."""
         return self.capacity if self.maximum_volume_size is None else self.maximum_volume_size
 
 
 class AttachmentSource(Struct, gc=False, frozen=True, rename="camel"):
-    """What is attached."""
+    """The attached volume."""
 
     persistent_volume_name: str | None = None
 
@@ -280,7 +280,7 @@ class VolumeAttachmentSpec(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class VolumeAttachment(Struct, gc=False, frozen=True, rename="camel"):
-    """A storage.k8s.io/v1 VolumeAttachment: a volume is, or is to be, attached to a node."""
+    """A storage.k8s.io/v1 VolumeAttachment: a volume that is attached, or to be attached, to a node."""
 
     metadata: ObjectMeta
     spec: VolumeAttachmentSpec = VolumeAttachmentSpec()

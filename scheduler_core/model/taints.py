@@ -1,7 +1,7 @@
-"""Taints, tolerations and whether one tolerates the other.
+"""Taints and tolerations.
 
 Follows kube-scheduler v1.36.3 (``k8s.io/component-helpers/scheduling/corev1``, ``k8s.io/api/core/v1/toleration.go``):
-the ``Lt`` and ``Gt`` toleration operators are behind a gate that is off by default, so they tolerate nothing here.
+the ``Lt`` and ``Gt`` operators of tolerations are behind a feature gate that is off, so they tolerate nothing here.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ TAINT_NODE_UNSCHEDULABLE = "node.kubernetes.io/unschedulable"
 
 
 class Taint(Struct, gc=False, frozen=True, rename="camel"):
-    """One entry of a node's ``spec.taints``; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
+    """An entry of a node's ``spec.taints``; ``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
     key: str
     effect: str
@@ -26,7 +26,7 @@ class Taint(Struct, gc=False, frozen=True, rename="camel"):
 
 
 class Toleration(Struct, gc=False, frozen=True, rename="camel"):
-    """One entry of a pod's ``spec.tolerations``: empty key with Exists tolerates all, empty effect all effects."""
+    """An entry of ``spec.tolerations``: an empty key with Exists matches all keys, an empty effect all effects."""
 
     key: str = ""
     operator: str = ""
@@ -34,7 +34,7 @@ class Toleration(Struct, gc=False, frozen=True, rename="camel"):
     effect: str = ""
 
     def tolerates(self, taint: Taint) -> bool:
-        """Whether this toleration covers ``taint``."""
+        """Return whether this toleration matches ``taint``."""
         if self.effect and self.effect != taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -45,5 +45,5 @@ class Toleration(Struct, gc=False, frozen=True, rename="camel"):
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Whether any of ``tolerations`` covers ``taint``."""
+    """Return whether any of ``tolerations`` matches ``taint``."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

@@ -1,7 +1,4 @@
-"""Kinds that select pods: services, and the owners that keep a number of pods running.
-
-Owns the few fields by which the default selector of a pod is found. Must not know what the selector is for.
-"""
+"""Kinds that select pods: services and workload owners, for the default selector of a pod."""
 
 from __future__ import annotations
 
@@ -12,13 +9,13 @@ from scheduler_core.model.meta import ObjectMeta
 
 
 class LabelPairsSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a kind that selects by label pairs alone; without a selector (None) it selects nothing."""
+    """``spec`` of a kind that selects by label pairs only; without a selector (None) it selects nothing."""
 
     selector: dict[str, str] | None = None
 
 
 class LabelSelectorSpec(Struct, gc=False, frozen=True, rename="camel"):
-    """``spec`` of a kind that has a whole label selector."""
+    """``spec`` of a kind that has a full label selector."""
 
     selector: LabelSelector | None = None
 

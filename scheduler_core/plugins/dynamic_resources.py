@@ -39,11 +39,11 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Status, error, unreso
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
-_LOOKED_AT: StateKey[bool] = StateKey("DynamicResources/preFilter")
+_PRE_FILTER_RAN: StateKey[bool] = StateKey("DynamicResources/preFilter")
 _NO_CLAIMS = PreFilterResult(SKIP)
 _NOT_SUPPORTED = unresolvable("resource claims are not supported yet; remove spec.resourceClaims from the pod")
 _NOTHING_TO_DEALLOCATE = PostFilterResult(unschedulable("no new claims to deallocate"))
-_NOT_LOOKED_AT = PostFilterResult(error("not found"))
+_PRE_FILTER_DID_NOT_RUN = PostFilterResult(error("not found"))
 
 
 class DynamicResources(
@@ -72,7 +72,7 @@ class DynamicResources(
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without claims, reject any other."""
         del nodes
-        state.write(_LOOKED_AT, True)
+        state.write(_PRE_FILTER_RAN, True)
         if pod.pod.spec.resource_claims:
             return PreFilterResult(_NOT_SUPPORTED)
         # The score would be 0 on all nodes.
@@ -94,7 +94,7 @@ class DynamicResources(
     ) -> PostFilterResult:
         """Report that there is no claim to deallocate; return an error, ending PostFilter, if PreFilter did not run."""
         del pod, nodes, diagnosis
-        return _NOTHING_TO_DEALLOCATE if state.get(_LOOKED_AT) else _NOT_LOOKED_AT
+        return _NOTHING_TO_DEALLOCATE if state.get(_PRE_FILTER_RAN) else _PRE_FILTER_DID_NOT_RUN
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
         """Return the result of ``post_filter``, which changes nothing."""

@@ -10,23 +10,23 @@ from collections.abc import Callable, Iterable, Sequence
 import numpy as np
 
 from scheduler_core.framework.extension_points import Scores
-from scheduler_core.kernels.kept_allocation import KeptScores
-from scheduler_core.plugins.resource_allocation import TakingPart
+from scheduler_core.kernels.kept_allocation import CachedScores
+from scheduler_core.plugins.resource_allocation import ScoredColumn
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.row_keeper import RowKeeper
+from scheduler_core.snapshot.row_keeper import RowCache
 
 _MOST_SETS = 4
 _WORTH_ALL = 4
 """All rows are scored if the requested rows are at least one in this many."""
 
-Formula = Callable[[Sequence[int]], KeptScores]
+Formula = Callable[[Sequence[int]], CachedScores]
 """Creates the cached formula for resources with these weights."""
 
 
-class ScoreKeeper:
+class ScoreCache:
     """Cached formulas of one plugin, one per set of resources."""
 
-    __slots__ = ("_formula", "_kept", "_nodes")
+    __slots__ = ("_cached", "_formula", "_nodes")
 
     def __init__(self, formula: Formula) -> None:
         """Create an empty cache.
@@ -36,13 +36,13 @@ class ScoreKeeper:
         """
         self._formula = formula
         self._nodes: NodeColumns | None = None
-        self._kept: dict[tuple[tuple[int, int], ...], _Followed] = {}
+        self._cached: dict[tuple[tuple[int, int], ...], _CachedFormula] = {}
 
-    def scores(self, taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) -> Scores | None:
+    def scores(self, scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> Scores | None:
         """Score rows.
 
         Args:
-            taking: The scored resources, at least one, with the pod's requests.
+            scored: The scored resources, at least one, with the pod's requests.
             nodes: The columns.
             rows: The rows to score.
 
@@ -51,42 +51,42 @@ class ScoreKeeper:
         """
         if not isinstance(rows, slice) and len(rows) * _WORTH_ALL < nodes.size:
             return None
-        found = self._followed(taking, nodes).scores([each.amount for each in taking])
+        found = self._formula_for(scored, nodes).scores([each.amount for each in scored])
         return found if found is None or isinstance(rows, slice) else found[rows]
 
-    def _followed(self, taking: Sequence[TakingPart], nodes: NodeColumns) -> _Followed:
+    def _formula_for(self, scored: Sequence[ScoredColumn], nodes: NodeColumns) -> _CachedFormula:
         if nodes is not self._nodes:
-            self._nodes, self._kept = nodes, {}
-        key = tuple((each.column, each.weight) for each in taking)
-        followed = self._kept.get(key)
-        if followed is None:
-            if len(self._kept) == _MOST_SETS:
-                del self._kept[next(iter(self._kept))]
-            kept = self._formula([each.weight for each in taking])
-            followed = self._kept[key] = _Followed(nodes, taking, kept)
-        followed.refresh()
-        return followed
+            self._nodes, self._cached = nodes, {}
+        key = tuple((each.column, each.weight) for each in scored)
+        formula = self._cached.get(key)
+        if formula is None:
+            if len(self._cached) == _MOST_SETS:
+                del self._cached[next(iter(self._cached))]
+            cached = self._formula([each.weight for each in scored])
+            formula = self._cached[key] = _CachedFormula(nodes, scored, cached)
+        formula.refresh()
+        return formula
 
 
-class _Followed(RowKeeper):
-    """A cached formula that is kept up to date with the columns of its resources; it excludes the pod's requests."""
+class _CachedFormula(RowCache):
+    """A cached formula that is updated with the columns of its resources; it excludes the pod's requests."""
 
-    __slots__ = ("_followed", "_kept", "scores")
+    __slots__ = ("_cached", "_columns", "scores")
 
-    def __init__(self, nodes: NodeColumns, followed: Sequence[TakingPart], kept: KeptScores) -> None:
+    def __init__(self, nodes: NodeColumns, columns: Sequence[ScoredColumn], cached: CachedScores) -> None:
         super().__init__(nodes)
-        self._followed = followed
-        self._kept = kept
-        self.scores = kept.scores
+        self._columns = columns
+        self._cached = cached
+        self.scores = cached.scores
 
     def _rebuild(self) -> None:
         nodes = self.nodes
-        capacity = nodes.allocatable[[each.column for each in self._followed]]
-        self._kept.fill(capacity, np.stack([each.table(nodes)[each.column] for each in self._followed]))
+        capacity = nodes.allocatable[[each.column for each in self._columns]]
+        self._cached.fill(capacity, np.stack([each.table(nodes)[each.column] for each in self._columns]))
 
-    def _renew(self, rows: Iterable[int]) -> None:
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
         allocatable = self.nodes.allocatable
-        tables = [(each.column, each.table(self.nodes)) for each in self._followed]
+        tables = [(each.column, each.table(self.nodes)) for each in self._columns]
         for row in rows:
             capacity = [allocatable.item(column, row) for column, _ in tables]
-            self._kept.put(row, capacity, [table.item(column, row) for column, table in tables])
+            self._cached.put(row, capacity, [table.item(column, row) for column, table in tables])

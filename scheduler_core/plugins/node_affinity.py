@@ -66,8 +66,8 @@ _REJECTIONS = {
     _ENFORCED: unresolvable("node(s) didn't match scheduler-enforced node affinity"),
     _MISMATCH: unresolvable("node(s) didn't match Pod's node affinity/selector"),
 }
-_LOOK = PreFilterResult()
-_NOTHING_TO_DO = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
 _CONFLICT = PreFilterResult(unresolvable("pod affinity terms conflict"))
 
 _REQUIRED: StateKey[RequiredNodeAffinity] = StateKey("NodeAffinity/required")
@@ -134,14 +134,14 @@ class NodeAffinity(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin):
         del nodes
         required = required_node_affinity(pod.pod)
         if required.is_everything and self._added is None:
-            return _NOTHING_TO_DO
+            return _SKIPPED
         state.write(_REQUIRED, required)
         affinity = _node_affinity(pod.pod)
         if affinity is None or affinity.required is None:
-            return _LOOK
+            return _CONTINUE
         names = _named_nodes(affinity.required.node_selector_terms)
         if names is None:
-            return _LOOK
+            return _CONTINUE
         return PreFilterResult(SUCCESS, names) if names else _CONFLICT
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:

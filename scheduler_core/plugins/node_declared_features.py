@@ -38,8 +38,8 @@ from scheduler_core.snapshot.pod_info import PodInfo
 RESTART_ALL_CONTAINERS = "RestartAllContainersOnContainerExits"
 USER_NAMESPACES_HOST_NETWORK = "UserNamespacesHostNetworkSupport"
 
-_LOOK = PreFilterResult()
-_NOTHING_TO_DO = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
 _REJECTION = unresolvable("node(s) didn't match Pod's required features")
 
 
@@ -98,7 +98,7 @@ class NodeDeclaredFeatures(PreFilterPlugin, FilterPlugin):
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod that needs no feature."""
         del state, nodes
-        return _LOOK if required_features(pod.pod) else _NOTHING_TO_DO
+        return _CONTINUE if required_features(pod.pod) else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows without a needed feature; None if no feature is needed."""

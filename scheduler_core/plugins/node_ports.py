@@ -30,8 +30,8 @@ from scheduler_core.snapshot.pod_info import WILDCARD_IP, HostPort, PodInfo, hos
 
 _TAKEN = 1
 _REJECTION = unschedulable("node(s) didn't have free ports for the requested pod ports")
-_LOOK = PreFilterResult()
-_NOTHING_TO_DO = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
 
 
 class NodePorts(PreFilterPlugin, FilterPlugin):
@@ -55,7 +55,7 @@ class NodePorts(PreFilterPlugin, FilterPlugin):
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
         """Return Skip for a pod without host ports."""
         del state, nodes
-        return _LOOK if pod.host_ports else _NOTHING_TO_DO
+        return _CONTINUE if pod.host_ports else _SKIPPED
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
         """Reject rows where a port is in use; None if there is none."""

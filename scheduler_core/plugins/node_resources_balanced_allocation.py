@@ -30,9 +30,9 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Status
 from scheduler_core.kernels.allocation import balanced_allocation
 from scheduler_core.kernels.allocation_row import balanced_allocation_row
-from scheduler_core.kernels.kept_allocation import KeptBalance
-from scheduler_core.plugins.kept_scores import ScoreKeeper
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource, taking_part
+from scheduler_core.kernels.kept_allocation import CachedBalance
+from scheduler_core.plugins.kept_scores import ScoreCache
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -57,7 +57,7 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         """
         super().__init__(args, handle)
         self._resources = tuple(scored_resource(name) for name in args.balanced_resources())
-        self._keeper = ScoreKeeper(lambda _: KeptBalance())
+        self._score_cache = ScoreCache(lambda _: CachedBalance())
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds: the results depend only on the pod's requests."""
@@ -82,17 +82,17 @@ class NodeResourcesBalancedAllocation(PreScorePlugin, ScorePlugin):
         demand = state.get(_KEY) or self._demand(pod)
         if not any(demand.amounts):
             return _level(0, nodes, rows)
-        taking = taking_part(demand, nodes)
-        found = self._keeper.scores(taking, nodes, rows) if len(taking) == 2 else None
+        scored = scored_columns(demand, nodes)
+        found = self._score_cache.scores(scored, nodes, rows) if len(scored) == 2 else None
         if found is not None:
             return found
-        uses = resource_uses(taking, nodes, rows)
+        uses = resource_uses(scored, nodes, rows)
         return balanced_allocation(uses) if uses else _level(_UNMOVED, nodes, rows)
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
         """Score one row without NumPy, for two resources that the node has."""
         demand = state.get(_KEY)
-        uses = None if demand is None else row_uses(taking_part(demand, nodes), nodes, row)
+        uses = None if demand is None else row_uses(scored_columns(demand, nodes), nodes, row)
         found = balanced_allocation_row(uses) if uses else None
         return super().score_row(state, pod, nodes, row) if found is None else found
 

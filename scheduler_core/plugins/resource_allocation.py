@@ -63,7 +63,7 @@ def scored_resource(name: str, weight: int = 1) -> ScoredResource:
     return ScoredResource(name, weight, is_scalar_resource(name))
 
 
-class TakingPart(NamedTuple):
+class ScoredColumn(NamedTuple):
     """A resource that is scored for a pod.
 
     Attributes:
@@ -83,7 +83,7 @@ class TakingPart(NamedTuple):
         return nodes.nonzero_requested if self.is_nonzero else nodes.requested
 
 
-def taking_part(demand: Demand, nodes: NodeColumns) -> list[TakingPart]:
+def scored_columns(demand: Demand, nodes: NodeColumns) -> list[ScoredColumn]:
     """Return the resources that are scored for a pod, in the order of the profile.
 
     Args:
@@ -100,15 +100,15 @@ def taking_part(demand: Demand, nodes: NodeColumns) -> list[TakingPart]:
         column = nodes.resources.find(resource.name)
         if column is not None:
             is_nonzero = demand.nonzero and column in (CPU_COLUMN, MEMORY_COLUMN)
-            found.append(TakingPart(column, amount, resource.weight, is_nonzero))
+            found.append(ScoredColumn(column, amount, resource.weight, is_nonzero))
     return found
 
 
-def resource_uses(taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
+def resource_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, rows: Rows) -> list[ResourceUse]:
     """Return the columns of every scored resource.
 
     Args:
-        taking: The resources.
+        scored: The resources.
         nodes: The columns.
         rows: The rows to score.
 
@@ -119,13 +119,13 @@ def resource_uses(taking: Sequence[TakingPart], nodes: NodeColumns, rows: Rows) 
         ResourceUse(
             nodes.allocatable[each.column, rows], each.table(nodes)[each.column, rows], each.amount, each.weight
         )
-        for each in taking
+        for each in scored
     ]
 
 
-def row_uses(taking: Sequence[TakingPart], nodes: NodeColumns, row: int) -> list[RowUse]:
+def row_uses(scored: Sequence[ScoredColumn], nodes: NodeColumns, row: int) -> list[RowUse]:
     """Return :func:`resource_uses` of one row: capacity, used, added and weight of each resource."""
     return [
         (nodes.allocatable.item(each.column, row), each.table(nodes).item(each.column, row), each.amount, each.weight)
-        for each in taking
+        for each in scored
     ]

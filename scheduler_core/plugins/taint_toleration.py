@@ -180,8 +180,8 @@ def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
     tolerations = pod.spec.tolerations
-    kept_off = old is None or has_untolerated_taint(old.spec.taints, tolerations)
-    return Hint.QUEUE if kept_off and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
+    was_rejected = old is None or has_untolerated_taint(old.spec.taints, tolerations)
+    return Hint.QUEUE if was_rejected and not has_untolerated_taint(new.spec.taints, tolerations) else Hint.SKIP
 
 
 def after_toleration_change(pod: Pod, old: object | None, new: object | None) -> Hint:

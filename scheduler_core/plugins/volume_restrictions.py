@@ -40,8 +40,8 @@ _REJECTIONS = {
         "another pod"
     ),
 }
-_LOOK = PreFilterResult()
-_NOTHING_TO_DO = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
 
 
 class _OnePodClaims(Struct):
@@ -93,9 +93,9 @@ class VolumeRestrictions(PreFilterPlugin, PreFilterExtensions, FilterPlugin):
                 names[claim.name] = claim.key
         uses = sum(storage.use.is_claim_mounted(key) for key in names.values())
         if not pod.volumes.disks and not uses:
-            return _NOTHING_TO_DO
+            return _SKIPPED
         state.write(_STATE, _OnePodClaims(frozenset(names), uses))
-        return _LOOK
+        return _CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
         """Add the claims of an added pod."""

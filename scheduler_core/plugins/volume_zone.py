@@ -46,7 +46,7 @@ from scheduler_core.snapshot.storage_index import StorageIndex
 _TOPOLOGY_KEYS = (BETA_ZONE, BETA_REGION, ZONE, REGION)
 _SUCCESSOR = {BETA_ZONE: ZONE, BETA_REGION: REGION}
 
-_ELSEWHERE = 1
+_WRONG_ZONE = 1
 _REJECTION = unresolvable("node(s) had no available volume zone")
 
 _Places = tuple[LabelRequirement, ...]
@@ -101,7 +101,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
             if status.code is Code.ERROR:
                 raise PluginError(self.name, "filter", status.message)
             if not status.is_success:
-                return np.full(len(nodes.alive[rows]), _ELSEWHERE + 1, dtype=np.int16)
+                return np.full(len(nodes.alive[rows]), _WRONG_ZONE + 1, dtype=np.int16)
         if not places:
             return None
         matching = self._matching
@@ -119,7 +119,7 @@ class VolumeZone(PreFilterPlugin, FilterPlugin):
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
         """Return the only rejection, or that of PreFilter if PreFilter is not enabled."""
         del state
-        if code == _ELSEWHERE:
+        if code == _WRONG_ZONE:
             return _REJECTION
         return _places_of_pod(pod, self.handle.nodes.storage)[1]
 

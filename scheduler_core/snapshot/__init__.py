@@ -1,6 +1,5 @@
-"""Columnar cluster state: what the scheduler knows of nodes and of the pods on them.
+"""Cluster state in columns: nodes, the pods on them, and what else plugins read of the cluster.
 
-Owns the columns, the interners behind them and the cache's assume/confirm/forget. Must not know plugins, queues or
-I/O. Why columns: a cycle looks at every node, and one vector operation over 5,000 int64 costs what two attribute
-look-ups on one node object cost.
+Columns, because a cycle reads every node, and one vector operation over 5,000 int64 costs as much as two attribute
+lookups on one node object.
 """

@@ -1,7 +1,7 @@
-"""Bounds of the snapshot's tables, in one place so that tests run them at a handful.
+"""Bounds of the snapshot's tables, in one place so that tests can set them to small values.
 
-A bound decides how often something is computed again, never a decision. The one exception is ``resources``: what nodes
-offer beyond it is offered to no pod.
+A bound decides how often something is recomputed, never a scheduling decision. The exception is ``resources``:
+resources of nodes beyond it are not available to any pod.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from msgspec import Struct
 
 
 class SnapshotBounds(Struct, frozen=True):
-    """Most entries of each table.
+    """Maximum size of each table.
 
     Attributes:
         changes: Rows in the change log.
-        resources: Columns of resources that nodes offer, besides cpu, memory and ephemeral storage.
+        resources: Columns of resources that nodes offer, besides CPU, memory and ephemeral storage.
         label_columns: Columns of node label keys.
         taint_lists: Entries in the log of new taint lists.
-        queries: Queries of which the pods are counted.
+        queries: Queries whose pods are counted.
         query_bytes: Memory for these counts.
-        idle_checks: Pods that a query is compared with after its last use before its counts are dropped. If more pods
-            are on nodes, their number counts: a new count costs as much.
+        idle_checks: Pods that are compared with a query after its last use before its counts are dropped. If there are
+            more pods on nodes, their number applies, because recounting costs as much.
         default_selectors: Default selectors of pods.
-        toleration_tables: Lists of tolerations, each judged against all taint lists.
-        selector_tables: Conditions on node labels, each judged for all values.
+        toleration_tables: Lists of tolerations, each compared with all taint lists.
+        selector_tables: Conditions on node labels, each evaluated for all values.
         volume_affinities: Node affinities of volumes, each with its rows.
     """
 

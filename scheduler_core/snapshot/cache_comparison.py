@@ -1,9 +1,9 @@
-"""How a cache differs from one that was just made of what the API server has.
+"""Comparison of a cache with one that was just built from the API server's objects.
 
-Owns what counts as a difference: nodes, placed pods, and every sum that cycles read. Must not know where either cache
-comes from. Why sums are compared beside objects: a pod counted twice leaves every object right and the node wrong.
+Compares nodes, scheduled pods, and every sum that cycles read. Sums are compared in addition to objects, because a pod
+that is counted twice leaves every object right and the node wrong.
 
-Follows kube-scheduler v1.36.3 (``backend/cache/debugger``) in purpose; that one compares names only.
+Same purpose as in kube-scheduler v1.36.3 (``backend/cache/debugger``), which compares names only.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from scheduler_core.snapshot.pod_info import NO_ROW
 
 
 class CacheDifference(Struct, frozen=True, order=True):
-    """One thing that the cache has otherwise.
+    """A difference between the cache and the API server.
 
     Attributes:
         kind: Node or Pod.
         name: The node, or the pod as ``namespace/name``.
-        what: In which way, in words.
+        what: Description of the difference.
     """
 
     kind: str
@@ -34,31 +34,31 @@ class CacheDifference(Struct, frozen=True, order=True):
     what: str
 
     def __str__(self) -> str:
-        """Kind, name and what differs."""
+        """Return kind, name and description."""
         return f"{self.kind} {self.name}: {self.what}"
 
 
-def differences(cache: ClusterCache, told: ClusterCache) -> list[CacheDifference]:
-    """Compare a cache with the truth.
+def differences(cache: ClusterCache, expected: ClusterCache) -> list[CacheDifference]:
+    """Compare a cache with the API server's state.
 
     Args:
-        cache: The one in use; it is only read.
-        told: Made of the API server's nodes and placed pods. Pods that the cache assumes and that it does not have are
-            added to it, since an assumption is no difference.
+        cache: The cache in use; it is only read.
+        expected: A cache built from the API server's nodes and scheduled pods. Pods that only ``cache`` assumes are
+            added to it, because an assumed pod is not a difference.
 
     Returns:
-        Sorted by kind and name; empty when both agree.
+        The differences, sorted by kind and name; empty if there are none.
     """
     for placed in cache.placed_pods():
         info = placed.info
-        if placed.placement is not Placement.ADDED and told.get(info.uid) is None:
-            told.assume(told.columns.compile_pod(info.pod), info.node_name)
-    return sorted((*_nodes(cache.columns, told.columns), *_pods(cache, told)))
+        if placed.placement is not Placement.ADDED and expected.get(info.uid) is None:
+            expected.assume(expected.columns.compile_pod(info.pod), info.node_name)
+    return sorted((*_nodes(cache.columns, expected.columns), *_pods(cache, expected)))
 
 
-def _pods(cache: ClusterCache, told: ClusterCache) -> Iterator[CacheDifference]:
+def _pods(cache: ClusterCache, expected: ClusterCache) -> Iterator[CacheDifference]:
     known = {placed.info.uid: placed.info for placed in cache.placed_pods()}
-    for placed in told.placed_pods():
+    for placed in expected.placed_pods():
         info = placed.info
         ours = known.pop(info.uid, None)
         if ours is None:
@@ -71,52 +71,52 @@ def _pods(cache: ClusterCache, told: ClusterCache) -> Iterator[CacheDifference]:
         yield CacheDifference("Pod", info.key, what)
 
 
-def _nodes(ours: NodeColumns, told: NodeColumns) -> Iterator[CacheDifference]:
+def _nodes(ours: NodeColumns, expected: NodeColumns) -> Iterator[CacheDifference]:
     names = {name for name in ours.names if name is not None}
-    true_names = {name for name in told.names if name is not None}
-    for name in true_names - names:
+    expected_names = {name for name in expected.names if name is not None}
+    for name in expected_names - names:
         yield CacheDifference("Node", name, "is not in the cache")
-    for name in names - true_names:
+    for name in names - expected_names:
         yield CacheDifference("Node", name, "is in the cache; the API server has no such node")
-    for name in names & true_names:
-        for what in _of_node(ours, told, ours.row_of(name), told.row_of(name)):
+    for name in names & expected_names:
+        for what in _of_node(ours, expected, ours.row_of(name), expected.row_of(name)):
             yield CacheDifference("Node", name, what)
 
 
-def _of_node(ours: NodeColumns, told: NodeColumns, row: int, true_row: int) -> Iterator[str]:
-    assert NO_ROW not in (row, true_row)
-    for title, mine, true in (
-        ("allocatable", ours.allocatable[:, row], told.allocatable[:, true_row]),
-        ("requested", ours.requested[:, row], told.requested[:, true_row]),
+def _of_node(ours: NodeColumns, expected: NodeColumns, row: int, expected_row: int) -> Iterator[str]:
+    assert NO_ROW not in (row, expected_row)
+    for title, actual, wanted in (
+        ("allocatable", ours.allocatable[:, row], expected.allocatable[:, expected_row]),
+        ("requested", ours.requested[:, row], expected.requested[:, expected_row]),
     ):
-        amounts, true_amounts = _amounts(ours, mine), _amounts(told, true)
-        for resource in sorted(amounts.keys() | true_amounts.keys()):
-            amount, true_amount = amounts.get(resource, 0), true_amounts.get(resource, 0)
-            if amount != true_amount:
-                yield f"{title} {resource} is {true_amount}, the cache has {amount}"
-    for title, value, true_value in (
-        ("nonzero requested cpu", ours.nonzero_requested[0, row], told.nonzero_requested[0, true_row]),
-        ("nonzero requested memory", ours.nonzero_requested[1, row], told.nonzero_requested[1, true_row]),
-        ("pods", ours.pod_count[row], told.pod_count[true_row]),
-        ("allowed pods", ours.allowed_pods[row], told.allowed_pods[true_row]),
-        ("unschedulable", ours.unschedulable[row], told.unschedulable[true_row]),
+        amounts, expected_amounts = _amounts(ours, actual), _amounts(expected, wanted)
+        for resource in sorted(amounts.keys() | expected_amounts.keys()):
+            amount, expected_amount = amounts.get(resource, 0), expected_amounts.get(resource, 0)
+            if amount != expected_amount:
+                yield f"{title} {resource} is {expected_amount}, the cache has {amount}"
+    for title, value, expected_value in (
+        ("nonzero requested cpu", ours.nonzero_requested[0, row], expected.nonzero_requested[0, expected_row]),
+        ("nonzero requested memory", ours.nonzero_requested[1, row], expected.nonzero_requested[1, expected_row]),
+        ("pods", ours.pod_count[row], expected.pod_count[expected_row]),
+        ("allowed pods", ours.allowed_pods[row], expected.allowed_pods[expected_row]),
+        ("unschedulable", ours.unschedulable[row], expected.unschedulable[expected_row]),
     ):
-        if value != true_value:
-            yield f"{title} is {true_value}, the cache has {value}"
-    node, true_node = ours.nodes[row], told.nodes[true_row]
-    if node is not None and true_node is not None:
-        yield from _of_objects(node, true_node)
+        if value != expected_value:
+            yield f"{title} is {expected_value}, the cache has {value}"
+    node, expected_node = ours.nodes[row], expected.nodes[expected_row]
+    if node is not None and expected_node is not None:
+        yield from _of_objects(node, expected_node)
 
 
 def _amounts(columns: NodeColumns, values: NDArray[np.int64]) -> dict[str, int]:
     return {columns.resources.keys[column]: int(value) for column, value in enumerate(values.tolist()) if value}
 
 
-def _of_objects(node: Node, true: Node) -> Iterator[str]:
-    for title, value, true_value in (
-        ("labels", node.metadata.labels, true.metadata.labels),
-        ("taints", node.spec.taints, true.spec.taints),
-        ("images", node.status.images, true.status.images),
+def _of_objects(node: Node, expected: Node) -> Iterator[str]:
+    for title, value, expected_value in (
+        ("labels", node.metadata.labels, expected.metadata.labels),
+        ("taints", node.spec.taints, expected.spec.taints),
+        ("images", node.status.images, expected.status.images),
     ):
-        if value != true_value:
+        if value != expected_value:
             yield f"{title} are not those of the API server"

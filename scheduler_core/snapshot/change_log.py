@@ -1,8 +1,7 @@
-"""The order in which rows changed, so that what was computed once can be refreshed where it is old.
+"""Bounded log of changed rows, so that cached results can be refreshed where they are stale.
 
-Owns a bounded log of row numbers. A reader remembers a position; what was appended since is what it must look at
-again. The log is cut from its front, and a reader whose position fell off starts anew: cheaper than keeping it whole
-for one that may never come back.
+A reader stores its position and reads the rows that were appended since. The log is truncated at its front; a reader
+whose position was cut off must rebuild, which is cheaper than a full log for a reader that may never return.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ class ChangeLog:
 
     @property
     def position(self) -> int:
-        """Where the next change will stand."""
+        """Position of the next change."""
         return self._start + len(self._rows)
 
     def append(self, row: int) -> None:
-        """Note that ``row`` changed."""
+        """Record a change of ``row``."""
         rows = self._rows
         rows.append(row)
         if len(rows) >= 2 * self.limit:
@@ -35,6 +34,6 @@ class ChangeLog:
             self._start += cut
 
     def since(self, position: int) -> list[int] | None:
-        """Rows changed from ``position`` on, perhaps more than once; None when that far back is cut off."""
+        """Return the rows that changed from ``position`` on, possibly with duplicates; None if they were truncated."""
         offset = position - self._start
         return None if offset < 0 else self._rows[offset:]

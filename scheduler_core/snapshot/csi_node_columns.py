@@ -1,7 +1,7 @@
-"""What CSINodes say of their nodes, as columns.
+"""CSINodes as columns: one array per driver and per in-tree plugin.
 
-Owns their reading into one array per driver and per in-tree plugin. Must not know pods. Read anew as a whole after any
-change of a CSINode or a node: both are rare beside pods, and only pods with volumes ask.
+All arrays are rebuilt after any change of a CSINode or node, because such changes are rare and only pods with volumes
+need the arrays.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _Mask = NDArray[np.bool_]
 
 
 class CsiNodeColumns:
-    """CSINodes by row; arrays are good until the next change and not the caller's."""
+    """CSINodes by row; the arrays are valid until the next change and must not be modified."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
@@ -27,17 +27,17 @@ class CsiNodeColumns:
         self._migrated: dict[str, _Mask] = {}
 
     def present(self) -> _Mask:
-        """Whether the node of each row has a CSINode, bool[row]."""
+        """Return whether the node of each row has a CSINode, bool[row]."""
         self._refresh()
         return self._present
 
     def limits(self, driver: str) -> NDArray[np.int64] | None:
-        """How many volumes of a driver each row can attach, int64[row], -1 for no limit; None where no row has one."""
+        """Return the volume limit of a driver, int64[row], -1 for no limit; None if no row has a limit."""
         self._refresh()
         return self._limits.get(driver)
 
     def migrated(self, plugin: str) -> _Mask | None:
-        """Whether a CSI driver serves the in-tree plugin's volumes on each row, bool[row]; None where on no row."""
+        """Return whether a CSI driver serves the in-tree plugin's volumes, bool[row]; None if on no row."""
         self._refresh()
         return self._migrated.get(plugin)
 

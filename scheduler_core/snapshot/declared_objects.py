@@ -1,7 +1,4 @@
-"""Objects of kinds that plugins declare, as the cluster has them now.
-
-Owns one store per collection. It must not know what the objects mean.
-"""
+"""Objects of the kinds that plugins declare, one store per collection."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ T = TypeVar("T")
 
 
 class KindStore(Generic[T]):
-    """The objects of one kind, by namespace and name."""
+    """Objects of one kind, by namespace and name."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], T] = {}
@@ -24,28 +21,28 @@ class KindStore(Generic[T]):
         return iter(self._objects.values())
 
     def get(self, name: str, namespace: str = "") -> T | None:
-        """An object; None if there is none. Kinds without namespaces leave ``namespace`` out."""
+        """Return an object; None if there is none. Omit ``namespace`` for kinds without namespaces."""
         return self._objects.get((namespace, name))
 
     def assign(self, namespace: str, name: str, shown: T) -> None:
-        """Take over an object's newest form."""
+        """Add an object or replace it by its newest version."""
         self._objects[namespace, name] = shown
 
     def remove(self, namespace: str, name: str) -> None:
-        """Drop an object; harmless for one that is not known."""
+        """Remove an object; no effect if it is not known."""
         self._objects.pop((namespace, name), None)
 
 
 class DeclaredObjects:
-    """Stores by the collection's path."""
+    """Stores by the path of the collection."""
 
     def __init__(self) -> None:
         self._stores: dict[str, KindStore[Any]] = {}
 
     def declare(self, path: str) -> KindStore[Any]:
-        """The store of a collection; made on first use."""
+        """Return the store of a collection; create it on first use."""
         return self._stores.setdefault(path, KindStore())
 
     def find(self, path: str) -> KindStore[Any] | None:
-        """The store of a collection, None if no plugin declared it."""
+        """Return the store of a collection, None if no plugin declared it."""
         return self._stores.get(path)

@@ -1,10 +1,10 @@
-"""PodDisruptionBudgets by namespace, compiled, which preemption counts its victims against.
+"""Compiled PodDisruptionBudgets by namespace, for preemption.
 
-Owns the compiled form. Must not know who preempts. Why one that cannot be read is kept and matches nothing: its
-owner is told by the API server, and preemption must go on without it.
+A budget with an invalid selector is stored and matches nothing: the API server reports it to the owner, and preemption
+must work without it.
 
-Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``filterPodsWithPDBViolation``): a budget without a
-selector, or with an empty one, matches no pod there, and a pod without labels is matched by none.
+Follows kube-scheduler v1.36.3 (``plugins/defaultpreemption``, ``filterPodsWithPDBViolation``): a budget with a missing
+or empty selector matches no pod, and no budget matches a pod without labels.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ class DisruptionBudget(Struct, frozen=True):
     """A compiled budget.
 
     Attributes:
-        name: Its name within the namespace.
-        selector: The pods that it protects.
-        disruptions_allowed: How many of them may be disrupted now.
-        disrupted_pods: Names of pods whose disruption is counted in that number already.
+        name: The name in the namespace.
+        selector: Selects the pods that it protects.
+        disruptions_allowed: Number of allowed disruptions.
+        disrupted_pods: Names of pods whose disruption is included in that number already.
     """
 
     name: str
@@ -35,13 +35,13 @@ class DisruptionBudget(Struct, frozen=True):
     disrupted_pods: frozenset[str]
 
     def protects(self, pod: Pod) -> bool:
-        """Whether disrupting ``pod``, of the budget's namespace, uses up some of the budget."""
+        """Return whether disrupting ``pod``, in the budget's namespace, counts against the budget."""
         labels = pod.metadata.labels
         return bool(labels) and self.selector.matches(labels) and pod.metadata.name not in self.disrupted_pods
 
 
 class DisruptionBudgets:
-    """All budgets; ``version`` is raised by every change."""
+    """All budgets; every change increments ``version``."""
 
     __slots__ = ("_by_namespace", "version")
 
@@ -53,12 +53,12 @@ class DisruptionBudgets:
         return sum(len(budgets) for budgets in self._by_namespace.values())
 
     def of_namespace(self, namespace: str) -> Iterable[DisruptionBudget]:
-        """The budgets of a namespace."""
+        """Return the budgets of a namespace."""
         budgets: Mapping[str, DisruptionBudget] = self._by_namespace.get(namespace, {})
         return budgets.values()
 
     def assign(self, budget: PodDisruptionBudget) -> None:
-        """Take over a budget that has come or has changed."""
+        """Add or replace a budget."""
         meta, status = budget.metadata, budget.status
         compiled = DisruptionBudget(
             meta.name, _selector(budget), status.disruptions_allowed, frozenset(status.disrupted_pods)
@@ -67,7 +67,7 @@ class DisruptionBudgets:
         self.version += 1
 
     def remove(self, namespace: str, name: str) -> None:
-        """Forget a budget; harmless for one that is not known."""
+        """Remove a budget; no effect if it is not known."""
         budgets = self._by_namespace.get(namespace, {})
         if budgets.pop(name, None) is None:
             return

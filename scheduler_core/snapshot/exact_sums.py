@@ -1,6 +1,6 @@
-"""Sums of requests that are larger than a column holds: the column has a clamped sum, the exact one is here.
+"""Exact sums of requests that exceed the range of a column, which stores the clamped sum.
 
-The reference lets int64 overflow, so that an overcommitted node can seem to have room.
+kube-scheduler lets int64 overflow, so that an overcommitted node may seem to have free resources.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from scheduler_core.model.pod_requests import LARGEST_REQUEST
 
 
 class ExactSums:
-    """Exact sums by column and row, for those sums alone that are clamped."""
+    """Exact sums by column and row, only for clamped sums."""
 
     __slots__ = ("_exact",)
 
@@ -19,7 +19,7 @@ class ExactSums:
         self._exact: dict[tuple[int, int], int] = {}
 
     def get(self, column: int, row: int) -> int | None:
-        """Return a sum; None if its column holds it."""
+        """Return a sum; None if it is not clamped."""
         return self._exact.get((column, row))
 
     def put_into(self, sums: Sequence[list[int]], rows: Sequence[int]) -> None:
@@ -35,11 +35,11 @@ class ExactSums:
         Args:
             column: The column.
             row: The row.
-            total: What the column holds, with ``amount`` added.
-            amount: What is added, below 0 for a removal.
+            total: The column's value plus ``amount``.
+            amount: The added amount, negative for a removal.
 
         Returns:
-            What the column holds from now on.
+            The column's new value.
         """
         if not self._exact and total <= LARGEST_REQUEST:
             return total
@@ -50,6 +50,6 @@ class ExactSums:
         return LARGEST_REQUEST
 
     def drop(self, columns: Collection[int]) -> None:
-        """Drop the sums of columns that another resource gets."""
+        """Drop the sums of columns that are reused for another resource."""
         if self._exact and columns:
             self._exact = {place: exact for place, exact in self._exact.items() if place[0] not in columns}

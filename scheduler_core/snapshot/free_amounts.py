@@ -1,7 +1,7 @@
-"""Amounts of a resource that are free in the whole cluster.
+"""Free amounts of a resource in the whole cluster.
 
-What is free may be spread over many nodes, so a sum that suffices proves little; a sum that does not suffice proves
-that a group cannot be placed. An overcommitted node has nothing free, and takes nothing from what other nodes have.
+Free amounts may be spread over many nodes, so a sufficient sum proves little; an insufficient sum proves that a group
+cannot be scheduled. An overcommitted node counts as 0.
 """
 
 from __future__ import annotations
@@ -19,16 +19,15 @@ _HALF_MASK = 2**_HALF_BITS - 1
 
 
 def free_amount(nodes: NodeColumns, name: str, leaving: Iterable[PodInfo] = ()) -> int:
-    """Return how much of a resource is free on all nodes together.
+    """Return the free amount of a resource on all nodes together.
 
     Args:
         nodes: The columns.
         name: The resource; ``pods`` for the number of further pods.
-        leaving: Pods whose requests count as free on the node that they are on.
+        leaving: Pods whose requests count as free on their node.
 
     Returns:
-        Milli-CPU for cpu, whole units for the rest; 0 for a resource that no node has. Exact however many nodes there
-        are.
+        Millicores for CPU, whole units for the rest; 0 for a resource that no node has. Exact for any number of nodes.
     """
     column: int | None = None
     if name == PODS:
@@ -47,7 +46,7 @@ def free_amount(nodes: NodeColumns, name: str, leaving: Iterable[PodInfo] = ()) 
         if column is None:
             free[row] += amount
         else:
-            # The columns clamp the sum that the pods are subtracted from.
+            # The columns contain the clamped sum, from which the pods must not be subtracted.
             free[row] = max(0, nodes.allocatable.item(column, row) - nodes.exact_requested(column, row) + amount)
     free[~nodes.alive | (free < 0)] = 0
     # The sum of two nodes may exceed int64, that of the halves cannot.

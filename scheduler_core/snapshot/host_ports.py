@@ -1,7 +1,7 @@
-"""Which host ports are taken on which nodes.
+"""Index of host ports in use.
 
-Owns, per (protocol, port) and host IP, the rows and how many pods hold it there. Kept by port and not by node, because
-a pod asks for a port or two and wants all nodes where they are taken.
+It stores, per (protocol, port) and host IP, the rows and the number of pods. It is keyed by port, because a pod has few
+ports and needs all nodes where they are in use.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class HostPortIndex:
         self._hidden: set[tuple[int, HostPort]] = set()
 
     def add(self, row: int, ports: tuple[HostPort, ...]) -> None:
-        """Note the ports of a pod that came to ``row``."""
+        """Add the ports of a pod that was added to ``row``."""
         for protocol, port, address in ports:
             holders = self._use.setdefault((protocol, port), {}).setdefault(address, {})
             holders[row] = holders.get(row, 0) + 1
 
     def remove(self, row: int, ports: tuple[HostPort, ...]) -> None:
-        """Note that a pod with these ports left ``row``."""
+        """Remove the ports of a pod that was removed from ``row``."""
         for protocol, port, address in ports:
             by_address = self._use[protocol, port]
             holders = by_address[address]
@@ -46,14 +46,14 @@ class HostPortIndex:
                 holders[row] -= 1
 
     def hide(self, row: int, ports: Iterable[HostPort]) -> None:
-        """Let ports of a row count as free although pods there hold them, for the time of a what-if."""
+        """Treat ports of a row as free although pods use them, during a dry run."""
         for port in ports:
             protocol, number, address = port
             if row in self._use.get((protocol, number), {}).get(address, {}):
                 self._hidden.add((row, port))
 
     def reveal(self, row: int, ports: Iterable[HostPort]) -> tuple[HostPort, ...]:
-        """Let hidden ports of a row count again.
+        """Undo :meth:`hide` for ports of a row.
 
         Returns:
             Those of ``ports`` that were hidden.
@@ -65,7 +65,7 @@ class HostPortIndex:
         return found
 
     def conflicting_rows(self, ports: tuple[HostPort, ...]) -> NDArray[np.intp]:
-        """Rows where one of ``ports`` is taken, intp[k] in no order, a row perhaps more than once.
+        """Return the rows where one of ``ports`` is in use, intp[k] in no order, possibly with duplicates.
 
         The wildcard address conflicts with every address of the same protocol and port, any other with itself and the
         wildcard (kube-scheduler v1.36.3, ``HostPortInfo.CheckConflict``).

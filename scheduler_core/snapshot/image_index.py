@@ -1,7 +1,7 @@
-"""Which nodes hold which container images.
+"""Index of container images on nodes.
 
-Owns, per image name, its size and the rows that report it. The size that the first node reported holds for all until
-no node has the image, as in kube-scheduler v1.36.3 (``backend/cache/cache.go``, ``addNodeImageStates``).
+Stores, per image name, its size and the rows that report it. The first reported size applies until no node has the
+image, as in kube-scheduler v1.36.3 (``backend/cache/cache.go``, ``addNodeImageStates``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler_core.model.node import ContainerImage
 
 
 class ImageState:
-    """One image name: ``size_bytes`` and the rows of the nodes that hold it."""
+    """One image name: ``size_bytes`` and the rows of the nodes that have it."""
 
     __slots__ = ("_array", "rows", "size_bytes")
 
@@ -25,25 +25,25 @@ class ImageState:
         self._array: NDArray[np.intp] | None = None
 
     def row_array(self) -> NDArray[np.intp]:
-        """The rows in ascending order, intp[k]."""
+        """Return the rows in ascending order, intp[k]."""
         if self._array is None:
             self._array = np.array(sorted(self.rows), dtype=np.intp)
             self._array.flags.writeable = False
         return self._array
 
     def add(self, row: int) -> None:
-        """Note that the node of ``row`` holds the image."""
+        """Add the row of a node that has the image."""
         self.rows.add(row)
         self._array = None
 
     def discard(self, row: int) -> None:
-        """Note that the node of ``row`` does not hold it any more."""
+        """Remove the row of a node that no longer has the image."""
         self.rows.discard(row)
         self._array = None
 
 
 class ImageIndex:
-    """All images by name; ``version`` is raised by every change."""
+    """All images by name; every change increments ``version``."""
 
     __slots__ = ("_states", "version")
 
@@ -52,11 +52,11 @@ class ImageIndex:
         self.version = 0
 
     def get(self, name: str) -> ImageState | None:
-        """The image called ``name``, None if no node reports it."""
+        """Return the image called ``name``, None if no node reports it."""
         return self._states.get(name)
 
     def add_node(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Take up what a node reports."""
+        """Add the images of a node."""
         for image in images:
             self.version += 1
             for name in image.names:
@@ -66,7 +66,7 @@ class ImageIndex:
                 state.add(row)
 
     def remove_node(self, row: int, images: Iterable[ContainerImage]) -> None:
-        """Take back what a node reported."""
+        """Remove the images of a node."""
         for image in images:
             self.version += 1
             for name in image.names:

@@ -1,7 +1,7 @@
-"""Interners: names to small integers, so that columns hold integers only.
+"""Interners: map names to small integers, so that columns contain only integers.
 
-An :class:`Interner` only grows, so that it serves short lives. The others count the users of a number and reuse it,
-because names of label values, taints and resources change as long as the cluster lives.
+An :class:`Interner` only grows and is used for short lives. The others count the users of a number and reuse it,
+because label values, taints and resources change throughout the life of the cluster.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ UNOFFERED_COLUMN = 3
 
 
 class Interner(Generic[K]):
-    """Keys to numbers from 0 up, never given back."""
+    """Maps keys to numbers from 0 up; numbers are never released."""
 
     __slots__ = ("_ids", "keys")
 
@@ -35,7 +35,7 @@ class Interner(Generic[K]):
         return len(self.keys)
 
     def intern(self, key: K) -> int:
-        """The number of ``key``, a new one if it has none."""
+        """Return the number of ``key``; assign one if it has none."""
         number = self._ids.get(key)
         if number is None:
             number = self._ids[key] = len(self.keys)
@@ -43,12 +43,12 @@ class Interner(Generic[K]):
         return number
 
     def find(self, key: K) -> int | None:
-        """The number of ``key``, None if it has none."""
+        """Return the number of ``key``, None if it has none."""
         return self._ids.get(key)
 
 
 class CountingInterner(Generic[K]):
-    """Keys to numbers; a key that nobody holds any more gives its number back for the next one."""
+    """Maps keys to numbers; the number of a key without users is reused."""
 
     __slots__ = ("_counts", "_free", "_ids", "keys")
 
@@ -59,11 +59,11 @@ class CountingInterner(Generic[K]):
         self.keys: list[K | None] = []
 
     def __len__(self) -> int:
-        """How many numbers have ever been in use at once: the length that a table by number needs."""
+        """Return the highest number of keys ever in use at once: the length that a table by number needs."""
         return len(self.keys)
 
     def acquire(self, key: K) -> int:
-        """The number of ``key``, held once more."""
+        """Return the number of ``key`` and count one more user."""
         number = self._ids.get(key)
         if number is None:
             if self._free:
@@ -78,7 +78,7 @@ class CountingInterner(Generic[K]):
         return number
 
     def release(self, number: int) -> None:
-        """Hold ``number`` once less; at none it is free."""
+        """Count one user less of ``number``; without users it is free."""
         self._counts[number] -= 1
         if self._counts[number] == 0:
             key = self.keys[number]
@@ -88,7 +88,7 @@ class CountingInterner(Generic[K]):
             self._free.append(number)
 
     def find(self, key: K) -> int | None:
-        """The number of ``key``, None if nobody holds it."""
+        """Return the number of ``key``, None if it has no users."""
         return self._ids.get(key)
 
 

@@ -1,7 +1,7 @@
-"""Selectors filed by a label that they insist on, so that a pod finds those that may select it without asking all.
+"""Selectors indexed by a label that they require, to find the selectors that may match a pod.
 
-Owns the filing only. A selector that insists on no single value of any label is asked about every pod; most insist on
-one (``app=web``), and then a pod's own labels lead to it.
+Most selectors require one value of a label (``app=web``), so a pod's labels lead to them. A selector without such a
+label is a candidate for every pod.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FEW_NAMESPACES = 4
 
 
 class LabelBuckets(Generic[T]):
-    """Things that have a selector, by the label pair that the selector insists on."""
+    """Objects with a selector, by a label pair that the selector requires."""
 
     __slots__ = ("_any", "_by_pair")
 
@@ -26,21 +26,21 @@ class LabelBuckets(Generic[T]):
         self._any: dict[T, None] = {}
 
     def __bool__(self) -> bool:
-        """Whether anything is filed."""
+        """Return whether there are objects."""
         return bool(self._any or self._by_pair)
 
     def add(self, selector: LabelMatcher, thing: T) -> None:
-        """File a thing."""
+        """Add an object."""
         if selector.nothing:
             return
-        pair = insisted_pair(selector)
+        pair = required_pair(selector)
         (self._any if pair is None else self._by_pair.setdefault(pair, {}))[thing] = None
 
     def remove(self, selector: LabelMatcher, thing: T) -> None:
-        """Take a thing out."""
+        """Remove an object."""
         if selector.nothing:
             return
-        pair = insisted_pair(selector)
+        pair = required_pair(selector)
         if pair is None:
             self._any.pop(thing, None)
             return
@@ -50,7 +50,7 @@ class LabelBuckets(Generic[T]):
             self._by_pair.pop(pair, None)
 
     def candidates(self, labels: Mapping[str, str]) -> Iterator[T]:
-        """Things whose selector may match ``labels``; the selector itself is still to be asked."""
+        """Yield the objects whose selector may match ``labels``; the caller must evaluate the selector."""
         yield from self._any
         if self._by_pair:
             for pair in labels.items():
@@ -60,9 +60,9 @@ class LabelBuckets(Generic[T]):
 
 
 class NamespaceBuckets(Generic[T]):
-    """Things that have a selector, by the few namespaces that they concern and then by label pair.
+    """Objects with a selector, by the namespaces that they apply to and then by label pair.
 
-    A pod costs what its own namespace holds: a thing of a few other namespaces is not looked at.
+    A lookup costs as much as the pod's namespace has objects; objects of other namespaces are not visited.
     """
 
     __slots__ = ("_by_namespace", "_wide")
@@ -72,16 +72,16 @@ class NamespaceBuckets(Generic[T]):
         self._wide: LabelBuckets[T] = LabelBuckets()
 
     def __len__(self) -> int:
-        """Number of namespaces that have things of their own."""
+        """Return the number of namespaces that have objects of their own."""
         return len(self._by_namespace)
 
     def add(self, namespaces: Collection[str] | None, selector: LabelMatcher, thing: T) -> None:
-        """File a thing.
+        """Add an object.
 
         Args:
-            namespaces: The namespaces that it concerns; None for any.
+            namespaces: The namespaces that it applies to; None for any.
             selector: Its selector.
-            thing: The thing.
+            thing: The object.
         """
         if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
             self._wide.add(selector, thing)
@@ -90,7 +90,7 @@ class NamespaceBuckets(Generic[T]):
             self._by_namespace.setdefault(namespace, LabelBuckets()).add(selector, thing)
 
     def remove(self, namespaces: Collection[str] | None, selector: LabelMatcher, thing: T) -> None:
-        """Remove a thing that was filed by the same namespaces and selector."""
+        """Remove an object that was added with the same namespaces and selector."""
         if namespaces is None or len(namespaces) > _FEW_NAMESPACES:
             self._wide.remove(selector, thing)
             return
@@ -101,7 +101,7 @@ class NamespaceBuckets(Generic[T]):
                 del self._by_namespace[namespace]
 
     def candidates(self, namespace: str, labels: Mapping[str, str]) -> Iterator[T]:
-        """Return things of a namespace whose selector may match ``labels``."""
+        """Yield the objects for a namespace whose selector may match ``labels``."""
         if self._wide:
             yield from self._wide.candidates(labels)
         buckets = self._by_namespace.get(namespace)
@@ -109,8 +109,8 @@ class NamespaceBuckets(Generic[T]):
             yield from buckets.candidates(labels)
 
 
-def insisted_pair(selector: LabelMatcher) -> tuple[str, str] | None:
-    """A label and the one value of it that a selector admits; None if it insists on none."""
+def required_pair(selector: LabelMatcher) -> tuple[str, str] | None:
+    """Return a label and the only value that a selector allows for it; None if there is no such label."""
     for requirement in selector.requirements:
         if requirement.operator == IN and len(requirement.values) == 1:
             return requirement.key, requirement.values[0]

@@ -1,10 +1,9 @@
-"""Node labels as columns of interned values, one column per key that anything has asked for.
+"""Node labels as columns of interned values, one column per label key in use.
 
-Owns the mapping from a label's value on each node to a small number. A key is turned into a column when a selector or
-a topology first names it, since nodes carry many labels that nobody selects by; when pods name ever new keys the oldest
-goes, since who may create a pod must not decide how much memory the scheduler takes. The number of a value serves as
-the topology domain of that key too: tables by domain have one slot more than there are values, and the last slot, which
--1 reaches, stands for nodes without the key.
+A column is created when a selector or topology first uses its key, because nodes have many labels that nothing
+selects. The oldest column is dropped beyond the limit, because users who can create pods must not control the
+scheduler's memory. The number of a value is also the topology domain of the key: tables by domain have one slot more
+than there are values, and the last slot, index -1, is for nodes without the key.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ NO_VALUE = -1
 
 
 class LabelColumn:
-    """The values of one label key.
+    """Values of one label key.
 
     Attributes:
         key: The label key.
         values: Interned values in use.
-        version: Raised whenever a node's value changes, so that masks by this key know that they are old.
+        version: Incremented when the value of a node changes, to detect stale masks.
     """
 
     __slots__ = ("_ids", "ids", "key", "values", "version")
@@ -39,7 +38,7 @@ class LabelColumn:
         self.ids: NDArray[np.int32] = self._ids[:0]
 
     def resize(self, capacity: int, size: int) -> None:
-        """Make room for ``capacity`` rows and show the first ``size``."""
+        """Allocate ``capacity`` rows and expose the first ``size``."""
         if capacity > len(self._ids):
             grown = np.full(capacity, NO_VALUE, dtype=np.int32)
             grown[: len(self._ids)] = self._ids
@@ -48,7 +47,7 @@ class LabelColumn:
         self.ids.flags.writeable = False
 
     def assign(self, row: int, value: str | None) -> bool:
-        """Set the value of a row (None: the node lacks the key); tells whether it changed."""
+        """Set the value of a row (None: the node does not have the key); return whether it changed."""
         old = int(self._ids[row])
         if old != NO_VALUE:
             if self.values.keys[old] == value:
@@ -61,10 +60,10 @@ class LabelColumn:
         return True
 
     def table(self, predicate: Callable[[str | None], bool]) -> NDArray[np.bool_]:
-        """Ask ``predicate`` once per distinct value.
+        """Call ``predicate`` once per distinct value.
 
         Returns:
-            bool[values + 1], to be indexed with :attr:`ids`; the last slot answers for nodes without the key.
+            bool[values + 1], to index with :attr:`ids`; the last slot is for nodes without the key.
         """
         keys = self.values.keys
         table = np.zeros(len(keys) + 1, dtype=np.bool_)
@@ -76,13 +75,13 @@ class LabelColumn:
 
 
 class LabelColumns:
-    """The label columns that were asked for last, made on first use from the labels of all nodes.
+    """The most recently created label columns, built on first use from the labels of all nodes.
 
-    A column that went is not kept up any more: it holds until the next change of a node and not longer.
+    A dropped column is no longer updated: it is valid until the next change of a node.
 
     Args:
-        labels: The labels of the node of a row; None for a free row.
-        limit: How many are kept.
+        labels: Returns the labels of the node of a row; None for an unused row.
+        limit: Maximum number of columns.
     """
 
     __slots__ = ("_capacity", "_columns", "_labels", "_limit", "_made", "_size")
@@ -98,23 +97,23 @@ class LabelColumns:
         self._size = 0
 
     def resize(self, capacity: int, size: int) -> None:
-        """Follow the node columns' capacity and size."""
+        """Set the capacity and size of the node columns."""
         self._capacity, self._size = capacity, size
         for column in self._columns.values():
             column.resize(capacity, size)
 
     def assign(self, row: int, labels: Mapping[str, str]) -> None:
-        """Take over the labels of a row in all columns that exist."""
+        """Set the labels of a row in all columns."""
         for key, column in self._columns.items():
             column.assign(row, labels.get(key))
 
     def column(self, key: str) -> LabelColumn:
-        """The column of ``key``."""
+        """Return the column of ``key``; create it on first use."""
         column = self._columns.get(key)
         if column is None:
             while len(self._columns) >= self._limit:
                 del self._columns[next(iter(self._columns))]
-            # What was made from a column of this key that went must not be taken for what is made from this one.
+            # Versions must differ from those of an earlier, dropped column of this key.
             self._made += 1
             column = LabelColumn(key, self._capacity, self._made << 32)
             column.resize(self._capacity, self._size)

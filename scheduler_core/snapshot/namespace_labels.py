@@ -1,4 +1,4 @@
-"""Labels of namespaces, which namespace selectors of affinity terms ask for."""
+"""Labels of namespaces, for the namespace selectors of affinity terms."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scheduler_core.model.selectors import LabelMatcher
 
 
 class NamespaceLabels:
-    """Labels by namespace; ``version`` is raised by every change."""
+    """Labels by namespace; every change increments ``version``."""
 
     __slots__ = ("_labels", "version")
 
@@ -17,22 +17,22 @@ class NamespaceLabels:
         self.version = 0
 
     def get(self, namespace: str) -> Mapping[str, str] | None:
-        """The labels of a namespace, None if it is not known."""
+        """Return the labels of a namespace, None if it is not known."""
         return self._labels.get(namespace)
 
     def selected(self, selector: LabelMatcher) -> frozenset[str]:
-        """Known namespaces whose labels ``selector`` matches."""
+        """Return the known namespaces whose labels ``selector`` matches."""
         if selector.nothing:
             return frozenset()
         return frozenset(name for name, labels in self._labels.items() if selector.matches(labels))
 
     def assign(self, namespace: str, labels: Mapping[str, str]) -> None:
-        """Take over a namespace's labels."""
+        """Set the labels of a namespace."""
         if self._labels.get(namespace) != labels:
             self._labels[namespace] = labels
             self.version += 1
 
     def remove(self, namespace: str) -> None:
-        """Forget a namespace."""
+        """Remove a namespace."""
         if self._labels.pop(namespace, None) is not None:
             self.version += 1

@@ -1,8 +1,8 @@
-"""Nodes as columns, and the pods that run on them summed into those columns.
+"""Nodes as columns, with the sums of the pods on them.
 
-Rows are stable for a node's life; a free list reuses them, capacity doubles. Plugins see read-only views of the rows in
-use. A freed row stays in the views with ``alive`` False until it is reused. ``allocatable`` and ``requested`` are
-[resource, row], so that one resource over all nodes is one contiguous run of int64.
+The row of a node never changes; a free list reuses rows, and the capacity doubles. Plugins see read-only views. The row
+of a removed node stays in the views with ``alive`` False until it is reused. ``allocatable`` and ``requested`` are
+[resource, row], so that one resource of all nodes is contiguous.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from scheduler_core.snapshot.storage_index import StorageIndex
 from scheduler_core.snapshot.workload_index import WorkloadIndex
 
 Rows = slice | NDArray[np.intp]
-"""The rows that a plugin is asked about: all in use as ``slice(None)``, or chosen ones in ascending order."""
+"""Rows to process: all as ``slice(None)``, or selected rows in ascending order."""
 
 ALL_ROWS = slice(None)
 _LARGEST_ALLOWED_PODS = 2**31 - 1
@@ -52,36 +52,36 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 class NodeColumns:
-    """The columns.
+    """Columns of all nodes.
 
     Attributes:
-        bounds: Most entries of the tables here and of those that plugins keep.
-        size: Rows in use or freed; the length of every column that is shown.
-        count: Nodes that exist.
-        names, nodes: Name and object of each row's node, None where freed.
+        bounds: Maximum sizes of the tables here and in plugins.
+        size: Number of rows including unused ones; the length of every column.
+        count: Number of nodes.
+        names, nodes: Name and object of each row's node, None for an unused row.
         pods: Pods of each row by UID.
         resources: Columns of the resources that nodes offer, the first axis of the two resource matrices.
         taint_sets: Numbers of the distinct taint lists of nodes.
         images: Rows by image.
         host_ports: Rows by host port in use.
         namespaces: Labels of namespaces.
-        storage: Volumes, claims and what else storage is described by.
+        storage: Volumes, claims and other storage objects.
         disruption_budgets: PodDisruptionBudgets by namespace.
         workloads: Services and owners of pods, whose selectors are the default of spread constraints.
-        priorities: Pods of each priority by row.
-        pod_index: Pods by row that queries select, and affinity terms that they carry.
-        changes: Rows in the order of any change to them.
-        version: Raised when a Node object comes, changes or goes.
-        alive: bool[row].
-        allocatable: int64[resource, row], cpu in milli, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
-        requested: int64[resource, row], summed over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
-        nonzero_requested: int64[2, row], cpu in milli and memory in bytes, with defaults for containers that name none;
-            the same bounds.
+        priorities: Number of pods of each priority by row.
+        pod_index: Counts of pods by row, for queries and for the pods' affinity terms.
+        changes: Log of changed rows.
+        version: Incremented when a Node object is added, changed or removed.
+        alive: bool[row], whether the row has a node.
+        allocatable: int64[resource, row], CPU in millicores, the rest in whole units, 0 to ``LARGEST_CAPACITY``.
+        requested: int64[resource, row], sum over pods, 0 to ``LARGEST_REQUEST``; see :meth:`exact_requested`.
+        nonzero_requested: int64[2, row], CPU in millicores and memory in bytes, with defaults for containers without
+            requests; same bounds.
         allowed_pods: int64[row], 0 to 2**31 - 1.
         pod_count: int64[row].
         unschedulable: bool[row], ``spec.unschedulable``.
         taint_set_ids: int32[row].
-        name_hashes: uint64[row], from the name alone, so that choices made by them do not depend on the order of nodes.
+        name_hashes: uint64[row], hash of the name, for choices that must not depend on the order of nodes.
     """
 
     def __init__(self, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
@@ -113,22 +113,22 @@ class NodeColumns:
     # -- reading ------------------------------------------------------------------------------------------------
 
     def row_of(self, name: str) -> int:
-        """The row of the node called ``name``, -1 if there is none."""
+        """Return the row of the node called ``name``, -1 if there is none."""
         return self._rows.get(name, NO_ROW)
 
     def label_column(self, key: str) -> LabelColumn:
-        """The column of a label key; made on first use."""
+        """Return the column of a label key; create it on first use."""
         return self._labels.column(key)
 
     def node_name(self, row: int) -> str:
-        """The name of the node in ``row``.
+        """Return the name of the node in ``row``.
 
         Raises:
-            CacheError: The row is free.
+            CacheError: The row has no node.
         """
         name = self.names[row]
         if name is None:
-            raise CacheError(f"row {row} holds no node; ask only about rows that are alive")
+            raise CacheError(f"row {row} has no node; use only rows that are alive")
         return name
 
     def exact_requested(self, column: int, row: int) -> int:
@@ -143,7 +143,7 @@ class NodeColumns:
         return sums
 
     def requested_amount(self, resource: str, row: int) -> int:
-        """Return what the pods on a row take of a resource, whether a node offers it or not."""
+        """Return the sum of the requests for a resource on a row, even if no node offers the resource."""
         column = self.resources.find(resource)
         if column is not None:
             return self.exact_requested(column, row)
@@ -156,18 +156,18 @@ class NodeColumns:
     # -- nodes --------------------------------------------------------------------------------------------------
 
     def add_node(self, node: Node) -> int:
-        """Give a node a row.
+        """Add a node.
 
         Returns:
             Its row.
 
         Raises:
-            CacheError: A node of that name has one already.
-            QuantityError: A quantity of its status cannot be read; nothing was added.
+            CacheError: There is a node of that name.
+            QuantityError: A quantity of its status is invalid; nothing was added.
         """
         name = node.metadata.name
         if name in self._rows:
-            raise CacheError(f'node "{name}" is in the columns already; update it instead')
+            raise CacheError(f'node "{name}" is already in the columns; update it instead')
         parts = _parts(node)
         if self._free:
             row = self._free.pop()
@@ -190,11 +190,11 @@ class NodeColumns:
         return row
 
     def update_node(self, node: Node) -> int:
-        """Take over a changed node; its pods stay.
+        """Update a node; its pods stay.
 
         Raises:
             CacheError: There is no node of that name.
-            QuantityError: A quantity of its status cannot be read; nothing was changed.
+            QuantityError: A quantity of its status is invalid; nothing was changed.
         """
         row = self._rows.get(node.metadata.name)
         old = None if row is None else self.nodes[row]
@@ -206,10 +206,10 @@ class NodeColumns:
         return row
 
     def remove_node(self, name: str) -> list[PodInfo]:
-        """Free a node's row.
+        """Remove a node.
 
         Returns:
-            The pods that were accounted there; they are accounted nowhere now.
+            The pods that were counted on it; they are counted nowhere now.
 
         Raises:
             CacheError: There is no node of that name.
@@ -265,11 +265,11 @@ class NodeColumns:
     def compile_pod(self, pod: Pod) -> PodInfo:
         """Compile a pod.
 
-        Of one that is on a node already but makes too many demands, its amounts count and its demands do not.
+        If a pod that is on a node exceeds the limit of demands, its requests count and its constraints do not.
 
         Raises:
-            QuantityError: A quantity of the pod cannot be read.
-            PodTooDemandingError: It waits, and makes more demands than are judged.
+            QuantityError: A quantity of the pod is invalid.
+            PodTooDemandingError: The pod has no node and exceeds the limit.
         """
         demands = demand_count(pod.spec)
         if demands > MAX_DEMANDS:
@@ -281,7 +281,7 @@ class NodeColumns:
         return PodInfo(pod, self.resources)
 
     def add_pod(self, info: PodInfo, row: int) -> None:
-        """Account a pod on a row."""
+        """Count a pod on a row."""
         self._account(info, row, 1)
         self.pods[row][info.uid] = info
         info.row = row
@@ -296,7 +296,7 @@ class NodeColumns:
         self.changes.append(row)
 
     def remove_pod(self, info: PodInfo) -> None:
-        """Take a pod off the row that it is accounted on."""
+        """Remove a pod from the row that it is counted on."""
         row = info.row
         del self.pods[row][info.uid]
         self._account(info, row, -1)
@@ -312,7 +312,7 @@ class NodeColumns:
         self.changes.append(row)
 
     def relabel_pod(self, info: PodInfo, pod: Pod) -> None:
-        """Take over another version of a pod on a row, whose labels alone count otherwise."""
+        """Replace a pod on a row by another version that differs only in labels."""
         self.pod_index.relabel(info, pod, info.row)
         info.pod = pod
         self.changes.append(info.row)

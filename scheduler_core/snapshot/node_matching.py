@@ -1,8 +1,7 @@
 """Node selectors evaluated on columns: one bool per row.
 
-Owns the translation of compiled requirements into operations on label columns. Must not know pods or plugins. Most
-conditions compare interned numbers and need nothing kept: one value is one comparison over int32. Only what asks about
-many values (Gt, Lt, long lists) goes through a table by value, which is kept until the column changes.
+Most conditions compare interned numbers: one value is one comparison over int32, and nothing is cached. Only conditions
+on many values (Gt, Lt, long lists) use a table by value, which is cached until the column changes.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from scheduler_core.snapshot.label_columns import NO_VALUE, LabelColumn
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 
 Mask = NDArray[np.bool_]
-"""bool per row asked about."""
+"""bool per requested row."""
 
-# Up to here comparing with each value costs less than looking every row up in a table.
+# Up to this number of values, comparing each is faster than a table lookup per row.
 _FEW_VALUES = 3
 
 
 class NodeMatching:
-    """Evaluates selectors over one set of columns; answers for freed rows mean nothing.
+    """Evaluates selectors on one set of columns; results for rows without a node are undefined.
 
     Attributes:
         nodes: The columns.
@@ -46,14 +45,14 @@ class NodeMatching:
         self._tables: dict[LabelRequirement, tuple[int, Mask]] = {}
 
     def required(self, required: RequiredNodeAffinity, rows: Rows) -> Mask | None:
-        """Where a pod's node selector and required affinity hold.
+        """Return where a pod's node selector and required affinity match.
 
         Args:
-            required: What the pod demands.
-            rows: The rows to judge.
+            required: The pod's requirements.
+            rows: The rows to evaluate.
 
         Returns:
-            bool per row; None where nothing is demanded.
+            bool per row; None if there are no requirements.
         """
         mask: Mask | None = None
         for requirement in required.node_selector:
@@ -65,7 +64,7 @@ class NodeMatching:
         return found if mask is None else np.logical_and(mask, found, out=mask)
 
     def selector(self, matcher: NodeMatcher, rows: Rows) -> Mask:
-        """Where one term of a node selector holds, bool per row."""
+        """Return where one term of a node selector matches, bool per row."""
         mask: Mask | None = None
         for term in matcher.terms:
             found = self.term(term, rows)
@@ -73,7 +72,7 @@ class NodeMatching:
         return self._constant(rows, value=False) if mask is None else mask
 
     def term(self, term: NodeTerm, rows: Rows) -> Mask:
-        """Where every condition of a term holds, bool per row; nowhere for a term that cannot be read."""
+        """Return where every condition of a term matches, bool per row; nowhere for an invalid term."""
         if term.problems:
             return self._constant(rows, value=False)
         mask: Mask | None = None
@@ -86,7 +85,7 @@ class NodeMatching:
         return self._constant(rows, value=False) if mask is None else mask
 
     def label(self, requirement: LabelRequirement, rows: Rows) -> Mask:
-        """Where a condition on a label holds, bool per row; the array is the caller's."""
+        """Return where a condition on a label matches, bool per row; the caller may modify the array."""
         column = self.nodes.label_column(requirement.key)
         ids = column.ids[rows]
         operator = requirement.operator
@@ -105,7 +104,7 @@ class NodeMatching:
         return mask
 
     def field(self, requirement: FieldRequirement, rows: Rows) -> Mask:
-        """Where a condition on a node's field holds, bool per row."""
+        """Return where a condition on a node's field matches, bool per row."""
         if requirement.key != METADATA_NAME:
             return self._constant(rows, value=requirement.admits(""))
         row = self.nodes.row_of(requirement.value)
@@ -123,11 +122,11 @@ class NodeMatching:
         return np.full(count, value, dtype=np.bool_)
 
     def _table(self, column: LabelColumn, requirement: LabelRequirement) -> Mask:
-        kept = self._tables.get(requirement)
-        if kept is not None and kept[0] == column.version:
-            return kept[1]
+        cached = self._tables.get(requirement)
+        if cached is not None and cached[0] == column.version:
+            return cached[1]
         table = _value_table(column, requirement)
-        if kept is None and len(self._tables) >= self.nodes.bounds.selector_tables:
+        if cached is None and len(self._tables) >= self.nodes.bounds.selector_tables:
             del self._tables[next(iter(self._tables))]
         self._tables[requirement] = (column.version, table)
         return table
@@ -156,7 +155,7 @@ def _not_among(column: LabelColumn, values: tuple[str, ...], ids: NDArray[np.int
 def _value_table(column: LabelColumn, requirement: LabelRequirement) -> Mask:
     if requirement.operator not in (IN, NOT_IN):
         return column.table(requirement.admits)
-    # Fewer values are listed than interned, as a rule: a condition on host names knows thousands of the latter.
+    # Usually fewer values are listed than interned: a condition on host names may have thousands of interned values.
     listed = requirement.operator == IN
     table = np.full(len(column.values) + 1, not listed, dtype=np.bool_)
     numbers = (column.values.find(value) for value in requirement.values)

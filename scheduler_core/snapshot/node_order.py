@@ -1,8 +1,8 @@
-"""The order in which nodes are looked at when not all of them are: zones take turns.
+"""Order in which nodes are visited when not all of them are scored: zones alternate.
 
-Owns a permutation of rows. Only profiles that score a percentage of the nodes need it, since the order decides which
-ones are seen. Follows kube-scheduler v1.36.3 (``backend/cache/node_tree.go``): nodes are grouped by region and zone
-in the order in which they came, and the groups are visited in turns.
+Only profiles that score a percentage of the nodes need it, because the order decides which nodes are found. Follows
+kube-scheduler v1.36.3 (``backend/cache/node_tree.go``): nodes are grouped by region and zone in the order of their
+creation, and the groups are visited in turns.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _OLD_REGION_LABEL = "failure-domain.beta.kubernetes.io/region"
 
 
 class NodeOrder:
-    """Rows with zones interleaved; made anew when nodes have changed."""
+    """Rows with alternating zones; recomputed after nodes changed."""
 
     __slots__ = ("_nodes", "_rows", "_version")
 
@@ -29,7 +29,7 @@ class NodeOrder:
         self._rows: NDArray[np.intp] = np.empty(0, dtype=np.intp)
 
     def rows(self) -> NDArray[np.intp]:
-        """Rows of all nodes, intp[count]."""
+        """Return the rows of all nodes, intp[count]."""
         if self._version != self._nodes.version:
             self._rows = self._interleave()
             self._version = self._nodes.version

@@ -1,11 +1,11 @@
-"""Counts of placed pods per node: by query, and by the affinity terms that they carry.
+"""Counts of scheduled pods per node: by query, and by the affinity terms of the pods.
 
-Owns two families of columns, kept up as pods come and go, so that no cycle looks at pods one by one:
+Two groups of columns are updated as pods are added and removed, so that no cycle visits single pods:
 
-* per query (which pods are meant), how many pods of each row it selects, those that are ending apart;
-* per distinct term that placed pods carry, how many pods of each row carry it.
+* per query, the number of pods on each row that it selects, with terminating pods also counted separately;
+* per distinct term of scheduled pods, the number of pods on each row that have it.
 
-Counts per topology domain are sums of these over the rows of a domain. Must not know which plugin asks.
+Counts per topology domain are sums of these over the rows of a domain.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from scheduler_core.model.affinity_terms import AffinityTerm, PodQuery
 from scheduler_core.model.pod import Pod
 from scheduler_core.snapshot.bounds import DEFAULT_BOUNDS, SnapshotBounds
-from scheduler_core.snapshot.label_buckets import NamespaceBuckets, insisted_pair
+from scheduler_core.snapshot.label_buckets import NamespaceBuckets, required_pair
 from scheduler_core.snapshot.namespace_labels import NamespaceLabels
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -29,26 +29,26 @@ Counts = NDArray[np.int32]
 
 
 class TermKind(Enum):
-    """Which of a pod's lists a term stands in."""
+    """The list of a pod's affinity that contains a term."""
 
     REQUIRED = auto()
     REQUIRED_ANTI = auto()
     PREFERRED = auto()
     PREFERRED_ANTI = auto()
 
-    # That of an enum is a function in Python, and kinds are looked up for every pod.
+    # The hash of an Enum is computed by a Python function, which is slow; kinds are looked up for every pod.
     __hash__ = object.__hash__
 
 
 class QueryCounts:
-    """How many placed pods of each row a query selects.
+    """Number of scheduled pods per row that a query selects.
 
     Attributes:
         query: The query.
-        total: int32[capacity], all of them.
-        ending: int32[capacity], those of them that are being deleted.
-        version: Raised by every change.
-        idle_checks: Pods that the query was compared with since its last use.
+        total: int32[capacity], all pods.
+        ending: int32[capacity], those that are being deleted.
+        version: Incremented by every change.
+        idle_checks: Number of pods that were compared with the query since its last use.
     """
 
     __slots__ = ("ending", "idle_checks", "query", "total", "version")
@@ -61,7 +61,7 @@ class QueryCounts:
         self.idle_checks = 0
 
     def count(self, info: PodInfo, row: int, sign: int) -> None:
-        """Count a pod in or out."""
+        """Add (1) or subtract (-1) a pod."""
         self.total[row] += sign
         if info.pod.metadata.deletion_timestamp is not None:
             self.ending[row] += sign
@@ -69,7 +69,7 @@ class QueryCounts:
 
 
 class TermCounts:
-    """How many placed pods of each row carry a term: ``holders`` int32[capacity], ``sum`` over all rows."""
+    """Number of scheduled pods per row that have a term: ``holders`` int32[capacity], ``sum`` over all rows."""
 
     __slots__ = ("holders", "kind", "sum", "term", "version")
 
@@ -85,12 +85,12 @@ class PodIndex:
     """The counts over one set of columns.
 
     Args:
-        namespaces: Labels of namespaces, which queries may ask for.
-        bounds: Most queries, and the memory for their counts; a few dozen fit in any case.
+        namespaces: Labels of namespaces, for namespace selectors.
+        bounds: Maximum number of queries, and memory for their counts; a few dozen queries always fit.
 
     Attributes:
         namespaces: Labels of namespaces.
-        terms_version: Raised when a term is carried for the first time, and when nobody carries it any more.
+        terms_version: Incremented when the first pod with a term is added, or the last one is removed.
     """
 
     def __init__(self, namespaces: NamespaceLabels, bounds: SnapshotBounds = DEFAULT_BOUNDS) -> None:
@@ -110,7 +110,7 @@ class PodIndex:
         self._query_limit = _FEWEST_QUERIES
 
     def resize(self, capacity: int, rows: list[dict[str, PodInfo]]) -> None:
-        """Follow the columns' capacity; ``rows`` are the pods of each row, kept by the columns."""
+        """Set the capacity of the columns; ``rows`` are the pods of each row, owned by the columns."""
         self._capacity, self._rows = capacity, rows
         bytes_per_query = 2 * np.dtype(np.int32).itemsize * capacity
         self._query_limit = min(self._bounds.queries, max(_FEWEST_QUERIES, self._bounds.query_bytes // bytes_per_query))
@@ -121,25 +121,25 @@ class PodIndex:
             term.holders = _grown(term.holders, capacity)
 
     def add(self, info: PodInfo, row: int) -> None:
-        """A pod has been put on a row."""
+        """Count a pod that was added to a row."""
         self._count(info, row, 1)
 
     def remove(self, info: PodInfo, row: int) -> None:
-        """A pod has been taken off a row."""
+        """Count a pod that was removed from a row."""
         self._count(info, row, -1)
 
     def relabel(self, info: PodInfo, pod: Pod, row: int) -> None:
-        """A pod on a row gets other labels and is else as it was: what selects both versions counts no other.
+        """Update the counts for a pod that differs only in labels.
 
         Args:
-            info: The compiled pod, which still holds the version that was counted.
-            pod: The other version.
+            info: The compiled pod, still with the version that was counted.
+            pod: The new version.
             row: The row.
         """
         if not self._queries:
             return
         if self._namespaces_version != self.namespaces.version:
-            self._forget_by_namespace_label()
+            self._drop_namespace_queries()
         namespace, candidates = pod.metadata.namespace, self._query_buckets.candidates
         for query in {*candidates(namespace, info.pod.metadata.labels), *candidates(namespace, pod.metadata.labels)}:
             sign = self._selects(query, pod) - self._selects(query, info.pod)
@@ -147,24 +147,24 @@ class PodIndex:
                 self._queries[query].count(info, row, sign)
 
     def query(self, query: PodQuery) -> QueryCounts:
-        """The counts of a query, made from all placed pods on first use and kept up from then on."""
+        """Return the counts of a query; they are computed from all pods on first use and updated from then on."""
         if self._namespaces_version != self.namespaces.version:
-            self._forget_by_namespace_label()
+            self._drop_namespace_queries()
         counts = self._queries.get(query)
         if counts is None:
             while len(self._queries) >= self._query_limit:
-                self._forget(next(iter(self._queries)))
+                self._drop(next(iter(self._queries)))
             counts = self._counted(query)
             self._query_buckets.add(_namespaces_of(query), query.selector, query)
         else:
             del self._queries[query]
-        # The oldest in use stands first: a dict keeps the order of insertion.
+        # The least recently used query is first, because a dict keeps the order of insertion.
         self._queries[query] = counts
         counts.idle_checks = 0
         return counts
 
-    def terms_about(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
-        """Terms of one kind, carried by placed pods, that speak of ``info``."""
+    def matching_terms(self, kind: TermKind, info: PodInfo) -> Iterator[TermCounts]:
+        """Yield the terms of one kind, of scheduled pods, that match ``info``."""
         meta = info.pod.metadata
         namespace_labels = self.namespaces.get(meta.namespace)
         known = namespace_labels if namespace_labels is not None else {}
@@ -178,14 +178,14 @@ class PodIndex:
             self._count_queries(info, row, sign)
         terms = info.terms
         if not terms.is_empty:
-            self._carry(TermKind.REQUIRED, terms.required, row, sign)
-            self._carry(TermKind.REQUIRED_ANTI, terms.required_anti, row, sign)
-            self._carry(TermKind.PREFERRED, terms.preferred, row, sign)
-            self._carry(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
+            self._count_terms(TermKind.REQUIRED, terms.required, row, sign)
+            self._count_terms(TermKind.REQUIRED_ANTI, terms.required_anti, row, sign)
+            self._count_terms(TermKind.PREFERRED, terms.preferred, row, sign)
+            self._count_terms(TermKind.PREFERRED_ANTI, terms.preferred_anti, row, sign)
 
     def _count_queries(self, info: PodInfo, row: int, sign: int) -> None:
         if self._namespaces_version != self.namespaces.version:
-            self._forget_by_namespace_label()
+            self._drop_namespace_queries()
         meta, most = info.pod.metadata, max(self._bounds.idle_checks, self._pod_count)
         idle: list[PodQuery] = []
         for query in self._query_buckets.candidates(meta.namespace, meta.labels):
@@ -196,9 +196,9 @@ class PodIndex:
             elif self._selects(query, info.pod):
                 counts.count(info, row, sign)
         for query in idle:
-            self._forget(query)
+            self._drop(query)
 
-    def _carry(self, kind: TermKind, terms: Iterable[AffinityTerm], row: int, sign: int) -> None:
+    def _count_terms(self, kind: TermKind, terms: Iterable[AffinityTerm], row: int, sign: int) -> None:
         for term in terms:
             counts = self._terms.get((kind, term))
             if counts is None:
@@ -214,9 +214,9 @@ class PodIndex:
                 self.terms_version += 1
 
     def _counted(self, query: PodQuery) -> QueryCounts:
-        """Count all placed pods; most of them drop out by one label, which is far cheaper than to ask the query."""
+        """Count all pods; a required label excludes most of them, which is cheaper than evaluating the query."""
         counts = QueryCounts(query, self._capacity)
-        pair = insisted_pair(query.selector)
+        pair = required_pair(query.selector)
         for row, pods in enumerate(self._rows):
             for info in pods.values():
                 if pair is not None and info.pod.metadata.labels.get(pair[0]) != pair[1]:
@@ -229,23 +229,23 @@ class PodIndex:
         meta = pod.metadata
         return query.matches(meta.namespace, meta.labels, self.namespaces.get(meta.namespace))
 
-    def _forget(self, query: PodQuery) -> None:
+    def _drop(self, query: PodQuery) -> None:
         del self._queries[query]
         self._query_buckets.remove(_namespaces_of(query), query.selector, query)
 
-    def _forget_by_namespace_label(self) -> None:
-        """Namespaces have changed: what asked for their labels is counted anew when it is asked again."""
+    def _drop_namespace_queries(self) -> None:
+        """Drop the queries with namespace selectors after a change of namespaces; they are recounted when used."""
         self._namespaces_version = self.namespaces.version
-        for query in [query for query in self._queries if _asks_for_namespace_labels(query)]:
-            self._forget(query)
+        for query in [query for query in self._queries if _reads_namespace_labels(query)]:
+            self._drop(query)
 
 
 def _namespaces_of(query: PodQuery) -> frozenset[str] | None:
-    """The namespaces that a query names; None if it may concern others."""
+    """Return the namespaces that a query names; None if it may apply to others."""
     return query.namespaces if query.namespace_selector.nothing else None
 
 
-def _asks_for_namespace_labels(query: PodQuery) -> bool:
+def _reads_namespace_labels(query: PodQuery) -> bool:
     selector = query.namespace_selector
     return not (selector.nothing or selector.is_everything)
 

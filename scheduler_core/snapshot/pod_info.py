@@ -26,19 +26,18 @@ class PodInfo:
 
     Attributes:
         pod: The pod as decoded.
-        uid: Its UID.
+        uid: The UID.
         key: ``namespace/name``.
-        priority: ``spec.priority``, 0 where it is not set.
+        priority: ``spec.priority``, 0 if it is not set.
         requests: Sums over its containers, by resource name.
-        fit_names: Resources of which some must be free: those with fixed columns in the order of these, then the others
-            by name.
-        scalars: Resources without a fixed column of which it takes some from its node.
+        fit_names: Resources that it requests: those with fixed columns in their order, then the others by name.
+        scalars: Resources without a fixed column that count for its node.
         host_ports: Host ports of its containers and sidecars.
         terms: Its terms of inter-pod affinity and anti-affinity.
-        volumes: Its claims, and its inline volumes that are counted or conflict.
-        node_name: Where it runs or is assumed to run; "" for nowhere.
-        row: The node's row while it is accounted there, else -1.
-        class_key: The strict key of its pod class, and for which version of the pod; None until it is needed.
+        volumes: Its claims, and its inline volumes that are counted or may conflict.
+        node_name: The node on which it runs or is assumed; "" for none.
+        row: The row of the node while it is counted there, else -1.
+        class_key: The strict key of its pod class, and the version of the pod it is for; None until it is needed.
     """
 
     __slots__ = (
@@ -85,9 +84,9 @@ class PodInfo:
 
     @property
     def fit(self) -> tuple[tuple[int, int], ...]:
-        """(resource column, amount) of what must be free, amounts above 0 only, in the order of :attr:`fit_names`.
+        """(resource column, amount) of what must be free, positive amounts only, in the order of :attr:`fit_names`.
 
-        A resource that no node offers stands with the column of which no node has any.
+        A resource that no node offers has the column :data:`UNOFFERED_COLUMN`.
         """
         if self._version != self._resources.version:
             self._number()
@@ -95,13 +94,13 @@ class PodInfo:
 
     @property
     def accounted(self) -> tuple[tuple[int, int], ...]:
-        """(resource column, amount) of what it takes from its node, without resources that no node offers."""
+        """(resource column, amount) of what counts for its node, without resources that no node offers."""
         if self._version != self._resources.version:
             self._number()
         return self._accounted
 
     def _number(self) -> None:
-        """Find the columns of its resources, which change as nodes begin and cease to offer them."""
+        """Look up the columns of its resources, which change when nodes start or stop to offer them."""
         requests, find = self.requests, self._resources.find
         self._version = self._resources.version
         fit = [(find(name), requests.fit[name]) for name in self.fit_names]
@@ -118,7 +117,7 @@ def _ordered(amounts: Mapping[str, int]) -> tuple[str, ...]:
 
 
 def host_ports(pod: Pod) -> tuple[HostPort, ...]:
-    """The host ports that a pod's containers and sidecars take, each once."""
+    """Return the host ports of a pod's containers and sidecars, without duplicates."""
     containers = pod.spec.containers
     if pod.spec.init_containers:
         sidecars = [container for container in pod.spec.init_containers if container.restart_policy == "Always"]

@@ -1,7 +1,7 @@
-"""How many pods of each priority run on each row.
+"""Number of pods of each priority per row.
 
-Owns one column per priority in use; there are few, since priorities come from PriorityClasses. Why: a pod that fits
-nowhere asks of every node whether anybody there is less important, and most often the answer is no everywhere.
+There is one column per priority in use; there are few, because priorities come from PriorityClasses. An infeasible pod
+needs to know for every node whether a pod of lower priority runs there, and usually there is none.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 
 class _Column:
-    """One priority: pods per row, and in all."""
+    """One priority: pods per row, and the total."""
 
     __slots__ = ("rows", "total")
 
@@ -30,7 +30,7 @@ class PriorityCounts:
         self._columns: dict[int, _Column] = {}
 
     def resize(self, capacity: int) -> None:
-        """Follow the columns' capacity."""
+        """Set the capacity of the columns."""
         self._capacity = capacity
         for column in self._columns.values():
             grown = np.zeros(capacity, dtype=np.int32)
@@ -38,7 +38,7 @@ class PriorityCounts:
             column.rows = grown
 
     def add(self, row: int, priority: int) -> None:
-        """A pod of this priority has been put on ``row``."""
+        """Count a pod of this priority that was added to ``row``."""
         column = self._columns.get(priority)
         if column is None:
             column = self._columns[priority] = _Column(self._capacity)
@@ -46,7 +46,7 @@ class PriorityCounts:
         column.total += 1
 
     def remove(self, row: int, priority: int) -> None:
-        """A pod of this priority has been taken off ``row``."""
+        """Count a pod of this priority that was removed from ``row``."""
         column = self._columns[priority]
         column.rows[row] -= 1
         column.total -= 1
@@ -54,7 +54,7 @@ class PriorityCounts:
             del self._columns[priority]
 
     def below(self, priority: int, rows: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Whether any pod of a lower priority runs on each of ``rows``, bool per row asked about."""
+        """Return whether a pod of a lower priority runs on each of ``rows``, bool per row."""
         found = np.zeros(len(rows), dtype=np.bool_)
         for other, column in self._columns.items():
             if other < priority:

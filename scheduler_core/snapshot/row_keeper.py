@@ -1,7 +1,7 @@
-"""Numbers that follow from rows alone, kept in step with them.
+"""Base class of arrays that depend on rows alone and are updated by the change log.
 
-Owns when they are found anew and for which rows, by the change log. Must not know what they are. What does not depend
-on a pod would otherwise be computed for every pod and all nodes, though a pod that is placed changes one row.
+Without such a cache, values that do not depend on the pod would be computed for every pod and all nodes, although a
+scheduled pod changes only one row.
 """
 
 from __future__ import annotations
@@ -12,20 +12,20 @@ from collections.abc import Iterable
 from scheduler_core.snapshot.node_columns import NodeColumns
 
 _FEW = 8
-_WORTH_RENEWING = 256
-"""Rows are renewed one by one, in Python's numbers, while they are few, or at most one in so many; else all are."""
+_WORTH_REFRESHING = 256
+"""Rows are updated one by one, without NumPy, if they are few or at most one in this many; else all are rebuilt."""
 
 
-class RowKeeper(ABC):
-    """Arrays over all rows; call :meth:`refresh` before they are read."""
+class RowCache(ABC):
+    """Arrays over all rows; call :meth:`refresh` before reading them."""
 
     __slots__ = ("_position", "_resources", "_size", "nodes")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
-            nodes: The columns that are followed.
+            nodes: The columns.
         """
         self.nodes = nodes
         self._position = 0
@@ -33,14 +33,14 @@ class RowKeeper(ABC):
         self._resources = -1
 
     def refresh(self) -> None:
-        """Take in what has changed since the last time."""
+        """Apply the changes since the last call."""
         nodes = self.nodes
         position, resources = nodes.changes.position, nodes.resources.version
         behind = position - self._position
         if (
             nodes.size != self._size
             or resources != self._resources
-            or behind > max(_FEW, self._size // _WORTH_RENEWING)
+            or behind > max(_FEW, self._size // _WORTH_REFRESHING)
         ):
             self._rebuild()
         elif behind:
@@ -48,13 +48,13 @@ class RowKeeper(ABC):
             if changed is None:
                 self._rebuild()
             else:
-                self._renew(set(changed))
+                self._refresh_rows(set(changed))
         self._position, self._size, self._resources = position, nodes.size, resources
 
     @abstractmethod
     def _rebuild(self) -> None:
-        """Find everything anew, for ``nodes.size`` rows."""
+        """Rebuild the arrays for ``nodes.size`` rows."""
 
     @abstractmethod
-    def _renew(self, rows: Iterable[int]) -> None:
-        """Find anew what is kept of some rows; there are as many rows as before."""
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
+        """Update some rows; the number of rows is unchanged."""

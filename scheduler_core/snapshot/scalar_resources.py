@@ -1,7 +1,7 @@
-"""Which nodes offer, and which pods on nodes take, the resources that have no fixed column.
+"""Resources without a fixed column: the nodes that offer them and the pods on nodes that request them.
 
-A resource has a column while a node offers it, whatever pods ask for. When a node begins to offer a resource, the pods
-that were bound before and take it are counted.
+A resource has a column while a node offers it, regardless of requests. When the first node offers a resource, the
+requests of pods that are on nodes already are counted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class ColumnChange(Struct, frozen=True):
-    """Columns that a change of a node's resources frees and opens.
+    """Columns that a change of a node's resources frees and assigns.
 
     Attributes:
         closed: Columns that are free, or that have another resource now.
@@ -30,7 +30,7 @@ _NO_CHANGE = ColumnChange()
 
 
 class ScalarResources:
-    """Offers of nodes and use by pods.
+    """Offers of nodes and requests of pods.
 
     Args:
         names: Columns of the resources.
@@ -44,7 +44,7 @@ class ScalarResources:
         self._users: dict[str, dict[str, PodInfo]] = {}
 
     def offer(self, row: int, names: tuple[str, ...]) -> ColumnChange:
-        """Set what the node of a row offers; nothing for a node that is gone."""
+        """Set what the node of a row offers; nothing for a removed node."""
         before = self._offered.get(row, ())
         if names == before:
             return _NO_CHANGE
@@ -63,12 +63,12 @@ class ScalarResources:
         return [row for row, names in self._offered.items() if name in names]
 
     def add_pod(self, info: PodInfo) -> None:
-        """Count a pod that came to a node."""
+        """Add a pod that was added to a node."""
         for name in info.scalars:
             self._users.setdefault(name, {})[info.uid] = info
 
     def remove_pod(self, info: PodInfo) -> None:
-        """Count a pod out that left its node."""
+        """Remove a pod that was removed from a node."""
         for name in info.scalars:
             users = self._users[name]
             del users[info.uid]
@@ -76,5 +76,5 @@ class ScalarResources:
                 del self._users[name]
 
     def taken(self, name: str) -> Iterable[tuple[int, int]]:
-        """Return row and amount of each pod on a node that takes a resource."""
+        """Return row and amount of each pod on a node that requests a resource."""
         return [(info.row, info.requests.accounted[name]) for info in self._users.get(name, {}).values()]

@@ -1,14 +1,13 @@
-"""Storage as the API server shows it, found by whatever plugins look it up by, and what was assumed about it.
+"""Storage objects of the API server, indexed for lookups by plugins, with the assumed versions of volumes and claims.
 
-Owns the objects. Must not know plugins. A volume or claim that is assumed stands before the one that the API server
-shows until the latter is of another version:
+An assumed volume or claim takes precedence over the API server's object until the latter has another version:
 
     shown --assume--> assumed --restore--> shown
                          |
-                         +--a newer version is shown, or it is gone--> shown / gone
+                         +--a newer version is shown, or it is deleted--> shown / deleted
 
-What is assumed is shared by all profiles, unlike in the reference, where a pod of a second profile may be given the
-same volume once more. Follows kube-scheduler v1.36.3, ``plugins/volumebinding/passive_assume_cache.go``.
+Assumed objects are shared by all profiles; in kube-scheduler a pod of a second profile may get the same volume again.
+Follows kube-scheduler v1.36.3, ``plugins/volumebinding/passive_assume_cache.go``.
 """
 
 from __future__ import annotations
@@ -46,15 +45,15 @@ T = TypeVar("T", bound=_Named)
 
 
 def object_key(metadata: ObjectMeta) -> str:
-    """``namespace/name``, or the name alone of a cluster-scoped object."""
+    """Return ``namespace/name``, or the name of a cluster-scoped object."""
     return f"{metadata.namespace}/{metadata.name}" if metadata.namespace else metadata.name
 
 
 class ObjectTable(Generic[T]):
-    """Objects of a kind by key, and what was assumed of them.
+    """Objects of a kind by key, with their assumed versions.
 
     Attributes:
-        version: Raised by every change of what is shown.
+        version: Incremented by every change of an object of the API server.
     """
 
     __slots__ = ("_assumed", "_shown", "version")
@@ -71,18 +70,18 @@ class ObjectTable(Generic[T]):
         return len(self._shown)
 
     def get(self, key: str) -> T | None:
-        """The object as the API server shows it."""
+        """Return the object of the API server."""
         return self._shown.get(key)
 
     def current(self, key: str) -> T | None:
-        """The object as it was assumed, or else as it is shown."""
+        """Return the assumed object, else that of the API server."""
         return self._assumed.get(key) or self._shown.get(key)
 
     def assign(self, key: str, shown: T) -> T | None:
-        """Take over what the API server shows; what was assumed of another version ends.
+        """Set the object of the API server; an assumed object of another version is dropped.
 
         Returns:
-            What was shown before.
+            The previous object of the API server.
         """
         old = self._shown.get(key)
         self._shown[key] = shown
@@ -93,16 +92,16 @@ class ObjectTable(Generic[T]):
         return old
 
     def remove(self, key: str) -> T | None:
-        """Forget an object, and what was assumed of it."""
+        """Remove an object, and its assumed version."""
         self._assumed.pop(key, None)
         self.version += 1
         return self._shown.pop(key, None)
 
     def assume(self, key: str, changed: T) -> None:
-        """Let ``changed`` stand before what is shown.
+        """Assume ``changed`` until the API server reports another version.
 
         Raises:
-            StorageError: The object is gone, or what is shown is of another version.
+            StorageError: The object does not exist, or the API server's object has another version.
         """
         shown = self._shown.get(key)
         if shown is None:
@@ -113,7 +112,7 @@ class ObjectTable(Generic[T]):
         self._assumed[key] = changed
 
     def restore(self, key: str, changed: T) -> bool:
-        """Take back what was assumed, if it is still of that version; whether anything was."""
+        """Drop the assumed object if it still has that version; return whether it was dropped."""
         assumed = self._assumed.get(key)
         if assumed is None or assumed.metadata.resource_version != changed.metadata.resource_version:
             return False
@@ -123,12 +122,12 @@ class ObjectTable(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class KnownVolume:
-    """A volume, with what is compared most often.
+    """A volume with its most used properties.
 
     Attributes:
-        volume: As assumed, or as shown.
-        size: Its capacity in nano-bytes; 0 where none is given.
-        affinity: From which nodes it can be reached; None from all.
+        volume: The assumed volume, else that of the API server.
+        size: Its capacity in nano-bytes; 0 without one.
+        affinity: The nodes from which it is accessible; None for all.
     """
 
     volume: PersistentVolume
@@ -140,8 +139,8 @@ def volume_affinity(affinity: VolumeNodeAffinity | None) -> NodeMatcher | None:
     """Compile a volume's node affinity.
 
     Returns:
-        A matcher of labels alone (conditions on the node's name are passed over, as the reference does); None where
-        every node will do.
+        A matcher of labels only (conditions on the node's name are ignored, as in kube-scheduler); None if every node
+        matches.
     """
     if affinity is None or affinity.required is None:
         return None
@@ -167,14 +166,14 @@ class StorageIndex:
         drivers: CSIDrivers by name.
         capacities: CSIStorageCapacities by ``namespace/name``.
         attachments: VolumeAttachments by name.
-        use: Which volumes are on which rows.
+        use: Volumes in use by row.
     """
 
     def __init__(self, row_of: Callable[[str], int]) -> None:
-        """Begin empty.
+        """Create an empty index.
 
         Args:
-            row_of: The row of a node by name, below 0 if there is none.
+            row_of: Returns the row of a node by name, negative if there is none.
         """
         self.volumes: ObjectTable[PersistentVolume] = ObjectTable()
         self.claims: ObjectTable[PersistentVolumeClaim] = ObjectTable()
@@ -185,45 +184,45 @@ class StorageIndex:
         self.attachments: ObjectTable[VolumeAttachment] = ObjectTable()
         self._known: dict[str, KnownVolume] = {}
         self._free: dict[str, list[_SizeAndName]] = {}
-        self._kept: dict[tuple[str, str], dict[str, None]] = {}
+        self._reserved: dict[tuple[str, str], dict[str, None]] = {}
         self._capacities_of: dict[str, dict[str, CsiStorageCapacity]] = {}
         self.use = VolumeUse(self, row_of)
 
     # -- looking up ---------------------------------------------------------------------------------------------
 
     def known_volume(self, name: str) -> KnownVolume | None:
-        """A volume as assumed or shown, with its size and compiled affinity."""
+        """Return a volume, assumed or of the API server, with its size and compiled affinity."""
         return self._known.get(name)
 
     def free_volumes(self, class_name: str) -> Iterable[KnownVolume]:
-        """Volumes of a class that are kept for no claim, the smallest first, equal ones by name."""
+        """Return the volumes of a class that are reserved for no claim, by size and name."""
         known = self._known
         return (known[name] for _, name in self._free.get(class_name, ()))
 
-    def volumes_kept_for(self, claim: PersistentVolumeClaim) -> list[KnownVolume]:
-        """Volumes of the claim's class that are bound to it or kept for it, by size and name."""
-        names = self._kept.get((claim.class_name, claim.key), ())
-        found = [self._known[name] for name in names if self._known[name].volume.is_kept_for(claim)]
+    def volumes_reserved_for(self, claim: PersistentVolumeClaim) -> list[KnownVolume]:
+        """Return the volumes of the claim's class that are bound to or reserved for it, by size and name."""
+        names = self._reserved.get((claim.class_name, claim.key), ())
+        found = [self._known[name] for name in names if self._known[name].volume.is_reserved_for(claim)]
         return sorted(found, key=lambda known: (known.size, known.volume.metadata.name))
 
     def capacities_of(self, class_name: str) -> Iterable[CsiStorageCapacity]:
-        """What room drivers report for volumes of a class."""
+        """Return the storage capacities that drivers report for a class."""
         return self._capacities_of.get(class_name, {}).values()
 
     # -- what the API server shows ------------------------------------------------------------------------------
 
     def assign(self, shown: StorageObject) -> None:
-        """Take over an object that has come or has changed.
+        """Add or replace an object of the API server.
 
         Raises:
-            QuantityError: A quantity cannot be read; nothing was changed.
+            QuantityError: A quantity is invalid; nothing was changed.
         """
         key = object_key(shown.metadata)
         match shown:
             case PersistentVolume():
                 _size(shown)
                 self.volumes.assign(key, shown)
-                self._place_volume(key)
+                self._index_volume(key)
                 self.use.volume_changed(key)
             case PersistentVolumeClaim():
                 self.claims.assign(key, shown)
@@ -238,19 +237,19 @@ class StorageIndex:
             case CsiStorageCapacity():
                 if shown.volume_limit is not None:
                     nano(shown.volume_limit)
-                self._forget_capacity(self.capacities.assign(key, shown))
+                self._drop_capacity(self.capacities.assign(key, shown))
                 self._capacities_of.setdefault(shown.storage_class_name, {})[key] = shown
             case VolumeAttachment():
                 self.attachments.assign(key, shown)
                 self.use.attachment_changed(key)
 
     def remove(self, gone: StorageObject) -> None:
-        """Forget an object."""
+        """Remove an object."""
         key = object_key(gone.metadata)
         match gone:
             case PersistentVolume():
                 self.volumes.remove(key)
-                self._place_volume(key)
+                self._index_volume(key)
                 self.use.volume_changed(key)
             case PersistentVolumeClaim():
                 self.claims.remove(key)
@@ -263,12 +262,12 @@ class StorageIndex:
             case CsiDriver():
                 self.drivers.remove(key)
             case CsiStorageCapacity():
-                self._forget_capacity(self.capacities.remove(key))
+                self._drop_capacity(self.capacities.remove(key))
             case VolumeAttachment():
                 self.attachments.remove(key)
                 self.use.attachment_changed(key)
 
-    def _forget_capacity(self, old: CsiStorageCapacity | None) -> None:
+    def _drop_capacity(self, old: CsiStorageCapacity | None) -> None:
         if old is not None:
             of_class = self._capacities_of[old.storage_class_name]
             del of_class[object_key(old.metadata)]
@@ -278,37 +277,37 @@ class StorageIndex:
     # -- what is assumed ----------------------------------------------------------------------------------------
 
     def assume_volume(self, changed: PersistentVolume) -> None:
-        """Let a volume stand before the one that is shown; its class and size must be the same.
+        """Assume a volume; its class and size must not change.
 
         Raises:
-            StorageError: The volume is gone or of another version.
+            StorageError: The volume does not exist, or has another version.
         """
         name = changed.metadata.name
         self.volumes.assume(name, changed)
-        self._place_volume(name)
+        self._index_volume(name)
 
     def restore_volume(self, changed: PersistentVolume) -> None:
-        """Take back what was assumed of a volume, if it is still of that version."""
+        """Drop an assumed volume if it still has that version."""
         if self.volumes.restore(changed.metadata.name, changed):
-            self._place_volume(changed.metadata.name)
+            self._index_volume(changed.metadata.name)
 
     def assume_claim(self, changed: PersistentVolumeClaim) -> None:
-        """Let a claim stand before the one that is shown.
+        """Assume a claim.
 
         Raises:
-            StorageError: The claim is gone or of another version.
+            StorageError: The claim does not exist, or has another version.
         """
         self.claims.assume(changed.key, changed)
 
     def restore_claim(self, changed: PersistentVolumeClaim) -> None:
-        """Take back what was assumed of a claim, if it is still of that version."""
+        """Drop an assumed claim if it still has that version."""
         self.claims.restore(changed.key, changed)
 
-    def _place_volume(self, name: str) -> None:
-        """Put a volume where it is to be found now."""
+    def _index_volume(self, name: str) -> None:
+        """Update the indexes of a volume."""
         old = self._known.pop(name, None)
         if old is not None:
-            self._displace(old)
+            self._drop_volume(old)
         volume = self.volumes.current(name)
         if volume is None:
             return
@@ -320,15 +319,15 @@ class StorageIndex:
         if volume.spec.claim_ref is None:
             insort(self._free.setdefault(volume.class_name, []), (known.size, name))
         else:
-            self._kept.setdefault(_keeper(volume), {})[name] = None
+            self._reserved.setdefault(_reservation_key(volume), {})[name] = None
 
-    def _displace(self, old: KnownVolume) -> None:
+    def _drop_volume(self, old: KnownVolume) -> None:
         volume, name = old.volume, old.volume.metadata.name
         if volume.spec.claim_ref is not None:
-            kept = self._kept[_keeper(volume)]
-            del kept[name]
-            if not kept:
-                del self._kept[_keeper(volume)]
+            reserved = self._reserved[_reservation_key(volume)]
+            del reserved[name]
+            if not reserved:
+                del self._reserved[_reservation_key(volume)]
             return
         free = self._free[volume.class_name]
         del free[bisect_left(free, (old.size, name))]
@@ -336,7 +335,7 @@ class StorageIndex:
             del self._free[volume.class_name]
 
 
-def _keeper(volume: PersistentVolume) -> tuple[str, str]:
+def _reservation_key(volume: PersistentVolume) -> tuple[str, str]:
     pointer = volume.spec.claim_ref
     return volume.class_name, "" if pointer is None else f"{pointer.namespace}/{pointer.name}"
 

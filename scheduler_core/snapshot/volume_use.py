@@ -1,16 +1,15 @@
-"""Which volumes are on which nodes, through the pods that run there and through attachments.
+"""Volumes in use on nodes, by running pods and by attachments.
 
-Owns three tables that are kept up as pods and storage objects come and go, so that no cycle looks at a node's pods:
+Three tables are updated as pods and storage objects change, so that no cycle visits the pods of a node:
 
-* which rows have a pod that names a claim;
-* which rows have an inline disk, and how it is mounted;
-* per CSI driver, how many different volumes each row has: those of pods and those that attachments tell of, a volume
-  that is both counted once.
+* rows with a pod that uses a claim;
+* rows with an inline disk, and how it is mounted;
+* per CSI driver, the number of distinct volumes on each row, of pods and attachments together.
 
-A claim that is not bound yet counts as a volume of its class's provisioner. Must not know limits or plugins. Follows
-kube-scheduler v1.36.3, ``plugins/nodevolumelimits/csi.go``. There a running pod whose inline volume cannot be
-translated, or whose ephemeral claim is another pod's, fails the attempt of every pod with volumes; here the former is
-not counted and the latter is.
+An unbound claim counts as a volume of its class's provisioner. Follows kube-scheduler v1.36.3,
+``plugins/nodevolumelimits/csi.go``. There, a running pod with an inline volume that cannot be translated, or with an
+ephemeral claim of another pod, fails the attempts of all pods with volumes; here the former is not counted and the
+latter is.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from scheduler_core.snapshot.storage_index import StorageIndex
 
 _Rows = dict[int, int]
-"""How often by row; rows with 0 are left out."""
+"""Counts by row; rows with 0 are left out."""
 
 _Object = tuple[str, str]
 """A kind in one word, and a name."""
@@ -38,7 +37,7 @@ _UNPROVISIONED = "\0unprovisioned/"
 
 
 class _Holders:
-    """Who has a volume on which row."""
+    """Pods and attachments of a volume by row."""
 
     __slots__ = ("attachments", "pods")
 
@@ -48,7 +47,7 @@ class _Holders:
 
 
 class _DiskMounts:
-    """How an inline disk is mounted on which row."""
+    """Mounts of an inline disk by row."""
 
     __slots__ = ("read_only", "writing")
 
@@ -58,7 +57,7 @@ class _DiskMounts:
 
 
 class VolumeUse:
-    """The tables."""
+    """The tables of volumes in use."""
 
     def __init__(self, storage: StorageIndex, row_of: Callable[[str], int]) -> None:
         self._storage = storage
@@ -76,21 +75,21 @@ class VolumeUse:
         self._attachment_keys: dict[_Object, dict[str, None]] = {}
         self._attachment_places: dict[str, tuple[_Object, ...]] = {}
 
-    # -- asking -------------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------------
 
     def is_claim_mounted(self, key: str) -> bool:
-        """Whether any pod on a node names the claim."""
+        """Return whether a pod on a node uses the claim."""
         return key in self._mounted
 
     def disk_rows(self, identity: DiskIdentity, *, read_only: bool) -> Iterable[int]:
-        """Rows where an inline disk is mounted so that it cannot be once more, read-only or not."""
+        """Return the rows with mounts of an inline disk that exclude another mount, read-only or not."""
         mounts = self._disks.get(identity)
         if mounts is None:
             return ()
         return mounts.writing if read_only else mounts.writing | mounts.read_only
 
     def counts(self, driver: str, size: int) -> NDArray[np.int64]:
-        """How many different volumes of a driver each row has, int64[size]; the array is the caller's."""
+        """Return the number of distinct volumes of a driver, int64[size]; the caller may modify the array."""
         counts = self._counts.get(driver)
         found = np.zeros(size, dtype=np.int64)
         if counts is not None:
@@ -99,22 +98,22 @@ class VolumeUse:
         return found
 
     def rows_with(self, volume: CsiVolume) -> list[int]:
-        """Rows where a pod has the volume."""
+        """Return the rows where a pod uses the volume."""
         holders = self._holders.get(volume)
         return [] if holders is None else list(holders.pods)
 
     def volume_of_claim(self, key: str) -> CsiVolume | None:
-        """The volume that a claim stands for, as its driver knows it; None where it is none of a CSI driver."""
+        """Return the volume of a claim as its driver identifies it; None if it has no CSI driver."""
         return self._resolve(key)[0]
 
     # -- pods ---------------------------------------------------------------------------------------------------
 
     def add_pod(self, row: int, volumes: PodVolumes) -> None:
-        """Note the volumes of a pod that came to ``row``."""
+        """Add the volumes of a pod that was added to ``row``."""
         self._count_pod(row, volumes, 1)
 
     def remove_pod(self, row: int, volumes: PodVolumes) -> None:
-        """Note that a pod with these volumes left ``row``."""
+        """Remove the volumes of a pod that was removed from ``row``."""
         self._count_pod(row, volumes, -1)
 
     def _count_pod(self, row: int, volumes: PodVolumes, sign: int) -> None:
@@ -145,7 +144,7 @@ class VolumeUse:
     # -- storage objects ----------------------------------------------------------------------------------------
 
     def claim_changed(self, key: str) -> None:
-        """A claim has come, changed or gone."""
+        """Handle an addition, change or removal of a claim."""
         rows = self._claims.get(key)
         if rows is None:
             return
@@ -162,24 +161,24 @@ class VolumeUse:
                 self._count_volume(new, row, count)
 
     def volume_changed(self, name: str) -> None:
-        """A PersistentVolume has come, changed or gone."""
+        """Handle an addition, change or removal of a PersistentVolume."""
         for key in list(self._depends.get(("volume", name), ())):
             self.claim_changed(key)
         for key in list(self._attachment_keys.get(("volume", name), ())):
             self.attachment_changed(key)
 
     def class_changed(self, name: str) -> None:
-        """A StorageClass has come, changed or gone."""
+        """Handle an addition, change or removal of a StorageClass."""
         for key in list(self._depends.get(("class", name), ())):
             self.claim_changed(key)
 
     def node_moved(self, name: str) -> None:
-        """A node has been given a row, or has lost it."""
+        """Handle a node that got or lost its row."""
         for key in list(self._attachment_keys.get(("node", name), ())):
             self.attachment_changed(key)
 
     def attachment_changed(self, key: str) -> None:
-        """A VolumeAttachment, its volume or its node has come, changed or gone."""
+        """Handle an addition, change or removal of a VolumeAttachment, its volume or its node."""
         attached = self._attached.pop(key, None)
         if attached is not None:
             self._count_volume(attached[0], attached[1], -1, by_attachment=True)
@@ -216,7 +215,7 @@ class VolumeUse:
             _discard(self._depends, dependency, key)
 
     def _resolve(self, key: str) -> tuple[CsiVolume | None, tuple[_Object, ...]]:
-        """The volume behind a claim, and the objects whose change may alter that."""
+        """Return the volume of a claim, and the objects that it depends on."""
         claim = self._storage.claims.get(key)
         if claim is None:
             return None, ()
@@ -229,7 +228,7 @@ class VolumeUse:
             found = (volume.spec.csi.driver, volume.spec.csi.volume_handle)
         else:
             plugin = in_tree_plugin(volume)
-            if plugin is None or not plugin.is_taken_over:
+            if plugin is None or not plugin.is_migrated:
                 return None, dependencies
             try:
                 found = (plugin.driver, translated_handle(volume, plugin))
@@ -244,7 +243,7 @@ class VolumeUse:
         driver = storage_class.provisioner
         plugin = in_tree_plugin_named(driver)
         if plugin is not None:
-            if not plugin.is_taken_over:
+            if not plugin.is_migrated:
                 return None
             driver = plugin.driver
         return (driver, _UNPROVISIONED + key) if driver else None

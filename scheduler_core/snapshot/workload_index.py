@@ -1,9 +1,8 @@
-"""The default selector of a pod: what its services and its owner select by, taken together.
+"""Default selectors of pods: the combined selectors of a pod's services and its owner.
 
-Owns the selectors of Services, ReplicationControllers, ReplicaSets and StatefulSets by namespace. Must not know who
-asks. Services are filed by a label that they insist on, because a namespace may hold hundreds of them and every pod
-without spread constraints of its own asks; what was found is remembered until any selector changes, since the replicas
-of one owner ask alike.
+Indexes the selectors of Services, ReplicationControllers, ReplicaSets and StatefulSets by namespace. Services are
+indexed by a required label, because a namespace may have hundreds of them and every pod without spread constraints
+needs them; results are cached until any selector changes, because replicas of one owner have the same.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/helper/spread.go`` (``DefaultSelector``).
 """
@@ -32,17 +31,17 @@ _ADDED_BY_OWNER: dict[tuple[str, str], type[Workload]] = {
     ("apps/v1", "ReplicaSet"): ReplicaSet,
     ("apps/v1", "StatefulSet"): StatefulSet,
 }
-_Question = tuple[str, frozenset[tuple[str, str]], OwnerReference | None]
+_LookupKey = tuple[str, frozenset[tuple[str, str]], OwnerReference | None]
 
 
 class WorkloadIndex:
     """Selectors of the workloads.
 
     Args:
-        limit: Most default selectors that are cached.
+        limit: Maximum number of cached default selectors.
 
     Attributes:
-        version: Raised whenever a selector comes, changes or goes.
+        version: Incremented when a selector is added, changed or removed.
     """
 
     __slots__ = ("_known", "_limit", "_selectors", "_service_buckets", "version")
@@ -52,10 +51,10 @@ class WorkloadIndex:
         self._limit = limit
         self._selectors: dict[_Key, dict[str, str] | LabelSelector | None] = {}
         self._service_buckets: NamespaceBuckets[str] = NamespaceBuckets()
-        self._known: dict[_Question, LabelMatcher] = {}
+        self._known: dict[_LookupKey, LabelMatcher] = {}
 
     def assign(self, workload: Workload) -> None:
-        """Take over a workload, new or changed."""
+        """Add or replace a workload."""
         key = _key(workload)
         selector = workload.spec.selector
         if key in self._selectors and self._selectors[key] == selector:
@@ -66,7 +65,7 @@ class WorkloadIndex:
         self._touch()
 
     def remove(self, workload: Workload) -> None:
-        """Forget a workload."""
+        """Remove a workload."""
         key = _key(workload)
         if key in self._selectors:
             self._file_service(key, add=False)
@@ -74,15 +73,15 @@ class WorkloadIndex:
             self._touch()
 
     def default_selector(self, pod: Pod) -> LabelMatcher:
-        """What the services that select a pod and its controlling owner select by; everything if there are none."""
+        """Return the combined selector of the pod's services and controlling owner; everything if there are none."""
         meta = pod.metadata
         owner = next((reference for reference in meta.owner_references if reference.controller), None)
-        question = (meta.namespace, frozenset(meta.labels.items()), owner)
-        known = self._known.get(question)
+        lookup = (meta.namespace, frozenset(meta.labels.items()), owner)
+        known = self._known.get(lookup)
         if known is None:
             if len(self._known) >= self._limit:
                 self._known.clear()
-            known = self._known[question] = self._compiled(pod, owner)
+            known = self._known[lookup] = self._compiled(pod, owner)
         return known
 
     def _compiled(self, pod: Pod, owner: OwnerReference | None) -> LabelMatcher:
@@ -127,7 +126,7 @@ def _key(workload: Workload) -> _Key:
 
 
 def _readable(selector: dict[str, str] | LabelSelector | None) -> LabelMatcher:
-    """What a selector adds: nothing to ask for where there is none, or one that cannot be read."""
+    """Return the selector of an owner; everything if it is missing or invalid."""
     if not isinstance(selector, LabelSelector):
         return MATCH_EVERYTHING
     try:

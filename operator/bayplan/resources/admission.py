@@ -130,13 +130,13 @@ OVERLAYS: dict[str, dict[str, Any]] = {
         "x-kubernetes-validations": [
             {
                 "rule": f"!has(self.insecure) || !self.insecure || !({_given('caFile')} || {_given('caData')})",
-                "message": "cannot be true beside caFile or caData; remove the one not wanted",
+                "message": "cannot be true together with caFile or caData; remove one of them",
                 "fieldPath": ".insecure",
             },
             {
                 "rule": f"({_given('certFile')} || {_given('certData')}) == "
                 f"({_given('keyFile')} || {_given('keyData')})",
-                "message": "a client certificate needs its key and the other way round; give both or neither",
+                "message": "a client certificate and its key must be set together; set both or neither",
             },
         ],
     },

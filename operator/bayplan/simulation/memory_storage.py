@@ -95,7 +95,7 @@ class MemoryStorage:
         written = self._put_volume(replace(volume, status=_BOUND))
         pointer = written.spec.claim_ref
         claim = None if pointer is None else self._claims.get(f"{pointer.namespace}/{pointer.name}")
-        if claim is not None and written.is_kept_for(claim):
+        if claim is not None and written.is_reserved_for(claim):
             self._complete(claim, written.metadata.name)
         return written
 
@@ -120,10 +120,10 @@ class MemoryStorage:
         waits = storage_class is not None and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
         if claim.spec.volume_name:
             chosen = self._volumes.get(claim.spec.volume_name)
-            if chosen is not None and (chosen.spec.claim_ref is None or chosen.is_kept_for(claim)):
+            if chosen is not None and (chosen.spec.claim_ref is None or chosen.is_reserved_for(claim)):
                 self._join(chosen, claim)
             return
-        reserved = [volume for volume in self._volumes.values() if volume.is_kept_for(claim)]
+        reserved = [volume for volume in self._volumes.values() if volume.is_reserved_for(claim)]
         free = [] if waits else [volume for volume in self._volumes.values() if _matches(volume, claim)]
         found = min(reserved or free, key=_size_and_name, default=None)
         if found is not None:

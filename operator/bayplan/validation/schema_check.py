@@ -127,7 +127,7 @@ def _text_problems(value: str, schema: Schema, path: str) -> Iterator[Problem]:
     if len(value) > schema.get("maxLength", len(value)):
         yield Problem(path, f"must have at most {schema['maxLength']} characters, not {len(value)}")
     if len(value) < schema.get("minLength", 0):
-        yield Problem(path, "must not be empty; give a value or leave the field out")
+        yield Problem(path, "must not be empty; set a value or remove the field")
     pattern = schema.get("pattern")
     if pattern and not re.search(pattern, value):
         yield Problem(path, f"must match {pattern}")

@@ -1,25 +1,24 @@
-"""Coscheduling: the members of a group are bound together or not at all, each of them placed by itself.
+"""Coscheduling: the members of a pod group are bound together or not at all, each of them scheduled on its own.
 
-Owns the promise at Permit: a member that has a node waits there until its whole quorum has one, and when one of them is
-turned away all are. Must not know how groups are described or counted. Its steps stand in modules: ``admission``
-(PreEnqueue, PreFilter), ``cluster_room`` (``minResources``), ``quorum`` (who counts), ``records`` (what is remembered
-of groups) and ``hints``.
+A member that has a node waits at Permit until a quorum of its group has nodes; if one of them is rejected, all are. The
+steps are in modules: ``admission`` (PreEnqueue, PreFilter), ``cluster_room`` (``minResources``), ``quorum`` (which
+members count), ``records`` (state of groups between attempts) and ``hints``.
 
-Why beside the group cycle: for profiles that rely on plugins which decide pod by pod. While members wait they hold
-their nodes, which the group cycle never does; what ends that is their time at Permit.
+Use it instead of the group cycle in profiles with plugins that decide pod by pod. Unlike in the group cycle, waiting
+members hold their nodes until their timeout at Permit.
 
 A member::
 
-    held back --quorum exists--> tried --fits--> waits at Permit --quorum has nodes--> bound
-                                  |                  |
-                                  +--does not fit----+--time is up, or a sibling is turned away--> tried again
+    gated --quorum exists--> tried --feasible--> waits at Permit --quorum has nodes--> bound
+                               |                     |
+                               +--infeasible---------+--timeout, or a sibling is rejected--> requeued
 
-Follows scheduler-plugins v0.34.7, ``pkg/coscheduling``. It differs where users report harm: a member that is refused,
-being deleted or failed does not count (#930), members that lack siblings take no attempts (#450, #682), the members
-that wait elsewhere are called as soon as one waits at Permit (#125, #364), and of two groups that got into each
-other's way the later one lets the other go first (#114, #117).
+Follows scheduler-plugins v0.34.7, ``pkg/coscheduling``. It differs where users report problems: a member that is
+rejected, being deleted or failed does not count (#930), members without enough siblings cause no attempts (#450, #682),
+the other members are activated as soon as one waits at Permit (#125, #364), and of two groups that block each other the
+later one backs off (#114, #117).
 
-Let it be the last plugin at Permit: one after it could still refuse the member that completes a quorum.
+Enable it as the last plugin at Permit: a later plugin could still reject the member that completes a quorum.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ from scheduler_core.framework.queued_pod import QueuedPod
 from scheduler_core.framework.status import SUCCESS, Code, Status, unresolvable, unschedulable
 from scheduler_core.model.pod_group import GroupKey, PodGroup
 from scheduler_core.plugins.coscheduling.admission import admission
-from scheduler_core.plugins.coscheduling.cluster_room import gaps
+from scheduler_core.plugins.coscheduling.cluster_room import missing_resources
 from scheduler_core.plugins.coscheduling.hints import GroupHints
-from scheduler_core.plugins.coscheduling.quorum import needed, standing
+from scheduler_core.plugins.coscheduling.quorum import members_with_node, needed
 from scheduler_core.plugins.coscheduling.records import Order, Records
 from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
@@ -61,27 +60,27 @@ from scheduler_core.snapshot.pod_info import PodInfo
 __all__ = ["Coscheduling"]
 
 YIELD_SECONDS = 12.0
-"""How long a group lets one before it go first, when each may hold what the other lacks: longer than a pod backs off
-by default, or the other would not be back yet."""
+"""How long a group backs off for an earlier one when each may hold what the other needs. Longer than the default
+backoff of a pod, so that the pods of the earlier group are back by then."""
 
 _DEFAULT_WAIT_SECONDS = 60.0
 _ALL_NODES = PreFilterResult()
-_NOTHING_TO_DO = PostFilterResult(unschedulable())
+_SKIPPED = PostFilterResult(unschedulable())
 
 
 class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilterPlugin, ReservePlugin, PermitPlugin):
-    """Holds the members of a group at Permit until its quorum has nodes."""
+    """Makes members of a group wait at Permit until a quorum has nodes."""
 
     name = "Coscheduling"
     reuse = Reuse(pod=PodReads.LABELS)
     args_model = CoschedulingArgs
 
     def __init__(self, args: CoschedulingArgs, handle: Handle) -> None:
-        """Begin without any memory of groups.
+        """Create the plugin without state.
 
         Args:
-            args: Times and the share that may be missing.
-            handle: The rest of the scheduler.
+            args: Timeouts and the percentage of members that may be missing.
+            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._args = args
@@ -90,25 +89,25 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         self._hints = GroupHints(handle.groups)
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Siblings that come, changes of the PodGroup, and room for groups that say how much they need."""
+        """Return additions of siblings, changes of the PodGroup, and free resources for ``minResources``."""
         return self._hints.registrations()
 
     def close(self) -> None:
-        """Stop the timers of backoffs."""
+        """Cancel the timers of backoffs."""
         self._records.close()
 
     # -- the order of the queue ---------------------------------------------------------------------------------
 
     def sort_key(self, pod: QueuedPod) -> tuple[int, float, str, int]:
-        """Priority, descending; how long the group has waited, or a pod alone; names; the order of arrival.
+        """Return the priority, descending; the waiting time of the group or pod; its name; the arrival number.
 
-        The members of a group stand together: only between groups does it matter who came first. A group that was
-        turned away whole has waited since then, so that it does not stand before all others for good.
+        The members of a group are adjacent: waiting time matters only between groups. The waiting time of a group that
+        was rejected as a whole starts again, so that it does not stay ahead of all others.
         """
         view = self._groups.group_of(pod.info.pod)
         if view is None:
             return -pod.info.priority, pod.timestamp, pod.info.key, pod.sequence
-        rank, since, name = _standing_order(view, pod.info)
+        rank, since, name = _group_order(view, pod.info)
         record = self._records.find(view.key)
         if record is not None and record.failed_at is not None:
             since = record.failed_at
@@ -117,7 +116,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     # -- before nodes are looked at -----------------------------------------------------------------------------
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Hold back members that lack siblings; the one that completes the quorum lets the others in as well."""
+        """Gate members of a group without quorum; the member that completes the quorum activates the others."""
         view = self._groups.group_of(pod.pod)
         if view is None:
             return SUCCESS
@@ -133,7 +132,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         return SUCCESS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Refuse members of a group that cannot be placed, be it for want of members or of resources in all."""
+        """Reject members of a group that has too few members, or needs more resources than the cluster has free."""
         del state
         view = self._groups.group_of(pod.pod)
         if view is None:
@@ -147,10 +146,11 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
         record, now = self._records.of(view.key), self.handle.clock.now()
         if now < record.has_room_until:
             return SUCCESS
-        missing = gaps(group, nodes, view.assigned())
+        missing = missing_resources(group, nodes, view.assigned())
         if missing:
-            told = ", ".join(f"{amount} of {name}" for name, amount in missing.items())
-            return unresolvable(f"the cluster has too little free for PodGroup {view.key}: {told} missing")
+            amounts = ", ".join(f"{amount} of {name}" for name, amount in missing.items())
+            text = f"insufficient free resources in the cluster for PodGroup {view.key}: {amounts} missing"
+            return unresolvable(text)
         record.has_room_until = now + self._wait_seconds(group)
         return SUCCESS
 
@@ -159,64 +159,64 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """Turn the whole group away, unless only few members are missing: the others would hardly fit either."""
+        """Reject the whole group, unless only few members are missing."""
         del state, nodes, diagnosis
         view, result = self._verdict(pod)
         if view is not None and view.group is not None:
-            self._turn_away(view, view.group, pod)
+            self._reject_group(view, view.group, pod)
         return result
 
     def preview(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterPreview | None:
-        """What it would say."""
+        """Return what ``post_filter`` would return."""
         del state, nodes, diagnosis
         return PostFilterPreview(self._verdict(pod)[1])
 
     def _verdict(self, pod: PodInfo) -> tuple[GroupView | None, PostFilterResult]:
-        """The group to be turned away, None for none; and what is said."""
+        """Return the group to reject, None for none, and the result of PostFilter."""
         view = self._groups.group_of(pod.pod)
         if view is None or view.group is None:
-            return None, _NOTHING_TO_DO
+            return None, _SKIPPED
         minimum = view.group.min_member
-        missing = needed(view, view.group) - len(standing(view, self.handle.waiting_pods, pod.uid))
+        missing = needed(view, view.group) - len(members_with_node(view, self.handle.waiting_pods, pod.uid))
         if missing <= 0 or 100 * missing <= self._args.pod_group_reject_percentage * minimum:
-            return None, _NOTHING_TO_DO
-        told = unschedulable(f"PodGroup {view.key} is turned away, since member {pod.pod.metadata.name} fits nowhere")
-        return view, PostFilterResult(told)
+            return None, _SKIPPED
+        status = unschedulable(f"PodGroup {view.key} is rejected: member {pod.pod.metadata.name} is infeasible")
+        return view, PostFilterResult(status)
 
-    def _turn_away(self, view: GroupView, group: PodGroup, pod: PodInfo) -> None:
-        self._refuse_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} fits nowhere")
+    def _reject_group(self, view: GroupView, group: PodGroup, pod: PodInfo) -> None:
+        self._reject_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} is infeasible")
         is_complete = len(view.members()) >= group.min_member
         self._note_failure(view, pod, float(self._args.pod_group_backoff_seconds) if is_complete else 0.0)
 
     def _note_failure(self, view: GroupView, pod: PodInfo, backoff: float = 0.0) -> None:
-        """Remember that a group was turned away, and let it stand back if it got into the way of one before it.
+        """Record that a group was rejected, and back it off if it conflicts with an earlier group.
 
-        That is one which has members at Permit, or was turned away itself a moment ago: each may have held what the
-        other lacks. Else both would come back together and meet again.
+        That is a group with members at Permit, or one that was itself rejected shortly before: each of the two may have
+        held what the other needs, and without the backoff both would be retried together and conflict again.
         """
-        order = _standing_order(view, pod)
-        if self._meets_one_before(view, order) or self._records.has_failed_before(order, YIELD_SECONDS):
+        order = _group_order(view, pod)
+        if self._conflicts_with_earlier(view, order) or self._records.has_failed_before(order, YIELD_SECONDS):
             backoff = max(backoff, YIELD_SECONDS)
         self._records.back_off(view.key, backoff, self._backoff_over)
         self._records.failed(view.key, order)
 
-    def _meets_one_before(self, view: GroupView, order: Order) -> bool:
+    def _conflicts_with_earlier(self, view: GroupView, order: Order) -> bool:
         for wait in self.handle.waiting_pods:
             other = self._groups.group_of(wait.pod.pod)
-            if other is not None and other.key != view.key and _standing_order(other, wait.pod) < order:
+            if other is not None and other.key != view.key and _group_order(other, wait.pod) < order:
                 return True
         return False
 
     def _backoff_over(self, key: GroupKey) -> None:
-        """Let in whom something has woken meanwhile; the first of them that waits at Permit calls the others."""
+        """Activate the gated members; the first of them that waits at Permit activates the others."""
         record = self._records.find(key)
         if record is not None:
             held, record.held = record.held, {}
             self.handle.activate(held.values())
 
-    def _refuse_siblings(self, view: GroupView, pod: PodInfo, reason: str) -> None:
+    def _reject_siblings(self, view: GroupView, pod: PodInfo, reason: str) -> None:
         for member in view.assigned():
             wait = None if member.uid == pod.uid else self.handle.waiting_pods.get(member.uid)
             if wait is not None:
@@ -225,20 +225,20 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     # -- when a member has a node -------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Nothing is reserved beyond the node."""
+        """Do nothing: only the node is reserved."""
         del state, pod, node_name
         return SUCCESS
 
     def permit(self, state: CycleState, pod: PodInfo, node_name: str) -> PermitResult:
-        """Let a member wait until the quorum has nodes; then let all go that wait."""
+        """Make a member wait until the quorum has nodes; then allow all waiting members."""
         del node_name
         view = self._groups.group_of(pod.pod)
         if view is None:
             return PermitResult()
         group = view.group
         if group is None:
-            return PermitResult(unschedulable(f"PodGroup {view.key} does not exist any more"))
-        others = standing(view, self.handle.waiting_pods, pod.uid)
+            return PermitResult(unschedulable(f"PodGroup {view.key} does not exist"))
+        others = members_with_node(view, self.handle.waiting_pods, pod.uid)
         waits = [wait for member in others if (wait := self.handle.waiting_pods.get(member.uid)) is not None]
         if len(others) + 1 >= needed(view, group):
             self._records.placed(view.key)
@@ -246,7 +246,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
                 wait.allow(self.name)
             return PermitResult()
         if not waits:
-            # Once for a round of attempts: siblings that failed or back off are called by the first that waits.
+            # Once per round of attempts: the first waiting member activates siblings that failed or back off.
             self._call(view, state, pod)
         return PermitResult(Status(Code.WAIT), self._wait_seconds(group))
 
@@ -257,25 +257,25 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
                 called.add(sibling)
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """A member has lost its node: those that wait for it are turned away, unless the quorum stands without it."""
+        """Reject the waiting members after one lost its node, unless the quorum is met without it."""
         del state, node_name
         view = self._groups.group_of(pod.pod)
         if view is None:
             return
-        left = len(standing(view, self.handle.waiting_pods, pod.uid))
+        left = len(members_with_node(view, self.handle.waiting_pods, pod.uid))
         if view.group is not None and left >= needed(view, view.group):
             return
-        self._refuse_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} has lost its node")
+        self._reject_siblings(view, pod, f"member {pod.pod.metadata.name} of PodGroup {view.key} lost its node")
         self._note_failure(view, pod)
 
     def _wait_seconds(self, group: PodGroup) -> float:
-        """The group's own time, else the profile's; neither may be 0, or nobody could ever wait."""
+        """Return the timeout of the group, else that of the profile; a timeout of 0 is replaced by the default."""
         own = group.schedule_timeout_seconds
         return own or float(self._args.permit_waiting_time_seconds) or _DEFAULT_WAIT_SECONDS
 
 
-def _standing_order(view: GroupView, member: PodInfo) -> Order:
-    """Where a group stands by its own priority, else by a member's."""
+def _group_order(view: GroupView, member: PodInfo) -> Order:
+    """Return the position of a group by its own priority, else by that of a member."""
     group = view.group
     priority = member.priority if group is None or group.priority is None else group.priority
     return -priority, view.since, f"{view.key} {view.key.source}"

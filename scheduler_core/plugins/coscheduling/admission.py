@@ -1,7 +1,7 @@
-"""Whether a member may be tried at all: its group must exist, be allowed to try, and have enough members to be placed.
+"""Check whether a member may be tried: its group must exist, not be backed off, and have enough members.
 
-Owns the check that PreEnqueue and PreFilter share. Must not know nodes. Why both: PreEnqueue saves attempts that cannot
-succeed (scheduler-plugins #682, #450); PreFilter sees what has changed while a pod stood in the queue.
+PreEnqueue runs it to save attempts that cannot succeed (scheduler-plugins #682, #450); PreFilter runs it because things
+may change while a pod is queued.
 
 Follows scheduler-plugins v0.34.7, ``pkg/coscheduling/core/core.go`` (``PreFilter``). There members are counted by
 label; here by UID in their namespace, without those that have failed or are being deleted.
@@ -12,40 +12,40 @@ from __future__ import annotations
 from scheduler_core.framework.group_view import GroupView
 from scheduler_core.framework.handle import WaitingPods
 from scheduler_core.framework.status import SUCCESS, Status, unresolvable
-from scheduler_core.plugins.coscheduling.quorum import is_free_to_go, needed, standing
+from scheduler_core.plugins.coscheduling.quorum import is_ungated, members_with_node, needed
 from scheduler_core.plugins.coscheduling.records import Records
 
 
 def admission(view: GroupView, waiting: WaitingPods, records: Records) -> Status:
-    """Whether members of a group may be tried.
+    """Return whether members of a group may be tried.
 
     Args:
         view: The group.
         waiting: Pods that wait at Permit.
-        records: What is remembered of groups.
+        records: State of the groups.
 
     Returns:
-        Success, or UnschedulableAndUnresolvable: no preemption helps.
+        Success, or UnschedulableAndUnresolvable, because preemption does not help.
     """
     group, key = view.group, view.key
     if group is None:
         return unresolvable(f"waiting for PodGroup {key} to be created")
     quorum = needed(view, group)
     if view.known < group.min_member:
-        # Said without looking at any member: this is asked for each of many that come one after the other.
+        # Decided without reading members, because it runs for each of many members as they are created.
         return _too_few(view, view.known, group.min_member)
-    if len(standing(view, waiting)) >= quorum:
+    if len(members_with_node(view, waiting)) >= quorum:
         return SUCCESS
     if records.is_backed_off(key):
-        return unresolvable(f"PodGroup {key} was turned away a short while ago and backs off")
+        return unresolvable(f"PodGroup {key} was rejected recently and is backing off")
     members = view.members()
     if len(members) < quorum:
         return _too_few(view, len(members) + view.succeeded, group.min_member)
-    free = sum(map(is_free_to_go, members))
+    free = sum(map(is_ungated, members))
     if free < quorum:
         return unresolvable(
-            f"scheduling gates hold {len(members) - free} of {len(members)} members of PodGroup {key}, "
-            f"which needs {quorum} to go"
+            f"{len(members) - free} of {len(members)} members of PodGroup {key} have scheduling gates; "
+            f"{quorum} members without gates are needed"
         )
     return SUCCESS
 

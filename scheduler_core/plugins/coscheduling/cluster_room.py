@@ -1,7 +1,7 @@
-"""Whether the cluster as a whole has free what a group needs at the least.
+"""Whether the cluster as a whole has enough free resources for a group's ``minResources``.
 
-Follows scheduler-plugins v0.34.7, ``pkg/coscheduling/core/core.go`` (``CheckClusterResource``); an overcommitted node
-takes nothing off the sum here.
+Follows scheduler-plugins v0.34.7, ``pkg/coscheduling/core/core.go`` (``CheckClusterResource``); here an overcommitted
+node does not reduce the sum.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from scheduler_core.snapshot.node_columns import NodeColumns
 from scheduler_core.snapshot.pod_info import PodInfo
 
 
-def gaps(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo]) -> Mapping[str, int]:
-    """What is missing.
+def missing_resources(group: PodGroup, nodes: NodeColumns, own: Sequence[PodInfo]) -> Mapping[str, int]:
+    """Return the missing resources.
 
     Args:
-        group: What is asked for; a place for each of ``min_member`` pods comes on top.
+        group: The group; one pod slot for each of ``min_member`` pods is added to its ``minResources``.
         nodes: The columns.
-        own: Members that have a node; what they take counts as free.
+        own: Members that have a node; their requests count as free.
 
     Returns:
-        Resource to what is short of it, cpu in milli, the rest in whole units; empty if nothing is.
+        Missing amounts by resource, CPU in millicores, the rest in whole units; empty if nothing is missing.
     """
     asked = {**group.min_resources, PODS: group.min_member}
     missing = {name: amount - free_amount(nodes, name, own) for name, amount in asked.items()}
-    return {name: gap for name, gap in missing.items() if gap > 0}
+    return {name: amount_missing for name, amount_missing in missing.items() if amount_missing > 0}

@@ -1,8 +1,8 @@
-"""Which events may let the members of a group through that Coscheduling has turned away.
+"""Queueing hints: which events may make members of a group schedulable that Coscheduling rejected.
 
-Owns the queueing hints. scheduler-plugins registers additions of pods and changes of PodGroups, for every pod; here
-only members of the very group are woken, and only once enough of them exist. Beyond that: a group that was refused for
-its ``minResources`` waits for room, which there it learns of only by chance.
+scheduler-plugins registers additions of pods and changes of PodGroups for all pods; here only members of that group are
+requeued, and only once enough of them exist. In addition, a group that was rejected for its ``minResources`` is
+requeued when resources become free.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _NODE_GREW = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCAT
 
 
 class GroupHints:
-    """The hints, which ask how the groups are now."""
+    """Queueing hints that read the current state of the groups."""
 
     def __init__(self, groups: GroupViews) -> None:
         self._groups = groups
 
     def registrations(self) -> Sequence[EventRegistration]:
-        """Events and hints."""
+        """Return the events with their hints."""
         return (
             EventRegistration(_SIBLING_CAME, self.after_sibling),
             EventRegistration(_GROUP_CHANGED, self.after_group_change),
@@ -38,7 +38,7 @@ class GroupHints:
         )
 
     def after_sibling(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Whether a pod that came, or changed, completes the group of ``pod``; its own change always may help."""
+        """Queue if the pod completes the group of ``pod``, or is ``pod`` itself."""
         del old
         own = self._groups.group_of(pod)
         if not isinstance(new, Pod) or new.metadata.uid == pod.metadata.uid or own is None:
@@ -49,7 +49,7 @@ class GroupHints:
         return Hint.QUEUE if own.known >= own.group.min_member else Hint.SKIP
 
     def after_group_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Whether it is the group of ``pod`` that came or changed."""
+        """Queue if it is the group of ``pod``."""
         del old
         own = self._groups.group_of(pod)
         if own is None or not isinstance(new, PodGroup):
@@ -57,7 +57,7 @@ class GroupHints:
         return Hint.QUEUE if own.key == new.key else Hint.SKIP
 
     def after_more_room(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Whether the group of ``pod`` may have been refused for its resources."""
+        """Queue if the group of ``pod`` has ``minResources``."""
         del old, new
         own = self._groups.group_of(pod)
         if own is None:

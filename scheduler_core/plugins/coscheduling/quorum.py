@@ -1,10 +1,7 @@
-"""Who counts for the quorum of a group.
+"""Which members count for the quorum of a group: those that have a node and keep it.
 
-Owns the counting at Permit: a member counts that has a node which it will keep. Must not know what follows from it.
-
-Why that is not simply the number of assumed and bound members: one that was refused at Permit, or whose time there is
-up, has its node until its attempt is unwound, which is a moment later. Whoever counts it in that moment lets a part of
-a group through (scheduler-plugins #930).
+These are not simply the assumed and bound members: a member that was rejected at Permit or timed out there keeps its
+node until its attempt is unwound a moment later. Counting it would bind a part of the group (scheduler-plugins #930).
 """
 
 from __future__ import annotations
@@ -17,12 +14,12 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 def needed(view: GroupView, group: PodGroup) -> int:
-    """How many members must have a node; those that ended well have had theirs."""
+    """Return how many members must have a node; succeeded members count as done."""
     return group.min_member - view.succeeded
 
 
-def standing(view: GroupView, waiting: WaitingPods, but: str = "") -> list[PodInfo]:
-    """The members that have a node and will keep it as far as is known, without the one of UID ``but``."""
+def members_with_node(view: GroupView, waiting: WaitingPods, but: str = "") -> list[PodInfo]:
+    """Return the members that have a node and are not known to lose it, without the one with UID ``but``."""
     found = []
     for member in view.assigned():
         if member.uid != but:
@@ -32,6 +29,6 @@ def standing(view: GroupView, waiting: WaitingPods, but: str = "") -> list[PodIn
     return found
 
 
-def is_free_to_go(member: Pod) -> bool:
-    """Whether no scheduling gate holds a member back."""
+def is_ungated(member: Pod) -> bool:
+    """Return whether no scheduling gate holds a member."""
     return bool(member.spec.node_name) or not member.spec.scheduling_gates

@@ -1,11 +1,11 @@
-"""What the plugin remembers of groups between the attempts of their members.
+"""State of groups between the attempts of their members.
 
-Owns the memory and its end: a group that is gone is forgotten. Must not know why a group failed. Why here and not with
-the groups: another profile, or the next revision of this one, starts afresh.
+The state belongs to the plugin instance, so another profile or the next revision starts without it. Records of deleted
+groups are removed.
 
 A group that backs off::
 
-    free --back_off--> backed off --time, or it was placed--> free
+    free --back_off--> backed off --timer, or scheduled--> free
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ from scheduler_core.ports import Timer
 from scheduler_core.snapshot.pod_info import PodInfo
 
 Order = tuple[int, float, str]
-"""What groups are ordered by: priority, descending; when they were first seen; their names."""
+"""Sort key of groups: priority, descending; when they were first seen; their names."""
 
 _FIRST_SWEEP = 256
 _FIRST_SECONDS, _LONGEST_SECONDS, _MOST_DOUBLINGS = 1.0, 10.0, 16
 
 
 class Record:
-    """Of one group.
+    """State of one group.
 
     Attributes:
-        failed_at: When it was last turned away whole, in the clock's seconds; None if it was not since it was placed.
-        order: Where it then stood among groups; lower goes first.
+        failed_at: When it was last rejected as a whole, in the clock's seconds; None if not since it was scheduled.
+        order: Its sort key at that time; lower goes first.
         backed_off_until: Until when none of its members is tried, in the clock's seconds.
-        has_room_until: Until when it need not be asked again whether the cluster has its ``minResources`` free.
-        held: Members that PreEnqueue holds back, by UID.
-        backoffs: How often it has backed off since it was placed; each time for longer.
+        has_room_until: Until when the check of its ``minResources`` need not be repeated.
+        held: Members that PreEnqueue gates, by UID.
+        backoffs: Number of backoffs since it was scheduled; each is longer than the one before.
         timer: Ends the backoff.
     """
 
@@ -50,7 +50,7 @@ class Record:
 
 
 class Records:
-    """Of all groups."""
+    """State of all groups."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -61,11 +61,11 @@ class Records:
         return len(self._records)
 
     def find(self, key: GroupKey) -> Record | None:
-        """The record of a group; None if nothing is remembered of it."""
+        """Return the record of a group; None if there is none."""
         return self._records.get(key)
 
     def of(self, key: GroupKey) -> Record:
-        """The record of a group, a new one if nothing is remembered of it."""
+        """Return the record of a group; create it if there is none."""
         record = self._records.get(key)
         if record is None:
             if len(self._records) >= self._sweep_at:
@@ -74,19 +74,19 @@ class Records:
         return record
 
     def is_backed_off(self, key: GroupKey) -> bool:
-        """Whether no member of a group is to be tried yet."""
+        """Return whether a group is backing off."""
         record = self._records.get(key)
         return record is not None and record.backed_off_until > self._handle.clock.now()
 
     def failed(self, key: GroupKey, order: Order) -> None:
-        """A group was turned away whole: it stands behind those that wait, and its resources are to be looked at."""
+        """Record that a group was rejected as a whole; it moves back in the queue and needs a new resource check."""
         record = self.of(key)
         record.failed_at = self._handle.clock.now()
         record.order = order
         record.has_room_until = 0.0
 
     def has_failed_before(self, order: Order, seconds: float) -> bool:
-        """Whether a group that goes before those of ``order`` was turned away within the last ``seconds``."""
+        """Return whether a group with a sort key before ``order`` was rejected within the last ``seconds``."""
         since = self._handle.clock.now() - seconds
         return any(
             record.failed_at is not None and record.failed_at >= since and record.order < order
@@ -94,14 +94,14 @@ class Records:
         )
 
     def back_off(self, key: GroupKey, seconds: float, then: Callable[[GroupKey], None]) -> None:
-        """Let no member of a group be tried for a while; a backoff under way is not made longer.
+        """Back off a group; a backoff that is under way is not extended.
 
         Args:
             key: The group.
-            seconds: How long at the least. It is a second the first time and twice as long each time, up to 10: what
-                one member's release lets another take would else be tried for ever, since the queue does not let a
-                pod sit out its backoff while it has nothing else to try.
-            then: What is called when it is over, with the group.
+            seconds: The minimum duration. The actual one starts at 1 second and doubles each time up to 10 seconds.
+                Without it, members that take turns on released resources would be tried forever, because the queue pops
+                backing-off pods early while it has nothing else to try.
+            then: Called with the group when the backoff is over.
         """
         if self.is_backed_off(key):
             return
@@ -112,13 +112,13 @@ class Records:
         record.timer = self._handle.clock.call_later(seconds, lambda: then(key))
 
     def placed(self, key: GroupKey) -> None:
-        """A group has its members together: nothing is held against it any more."""
+        """Remove the record of a group whose members were scheduled together."""
         record = self._records.pop(key, None)
         if record is not None and record.timer is not None:
             record.timer.cancel()
 
     def close(self) -> None:
-        """Forget all, and stop the timers."""
+        """Remove all records and cancel the timers."""
         for key in list(self._records):
             self.placed(key)
 

@@ -1,15 +1,15 @@
-"""DefaultPreemption: a pod that fits nowhere takes the place of pods of lower priority.
+"""DefaultPreemption: an infeasible pod preempts pods of lower priority.
 
-Owns the plugin; its steps stand in modules: ``eligibility`` (who may), ``dry_run`` and ``victims`` (where, and who
-would have to leave), ``candidate_choice`` (which node) and ``eviction`` (making them leave). Must not know why a node
-rejects the pod: it asks the profile's own filters.
+The steps are in modules: ``eligibility`` (which pods may preempt), ``dry_run`` and ``victims`` (candidate nodes and
+their victims), ``candidate_choice`` (the chosen node) and ``eviction`` (deleting the victims). Whether the pod would
+fit is decided by the filters of the profile.
 
-Where a group is disrupted as a whole, its other members leave with a victim, wherever they run: the node is chosen with
-them counted, extenders are asked without them, and none of it is a victim if any of it may not be. What a victim's
-group has elsewhere is not reprieved, so that a node may lose a pod more than it had to.
+If a group is disrupted as a whole, its other members are evicted with a victim, wherever they run: they count in the
+choice of the node, extenders do not see them, and no member is a victim if one of them may not be. Members on other
+nodes are not reprieved, so a node may lose one pod more than necessary.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption`` and
-``pkg/scheduler/framework/preemption``; groups are victims there only behind a gate that is off.
+``pkg/scheduler/framework/preemption``, where groups are victims only behind a feature gate that is off.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from scheduler_core.framework.handle import Handle
 from scheduler_core.framework.status import SUCCESS, Status, error, unresolvable, unschedulable
 from scheduler_core.model.pod import Pod
 from scheduler_core.plugins.default_preemption.candidate_choice import best_candidate
-from scheduler_core.plugins.default_preemption.dry_run import DryRun, Walk, dry_run
+from scheduler_core.plugins.default_preemption.dry_run import DryRunResult, Walk, dry_run
 from scheduler_core.plugins.default_preemption.eligibility import awaits_victims, rows_to_try, why_not_eligible
 from scheduler_core.plugins.default_preemption.eviction import Evictions, to_be_evicted
 from scheduler_core.plugins.default_preemption.victims import Trial, importance_at
@@ -55,7 +55,7 @@ _STILL_EVICTING = unresolvable("waiting for the preemption for this pod to be fi
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What is to be done: nothing, unless ``chosen`` is given; ``found`` are the candidates by their own pods alone."""
+    """A planned preemption: none unless ``chosen`` is set; ``found`` are the candidates without whole groups."""
 
     result: PostFilterResult
     found: tuple[PreemptionCandidate, ...] = ()
@@ -64,17 +64,17 @@ class _Plan:
 
 
 class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
-    """Finds the node where the least important pods must leave for a pod, and makes them."""
+    """Finds the node where preemption does the least harm, and evicts the victims."""
 
     name = "DefaultPreemption"
     args_model = DefaultPreemptionArgs
 
     def __init__(self, args: DefaultPreemptionArgs, handle: Handle) -> None:
-        """Begin without preemptions under way.
+        """Create the plugin without preemptions.
 
         Args:
-            args: How many nodes are looked at.
-            handle: The rest of the scheduler.
+            args: How many candidate nodes to find.
+            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._percentage = args.min_candidate_nodes_percentage
@@ -83,23 +83,23 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         self._draws = 0
 
     def pre_enqueue(self, pod: PodInfo) -> Status:
-        """Hold a preemptor back until its evictions are issued: before that it would only fail again."""
+        """Gate a preemptor until its evictions are issued; before that it would only fail again."""
         return _STILL_EVICTING if self._evictions.is_preempting(pod) else SUCCESS
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """A pod's going, which opens the gate; whether it helps is for those to say who rejected the pod."""
+        """Return deletions of pods, on which the gate is checked again; whether the pod fits is up to other plugins."""
         return (EventRegistration(ClusterEvent(Resource.POD, Action.DELETE), after_pod_deletion),)
 
     def post_filter(
         self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis
     ) -> PostFilterResult:
-        """Preempt, if it helps."""
+        """Preempt if that helps."""
         return self._carried_out(pod, self._plan(state, pod, nodes, diagnosis))
 
     async def post_filter_with(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, extenders: PreemptionExtenders
     ) -> PostFilterResult:
-        """Preempt, if it helps, on a node that the extenders leave."""
+        """Preempt if that helps, on a node that the extenders accept."""
         plan = self._plan(state, pod, self.handle.nodes, diagnosis)
         if plan.found:
             try:
@@ -117,7 +117,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return plan.result
 
     def preview(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> PostFilterPreview:
-        """The next preemption for this pod, as a plan."""
+        """Return what the next preemption for this pod would do."""
         plan = self._plan(state, pod, nodes, diagnosis)
         if plan.chosen is None:
             return PostFilterPreview(plan.result, plan.candidates)
@@ -142,7 +142,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
             return _Plan(PostFilterResult(_said(unschedulable(text)), ""))
         return self._chosen(found.candidates, units)
 
-    def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRun:
+    def _dry_run(self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms) -> DryRunResult:
         nodes = self.handle.nodes
         trial = Trial(pod, nodes, importance_at(self.handle.clock.wall()), terms)
         if terms.rows is None:
@@ -160,7 +160,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return _Plan(PostFilterResult(SUCCESS, chosen.node_name), tuple(found), candidates, chosen)
 
     def _whole(self, candidate: PreemptionCandidate, units: DisruptionUnits) -> PreemptionCandidate:
-        """A candidate with all who leave together with its victims."""
+        """Return a candidate with all pods of its victims' units."""
         victims = units.whole(candidate.victims)
         if len(victims) == len(candidate.victims):
             return candidate
@@ -173,7 +173,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     def candidates_for_member(
         self, state: CycleState, pod: PodInfo, diagnosis: Diagnosis, terms: VictimTerms
     ) -> MemberCandidates:
-        """Where a member of a gang would fit without pods of lower priority."""
+        """Return where a member of a gang would fit without pods of lower priority."""
         found = self._dry_run(state, pod, diagnosis, terms)
         fault = found.error()
         if fault is not None and not found.candidates:
@@ -181,11 +181,11 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
         return MemberCandidates(found.candidates, found.is_row_local)
 
     def least_harmful(self, candidates: Sequence[PreemptionCandidate]) -> PreemptionCandidate:
-        """Choose as for a pod."""
+        """Return the best candidate, as for a pod."""
         return best_candidate(candidates, self.handle.clock.wall())
 
     def is_awaited(self, priority: int, row: int) -> bool:
-        """Whether victims below a priority still end there."""
+        """Return whether victims with a lower priority still terminate on the row."""
         return awaits_victims(priority, self.handle.nodes, row)
 
     def evict_for_gang(self, eviction: GangEviction) -> None:
@@ -196,7 +196,7 @@ class DefaultPreemption(PreEnqueuePlugin, PostFilterPlugin, GangPreemptor):
     # -- where to look ------------------------------------------------------------------------------------------
 
     def _walk(self, pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> Walk:
-        """Rows in an order that does not depend on the order in which nodes came, from a drawn one on."""
+        """Return the rows in an order independent of the nodes' creation, starting at a random row."""
         hopeful = rows_to_try(diagnosis, nodes)
         rows = hopeful[nodes.priorities.below(pod.priority, hopeful)]
         without_victims = len(hopeful) - len(rows)
@@ -214,6 +214,6 @@ def _said(status: Status) -> Status:
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Never by itself: the plugins for whose sake room is made know best when there is enough."""
+    """Skip: the plugins that rejected the pod decide whether the deletion helps."""
     del pod, old, new
     return Hint.SKIP

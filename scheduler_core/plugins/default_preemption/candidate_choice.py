@@ -1,7 +1,4 @@
-"""Which of the nodes that preemption could help it takes.
-
-Owns the table of victims from which :mod:`scheduler_core.kernels.victims` chooses.
-"""
+"""Choice among the candidate nodes of a preemption, by :mod:`scheduler_core.kernels.victims`."""
 
 from __future__ import annotations
 
@@ -19,11 +16,11 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 def best_candidate(candidates: Sequence[PreemptionCandidate], now: datetime) -> PreemptionCandidate:
-    """Choose among candidates, of which there is at least one; the first of equals.
+    """Return the best of at least one candidate; the first of equals.
 
     Args:
-        candidates: Each with at least one victim.
-        now: When victims count as started that have not told.
+        candidates: Candidates with at least one victim each.
+        now: Start time of victims that report none.
     """
     if len(candidates) == 1:
         return candidates[0]

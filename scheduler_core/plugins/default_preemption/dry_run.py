@@ -1,9 +1,8 @@
-"""Which nodes preemption could help, and at what price.
+"""Dry run of a preemption: which nodes are candidates, and with which victims.
 
-Owns the walk over nodes: where it begins, when it has seen enough, and why nodes are no candidates. Follows
-kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``, ``DryRunPreemption``);
-there nodes are tried in parallel and in an order drawn at random, here one after another, or many in step where filters
-look at single nodes only, in an order that the nodes' names and a seed give.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/preemption.go`` (``findCandidates``,
+``DryRunPreemption``). kube-scheduler tries nodes in parallel and in random order. Here the order follows from the
+nodes' names and a seed, and nodes are tried one after another, or many at once if the filters are local to rows.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ _NOT_HELPFUL = "Preemption is not helpful for scheduling"
 _MIN_IN_STEP = 32
 
 
-class DryRun(Struct):
-    """What the walk found.
+class DryRunResult(Struct):
+    """Result of the dry run.
 
     Attributes:
-        candidates: Nodes where the pod would fit, those that violate no budget first.
-        failures: Why other nodes that were tried are none, and how many for that.
-        is_row_local: Whether each row was judged by itself; only known where rows were tried.
+        candidates: Nodes where the pod would fit, those without PodDisruptionBudget violations first.
+        failures: Why other nodes are not candidates, with their number.
+        is_row_local: Whether rows were tried independently of each other; valid only if rows were tried.
     """
 
     candidates: tuple[PreemptionCandidate, ...] = ()
@@ -39,18 +38,18 @@ class DryRun(Struct):
     is_row_local: bool = False
 
     def fail(self, status: Status, count: int = 1) -> None:
-        """Note that nodes are no candidates."""
+        """Record that nodes are not candidates."""
         self.failures[status] = self.failures.get(status, 0) + count
 
     def error(self) -> Status | None:
-        """The errors among the failures in one, None if there are none."""
+        """Return the errors among the failures as one status, None if there are none."""
         texts = dict.fromkeys(status.message for status in self.failures if status.code is Code.ERROR)
         if not texts:
             return None
         return error(next(iter(texts)) if len(texts) == 1 else f"[{', '.join(texts)}]")
 
     def why_no_candidate(self, node_count: int) -> str:
-        """Why there is no candidate at all, over all nodes, in the words of a failed attempt."""
+        """Return the message for a preemption without candidates, in the form of a failed attempt's message."""
         counts: dict[str, int] = {}
         tried = 0
         for status, count in self.failures.items():
@@ -65,12 +64,12 @@ class DryRun(Struct):
 
 
 class Walk(Struct, frozen=True):
-    """Where candidates are looked for.
+    """Rows on which candidates are searched.
 
     Attributes:
         rows: Rows in the order in which they are tried, each with a pod that may be preempted.
-        wanted: At how many candidates the walk may end; it goes on until one of them violates no budget.
-        without_victims: How many rows besides could be helped if there were pods to preempt.
+        wanted: Number of candidates at which the search ends, provided that one of them violates no budget.
+        without_victims: Number of further rows where preemption could help but that have no pods to preempt.
     """
 
     rows: Sequence[int]
@@ -78,23 +77,23 @@ class Walk(Struct, frozen=True):
     without_victims: int = 0
 
 
-def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRun:
-    """Try nodes until there are enough candidates. Nothing is changed.
+def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnosis: Diagnosis) -> DryRunResult:
+    """Try nodes until there are enough candidates, without changing anything.
 
     Args:
-        handle: The rest of the scheduler.
-        state: The attempt's state; it is cloned.
-        trial: What is tried.
-        walk: Where.
-        diagnosis: Explains verdicts.
+        handle: Access to the scheduler.
+        state: The state of the attempt; it is cloned.
+        trial: The pod and constraints.
+        walk: The rows.
+        diagnosis: Decodes verdicts.
     """
-    found = DryRun()
+    found = DryRunResult()
     if walk.without_victims:
         found.fail(_NO_VICTIMS, walk.without_victims)
     if not walk.rows:
         return found
-    unharmed: list[PreemptionCandidate] = []
-    harmed: list[PreemptionCandidate] = []
+    without_violations: list[PreemptionCandidate] = []
+    with_violations: list[PreemptionCandidate] = []
     tried = 0
     found.is_row_local = _is_row_local(handle, state, trial)
     in_step = max(walk.wanted, _MIN_IN_STEP) if found.is_row_local else 1
@@ -102,17 +101,17 @@ def dry_run(handle: Handle, state: CycleState, trial: Trial, walk: Walk, diagnos
         rows = walk.rows[tried : tried + in_step]
         tried += len(rows)
         for row, outcome in _try(handle, state, trial, rows):
-            candidate = _judged(outcome, trial.nodes.node_name(row), diagnosis)
+            candidate = _candidate(outcome, trial.nodes.node_name(row), diagnosis)
             if isinstance(candidate, Status):
                 found.fail(candidate)
                 continue
-            kept = harmed if candidate.pdb_violations else unharmed
-            if len(kept) < walk.wanted:
-                kept.append(candidate)
-            if unharmed and len(unharmed) + len(harmed) >= walk.wanted:
+            matching = with_violations if candidate.pdb_violations else without_violations
+            if len(matching) < walk.wanted:
+                matching.append(candidate)
+            if without_violations and len(without_violations) + len(with_violations) >= walk.wanted:
                 tried = len(walk.rows)
                 break
-    found.candidates = (*unharmed, *harmed)
+    found.candidates = (*without_violations, *with_violations)
     return found
 
 
@@ -124,7 +123,7 @@ def _is_row_local(handle: Handle, state: CycleState, trial: Trial) -> bool:
 def _try(
     handle: Handle, state: CycleState, trial: Trial, rows: Sequence[int]
 ) -> list[tuple[int, RowOutcome | PluginError]]:
-    """Try rows in step; a plugin that fails is asked again about each alone, so that it spoils only its own."""
+    """Try rows at once; if a plugin fails, try each row on its own, so that only the failing row is lost."""
     try:
         with handle.dry_run(state, trial.pod) as dry_run:
             return [(outcome.row, outcome) for outcome in trial.select(dry_run, rows)]
@@ -134,7 +133,7 @@ def _try(
     return [pair for row in rows for pair in _try(handle, state, trial, [row])]
 
 
-def _judged(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
+def _candidate(found: RowOutcome | PluginError, node_name: str, diagnosis: Diagnosis) -> PreemptionCandidate | Status:
     if isinstance(found, PluginError):
         return error(str(found))
     if found.verdict:

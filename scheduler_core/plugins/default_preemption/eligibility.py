@@ -1,7 +1,7 @@
-"""Who may preempt, and whom.
+"""Which pods may preempt, and which pods may be preempted, by conditions that need no filter.
 
-Owns the conditions that need no filter. Follows kube-scheduler v1.36.3,
-``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go`` (``PodEligibleToPreemptOthers``).
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
+(``PodEligibleToPreemptOthers``).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NOT_WHILE_VICTIMS_END = "not eligible due to a terminating pod on the nominated
 
 
 def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> str:
-    """Why ``pod`` may not preempt now; "" if it may.
+    """Return why ``pod`` may not preempt now; "" if it may.
 
-    A pod whose victims are still on their way out waits for them, unless its node has become hopeless meanwhile.
+    A pod whose victims still terminate waits for them, unless its nominated node can no longer become feasible.
     """
     if pod.pod.spec.preemption_policy == _NEVER:
         return _NOT_BY_POLICY
@@ -40,7 +40,7 @@ def why_not_eligible(pod: PodInfo, nodes: NodeColumns, diagnosis: Diagnosis) -> 
 
 
 def awaits_victims(priority: int, nodes: NodeColumns, row: int) -> bool:
-    """Whether pods below a priority that were preempted still end on a row."""
+    """Return whether preempted pods below a priority still terminate on a row."""
     return any(info.priority < priority and is_ending_by_preemption(info.pod) for info in nodes.pods[row].values())
 
 
@@ -51,7 +51,7 @@ def _code_of(row: int, diagnosis: Diagnosis) -> Code:
 
 
 def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
-    """Rows where removing pods may help, intp[k], ascending."""
+    """Return the rows where preemption may help, intp[k], ascending."""
     if diagnosis.pre_filter.is_success:
         return diagnosis.rows_with(Code.UNSCHEDULABLE)
     if diagnosis.pre_filter.code is Code.UNSCHEDULABLE:
@@ -60,13 +60,13 @@ def rows_to_try(diagnosis: Diagnosis, nodes: NodeColumns) -> NDArray[np.intp]:
 
 
 def lower_priority_pods(pod: PodInfo, nodes: NodeColumns, row: int) -> list[PodInfo]:
-    """The pods of a row that ``pod`` may preempt."""
+    """Return the pods of a row that ``pod`` may preempt."""
     priority = pod.priority
     return [running for running in nodes.pods[row].values() if running.priority < priority]
 
 
 def is_ending_by_preemption(pod: Pod) -> bool:
-    """Whether a pod is being deleted because a scheduler preempted it."""
+    """Return whether a pod is being deleted because a scheduler preempted it."""
     if pod.metadata.deletion_timestamp is None:
         return False
     for condition in pod.status.conditions:

@@ -1,20 +1,20 @@
-"""Makes the victims of a preemption leave, without the cycle waiting for it.
+"""Evicts the victims of a preemption asynchronously.
 
-Owns a preemption's course; until its evictions are issued, the preemptor is kept out of the active queue::
+The preemptor is gated until its evictions are issued::
 
                 start, victims to evict                all but the last done
     (none) ──────────────────────────▶ FIRST VICTIMS ────────────────────────▶ LAST VICTIM ──┐
        ▲                                    │ one failed: the preemptor is activated         │ done, or failed
        └────────────────────────────────────┴────────────────────────────────────────────────┘
 
-The last victim goes alone: when its going is seen before its deletion is answered, the preemptor may be tried already,
-and so cannot miss the event that would wake it.
+The last victim is evicted alone: if the event of its deletion arrives before the response to the request, the preemptor
+may be tried already, so it does not miss that event.
 
-A gang preempts as a pod does; what holds it back is kept under its own name, so that it holds whichever member stands
-for it in the queue.
+A gang preempts like a pod; its preemption is stored under the key of the gang and gates whichever member represents it
+in the queue.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption). For a
-gang's victims it names no node but "cluster"; here the victim's.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/preemption/executor.go`` (asynchronous preemption). For the
+victims of a gang kube-scheduler names no node but "cluster"; here the event names the victim's node.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _decisions = logging.getLogger("scheduler_core.decisions")
 
 
 def to_be_evicted(candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
-    """The victims that are not ending already."""
+    """Return the victims that do not terminate already."""
     return tuple(info for info in candidate.victims if info.pod.metadata.deletion_timestamp is None)
 
 
 class Evictions:
-    """What one revision of a profile evicts.
+    """Evictions by one revision of a profile.
 
     Args:
-        handle: The rest of the scheduler.
-        plugin: The plugin's name, which waiting pods are told.
+        handle: Access to the scheduler.
+        plugin: The name of the plugin, for the messages to waiting pods.
     """
 
     def __init__(self, handle: Handle, plugin: str) -> None:
@@ -54,7 +54,7 @@ class Evictions:
         self._plugin = plugin
 
     def is_preempting(self, pod: PodInfo) -> bool:
-        """Whether evictions for a pod, or for the gang that it belongs to, are still to be issued."""
+        """Return whether evictions for a pod, or for its gang, are still to be issued."""
         preemption = self._preemption_for(pod)
         if preemption is None:
             return False
@@ -75,15 +75,15 @@ class Evictions:
         return found
 
     def to_be_withdrawn(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> tuple[PodInfo, ...]:
-        """Pods of lower priority that were promised the node and would not fit any more."""
-        return self._losing_promises(preemptor.priority, (candidate.node_name,)) if to_be_evicted(candidate) else ()
+        """Return the pods of lower priority whose nomination to the node the preemption clears."""
+        return self._losing_nominations(preemptor.priority, (candidate.node_name,)) if to_be_evicted(candidate) else ()
 
-    def _losing_promises(self, priority: int, node_names: Iterable[str]) -> tuple[PodInfo, ...]:
-        promised = self._handle.nominator.nominated_pods
-        return tuple(info for name in node_names for info in promised(name) if info.priority < priority)
+    def _losing_nominations(self, priority: int, node_names: Iterable[str]) -> tuple[PodInfo, ...]:
+        nominated_pods = self._handle.nominator.nominated_pods
+        return tuple(info for name in node_names for info in nominated_pods(name) if info.priority < priority)
 
     def start(self, preemptor: PodInfo, candidate: PreemptionCandidate) -> None:
-        """Evict the victims; a pod that preempts again meanwhile does so instead."""
+        """Evict the victims; a new preemption of the same pod replaces an earlier one."""
         victims = to_be_evicted(candidate)
         if not victims:
             return
@@ -95,8 +95,8 @@ class Evictions:
         )
 
     def start_for_gang(self, eviction: GangEviction) -> None:
-        """Evict the victims of a gang, wherever they run."""
-        withdrawn = self._losing_promises(eviction.preemptor.priority, eviction.node_names)
+        """Evict the victims of a gang, on all nodes."""
+        withdrawn = self._losing_nominations(eviction.preemptor.priority, eviction.node_names)
         self._begin(
             Preemption(eviction.preemptor, "", len(eviction.victims), len(eviction.victims) - 1),
             eviction.victims,
@@ -113,8 +113,8 @@ class Evictions:
         if not first:
             self._evict_last(preemption, last)
 
-    def first_answered(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
-        """One of the first victims is gone, or will not go."""
+    def first_victim_done(self, preemption: Preemption, last: PodInfo, fault: Exception | None) -> None:
+        """Handle the outcome for one of the first victims."""
         preemption.waiting_for -= 1
         preemption.has_failed = preemption.has_failed or fault is not None
         if preemption.waiting_for:
@@ -124,8 +124,8 @@ class Evictions:
         else:
             self._evict_last(preemption, last)
 
-    def last_answered(self, preemption: Preemption, fault: Exception | None) -> None:
-        """The last victim is gone, or will not go."""
+    def last_victim_done(self, preemption: Preemption, fault: Exception | None) -> None:
+        """Handle the outcome for the last victim."""
         preemption.has_failed = fault is not None
         self._end(preemption)
 
@@ -136,20 +136,20 @@ class Evictions:
     def _end(self, preemption: Preemption) -> None:
         self._handle.preemptions.end(preemption)
         if preemption.has_failed or preemption.has_held:
-            # Nothing may ever happen that wakes it: what called for the try that was held is past.
+            # The event that caused the gated attempt has passed, so no other event may ever activate the preemptor.
             self._handle.activate(self._held(preemption.preemptor))
 
     def _held(self, preemptor: Preemptor) -> Sequence[PodInfo]:
-        """The pods that the gate may have held back."""
+        """Return the pods that the gate may have held."""
         if preemptor.pod is not None:
             return (preemptor.pod,)
         view = None if preemptor.group is None else self._handle.groups.get(preemptor.group)
         return () if view is None else view.waiting()
 
-    def _evict(self, preemption: Preemption, victim: PodInfo, answered: _FirstVictim | _LastVictim) -> None:
-        if self._is_sent_back(victim):
-            self._tell(preemption, victim, " (in kube-scheduler memory).")
-            answered.settle(None)
+    def _evict(self, preemption: Preemption, victim: PodInfo, callback: _FirstVictim | _LastVictim) -> None:
+        if self._is_cancelled(victim):
+            self._record_event(preemption, victim, " (in kube-scheduler memory).")
+            callback.done(None)
             return
         preemptor, meta = preemption.preemptor, victim.pod.metadata
         condition = PodCondition(
@@ -161,33 +161,33 @@ class Evictions:
         )
         named = f"{preemptor.kind} {preemptor.key}"
         fields = {"pod": victim.key, "node": victim.node_name, "profile": preemptor.scheduler_name}
-        is_told = any(known.says_as(condition) for known in victim.pod.status.conditions)
-        deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if is_told else condition)
+        has_condition = any(known.says_as(condition) for known in victim.pod.status.conditions)
+        deletion = PodDeletion(meta.namespace, meta.name, meta.uid, None if has_condition else condition)
 
         def done(fault: Exception | None) -> None:
             if fault is None:
                 _decisions.debug(
                     "pod %s on node %s is evicted for %s", victim.key, victim.node_name, named, extra=fields
                 )
-                self._tell(preemption, victim)
+                self._record_event(preemption, victim)
             elif isinstance(fault, NotFoundError):
-                log.info("pod %s was gone before it was evicted for %s", victim.key, named, extra=fields)
+                log.info("pod %s was deleted before it was evicted for %s", victim.key, named, extra=fields)
                 fault = None
             else:
                 log.error("pod %s cannot be evicted for %s: %s", victim.key, named, fault, extra=fields)
-            answered.settle(fault)
+            callback.done(fault)
 
         self._handle.writer.delete_pod(deletion, done)
 
-    def _is_sent_back(self, victim: PodInfo) -> bool:
-        """Whether the victim runs nowhere yet, and its attempt could be ended instead."""
+    def _is_cancelled(self, victim: PodInfo) -> bool:
+        """Return whether the victim is not bound yet and its attempt was cancelled instead."""
         waiting = self._handle.waiting_pods.get(victim.uid)
         if waiting is not None:
             return waiting.preempt(self._plugin, "preempted")
         binding = self._handle.pods_in_pre_bind.get(victim.uid)
         return binding is not None and binding.cancel(f"preempted by {self._plugin}")
 
-    def _tell(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
+    def _record_event(self, preemption: Preemption, victim: PodInfo, where: str = "") -> None:
         preemptor = preemption.preemptor
         meta, node_name = victim.pod.metadata, victim.node_name or preemption.node_name
         self._handle.writer.record(
@@ -218,22 +218,22 @@ class Evictions:
 
 
 class _FirstVictim:
-    """The answer for one of the victims before the last."""
+    """Callback for one of the victims before the last."""
 
     def __init__(self, evictions: Evictions, preemption: Preemption, last: PodInfo) -> None:
         self._evictions, self._preemption, self._last = evictions, preemption, last
 
-    def settle(self, fault: Exception | None) -> None:
-        """Take the answer."""
-        self._evictions.first_answered(self._preemption, self._last, fault)
+    def done(self, fault: Exception | None) -> None:
+        """Handle the outcome."""
+        self._evictions.first_victim_done(self._preemption, self._last, fault)
 
 
 class _LastVictim:
-    """The answer for the last victim."""
+    """Callback for the last victim."""
 
     def __init__(self, evictions: Evictions, preemption: Preemption) -> None:
         self._evictions, self._preemption = evictions, preemption
 
-    def settle(self, fault: Exception | None) -> None:
-        """Take the answer."""
-        self._evictions.last_answered(self._preemption, fault)
+    def done(self, fault: Exception | None) -> None:
+        """Handle the outcome."""
+        self._evictions.last_victim_done(self._preemption, fault)

@@ -1,12 +1,12 @@
-"""Which pods must leave a node so that another fits.
+"""Which pods of a node must be evicted so that another pod fits.
 
-Owns the choice on single nodes: all pods of lower priority leave, then each that can comes back, those that a
-PodDisruptionBudget protects first, in either group the most important first. Many nodes are tried in step, which is the
-same as one after another as long as they do not touch each other, and costs one run of the filters for all of them.
+All pods of lower priority are removed, then each is restored if the pod still fits: first those that a
+PodDisruptionBudget protects, in both groups the most important pods first. Many nodes are tried at once if they do not
+affect each other; that has the same result as one after another and costs one run of the filters for all of them.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go``
 (``SelectVictimsOnNode``, ``filterPodsWithPDBViolation``) and ``util/utils.go`` (``MoreImportantPod``). Pods of equal
-priority that started at the same time come back in the order in which the scheduler saw them; there, in any order.
+priority and start time are restored in the order in which the scheduler saw them; in kube-scheduler in any order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ImportanceOf = Callable[[PodInfo], Importance]
 
 
 def importance_at(now: datetime) -> ImportanceOf:
-    """The sorting key of pods, most important first: by priority, then by start; who has not started starts ``now``."""
+    """Return the sort key of pods, most important first: priority, then start time; ``now`` for pods without one."""
 
     def importance(info: PodInfo) -> Importance:
         return -info.priority, info.pod.status.start_time or now
@@ -40,13 +40,13 @@ def importance_at(now: datetime) -> ImportanceOf:
 
 @dataclass(slots=True)
 class RowOutcome:
-    """What a trial of one row found.
+    """Result for one row.
 
     Attributes:
         row: The row.
-        verdict: 0 where the pod fits without ``victims``; else why not even without all pods of lower priority.
-        victims: Pods that must leave, most important first.
-        pdb_violations: How many of them a budget protects.
+        verdict: 0 if the pod fits without ``victims``; else why it does not fit without all pods of lower priority.
+        victims: Pods to evict, most important first.
+        pdb_violations: How many of them violate a PodDisruptionBudget.
     """
 
     row: int
@@ -57,7 +57,7 @@ class RowOutcome:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What is tried: a pod on nodes, under budgets, without harm to those who are spared."""
+    """A preemption to try: a pod on nodes, with disruption budgets and pods that must stay."""
 
     pod: PodInfo
     nodes: NodeColumns
@@ -68,29 +68,29 @@ class Trial:
         """Find the victims on rows.
 
         Args:
-            dry_run: The question; pods that it took off stay off.
-            rows: Rows with at least one pod of lower priority; more than one only if the question is local to rows.
+            dry_run: The dry run; removed pods stay removed.
+            rows: Rows with at least one pod of lower priority; more than one only if the dry run is local to rows.
 
         Returns:
             The outcomes in the order of ``rows``.
 
         Raises:
-            PluginError: A plugin raised, or answered what the point does not allow.
+            PluginError: A plugin raised, or returned a value that its extension point does not allow.
         """
-        question: SimulatedRemoval | None = dry_run.in_sums(rows) if dry_run.is_row_local else None
-        if question is None:
-            question = dry_run
+        removal: SimulatedRemoval | None = dry_run.in_sums(rows) if dry_run.is_row_local else None
+        if removal is None:
+            removal = dry_run
         outcomes = [RowOutcome(row) for row in rows]
         leaving = [self._leaving(row) for row in rows]
-        question.remove(*chain.from_iterable(leaving))
-        _judge(question, outcomes)
+        removal.remove(*chain.from_iterable(leaving))
+        _filter_outcomes(removal, outcomes)
         has_budgets = len(self.nodes.disruption_budgets) > 0
         reprieves = [
             _Reprieve(outcome, *self._in_order(pods, has_budgets=has_budgets))
             for outcome, pods in zip(outcomes, leaving, strict=True)
             if not outcome.verdict
         ]
-        _reprieve(question, reprieves)
+        _reprieve(removal, reprieves)
         for reprieve in reprieves:
             if reprieve.protected and len(reprieve.order) > reprieve.protected:
                 reprieve.outcome.victims.sort(key=self.importance)
@@ -101,7 +101,7 @@ class Trial:
         return [info for info in lower if info.uid not in spared] if spared else lower
 
     def _in_order(self, pods: list[PodInfo], *, has_budgets: bool) -> tuple[list[PodInfo], int]:
-        """Pods in the order in which they may come back, and how many of them, the first, violate a budget."""
+        """Return pods in the order in which they are restored, and how many of them, the first, violate a budget."""
         if len(pods) > 1:
             pods = sorted(pods, key=self.importance)
         if not has_budgets:
@@ -112,14 +112,14 @@ class Trial:
 
 @dataclass(slots=True)
 class _Reprieve:
-    """Pods in the order in which they may come back, of which the first ``protected`` violate a budget."""
+    """Pods in the order in which they are restored; the first ``protected`` violate a budget."""
 
     outcome: RowOutcome
     order: list[PodInfo]
     protected: int
 
 
-def _judge(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
+def _filter_outcomes(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
     rows = np.array([outcome.row for outcome in outcomes], dtype=np.intp)
     order = rows.argsort()
     verdicts = np.empty(len(rows), dtype=np.int32)
@@ -129,11 +129,11 @@ def _judge(dry_run: SimulatedRemoval, outcomes: Sequence[RowOutcome]) -> None:
 
 
 def _reprieve(dry_run: SimulatedRemoval, reprieves: Sequence[_Reprieve]) -> None:
-    """Let the k-th pod of each row come back, for all k, unless the pod to be placed does not fit then."""
+    """Restore the k-th pod of each row, for all k, and remove it again if the preemptor does not fit then."""
     for turn in range(max((len(reprieve.order) for reprieve in reprieves), default=0)):
         trying = [reprieve for reprieve in reprieves if len(reprieve.order) > turn]
         dry_run.restore(*(reprieve.order[turn] for reprieve in trying))
-        _judge(dry_run, [reprieve.outcome for reprieve in trying])
+        _filter_outcomes(dry_run, [reprieve.outcome for reprieve in trying])
         leaving = [reprieve for reprieve in trying if reprieve.outcome.verdict]
         dry_run.remove(*(reprieve.order[turn] for reprieve in leaving))
         for reprieve in leaving:

@@ -1,8 +1,7 @@
-"""InterPodAffinity: pods that want, or do not want, to share a topology domain with other pods.
+"""InterPodAffinity: pods that must, should, or should not share a topology domain with other pods.
 
-Owns the plugin; what it does at each extension point stands in a module of its own. Required terms of the pod and
-required anti-affinity of placed pods rule nodes out; preferred terms of both, and required affinity of placed pods,
-rank the rest.
+Each extension point has a module. Required terms of the pod and required anti-affinity of existing pods rule nodes out;
+preferred terms of both, and required affinity of existing pods, score the rest.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/``.
 """
@@ -46,12 +45,12 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 __all__ = ["InterPodAffinity"]
 
-_NOTHING_TO_DO = PreFilterResult(SKIP)
-_LOOK = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
 
 
 class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
-    """Places pods near the pods that they want and away from those that they do not."""
+    """Filters and scores nodes by pod affinity and anti-affinity."""
 
     name = "InterPodAffinity"
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
@@ -63,15 +62,15 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         self._args: InterPodAffinityArgs = InterPodAffinityArgs() if args is None else args
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without terms, of which no others' terms speak, is skipped until other terms or namespaces turn up."""
+        """Return a check for a pod that no term concerns; it holds until terms or namespaces change. Else None."""
         index, namespaces = nodes.pod_index, nodes.namespaces
-        if not pod.terms.is_empty or any(any(index.terms_about(kind, pod)) for kind in TermKind):
+        if not pod.terms.is_empty or any(any(index.matching_terms(kind, pod)) for kind in TermKind):
             return None
         known, version = index.terms_version, namespaces.version
         return lambda: index.terms_version == known and namespaces.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Pods that come, go or change labels, and nodes that come or change labels."""
+        """Return additions, deletions and label changes of pods, and additions and label changes of nodes."""
         pods = ClusterEvent(Resource.POD, Action.ADD | Action.UPDATE_POD_LABEL | Action.DELETE)
         nodes = ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_LABEL)
         return (EventRegistration(pods, after_pod_change), EventRegistration(nodes, after_node_change))
@@ -79,44 +78,44 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
     # -- filtering ----------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Count by domain what the pod's terms and the terms about it mean; skip where there are none."""
+        """Count pods per domain for the pod's terms and the terms that match it; return Skip if there are none."""
         if pod.terms.problem:
             return PreFilterResult(unresolvable(f"parsing pod: {pod.terms.problem}"))
         required = RequiredAffinity(pod, nodes)
         if required.is_idle:
-            return _NOTHING_TO_DO
+            return _SKIPPED
         state.write(REQUIRED, required)
-        return _LOOK
+        return _CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count ``added`` in."""
+        """Add ``added`` to the counts."""
         state.read(REQUIRED).count(pod, added, (nodes, row), 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count ``removed`` out."""
+        """Subtract ``removed`` from the counts."""
         state.read(REQUIRED).count(pod, removed, (nodes, row), -1)
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows whose domains lack what the pod needs or hold what stands against it."""
+        """Reject rows whose domains lack required pods, or contain pods that anti-affinity excludes."""
         del pod, nodes
         return state.read(REQUIRED).codes(rows)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Whose terms speak against the node; only missing affinity cannot be mended by removing pods."""
+        """Return which terms reject the node; only missing affinity is not resolvable by preemption."""
         del state, pod
         return REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Sum up weights by domain; skip where nothing speaks for or against any."""
+        """Sum the weights per domain; return Skip if there are none."""
         del rows
         if self._args.ignore_preferred_terms_of_existing_pods and not has_preferences(pod):
             return SKIP
         if pod.terms.problem:
-            return error(f"failed to parse pod: {pod.terms.problem}; mend the pod's spec")
+            return error(f"failed to parse pod: {pod.terms.problem}; correct the pod's spec")
         tables = weight_tables(pod, nodes, self._args)
         if not tables:
             return SKIP
@@ -124,12 +123,12 @@ class InterPodAffinity(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreSc
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """The weights of the row's domains, int64 per row; negative where more speaks against it."""
+        """Return the sum of the weights of the row's domains, int64 per row; may be negative."""
         del pod
         count = nodes.size if isinstance(rows, slice) else len(rows)
         return summed_weights(state.read(WEIGHTS), count, rows)
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        """Spread between the lowest, 0, and the highest, 100."""
+        """Scale the scores between the lowest, 0, and the highest, 100."""
         del state, pod
         return normalized(raw)

@@ -1,11 +1,11 @@
-"""What InterPodAffinity prepares once per attempt, and what it rules out by it.
+"""Filter of InterPodAffinity: counts per topology domain, and the nodes that they rule out.
 
-Owns three families of tables by topology domain: pods that match the pod's affinity, pods that match its anti-affinity,
-and pods whose own anti-affinity speaks against it. Must not know scores. All of them are sums of counts that the pod
-index keeps anyway, so that PreFilter costs a few passes over rows and looks at no pod.
+There are three groups of tables: pods that match the pod's affinity, pods that match its anti-affinity, and pods whose
+own anti-affinity matches the pod. All are sums of counts in the pod index, so PreFilter costs a few passes over rows
+and reads no pods.
 
-A pod on a node counts for the pod's affinity only if it matches all of its required terms at once; that is why these
-terms are joined into one query, while each anti-affinity term stands for itself.
+A pod on a node counts for the pod's affinity only if it matches all required terms at once, so these terms are joined
+into one query; each anti-affinity term has its own.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/filtering.go``.
 """
@@ -27,8 +27,8 @@ from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_index import Counts, TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
-# Where a node fails for several reasons the first in the reference's order stands, which is the highest number here:
-# then the codes of several keys are joined by taking the maximum.
+# If a node fails for several reasons, kube-scheduler reports the first in its order, which is the highest number here.
+# So the codes of several keys are combined by their maximum.
 AFFINITY = 3
 ANTI_AFFINITY = 2
 EXISTING_ANTI_AFFINITY = 1
@@ -39,19 +39,19 @@ REJECTIONS: dict[int, Status] = {
 }
 
 Tables = dict[str, DomainTable]
-"""Counts by domain, by topology key."""
+"""Counts by domain, per topology key."""
 
 
 class RequiredAffinity:
-    """The state from PreFilter to Filter.
+    """State from PreFilter to Filter.
 
     Attributes:
-        affinity: Placed pods that match all required affinity terms, by the key of each term.
-        anti: Placed pods that match a required anti-affinity term, by its key; summed over terms of one key.
-        existing: Required anti-affinity terms of placed pods that speak of the pod, by their key.
-        affinity_query: All required affinity terms as one; None without any.
+        affinity: Existing pods that match all required affinity terms, by the key of each term.
+        anti: Existing pods that match a required anti-affinity term, by its key; summed over terms of one key.
+        existing: Required anti-affinity terms of existing pods that match the pod, by their key.
+        affinity_query: All required affinity terms as one query; None without any.
         anti_terms: The required anti-affinity terms.
-        is_own_match: Whether the pod itself matches its affinity: then it may be the first of its kind.
+        is_own_match: Whether the pod matches its own affinity, so that it may be the first of its group.
     """
 
     __slots__ = ("affinity", "affinity_query", "anti", "anti_terms", "existing", "is_own_match")
@@ -71,17 +71,17 @@ class RequiredAffinity:
                 self.affinity[key] = _table(nodes, key, counts)
             self.is_own_match = query.matches(meta.namespace, meta.labels, nodes.namespaces.get(meta.namespace))
         self.anti = _tables(nodes, ((term.topology_key, index.query(term.query).total) for term in self.anti_terms))
-        about = index.terms_about(TermKind.REQUIRED_ANTI, pod)
+        about = index.matching_terms(TermKind.REQUIRED_ANTI, pod)
         existing = _tables(nodes, ((held.term.topology_key, held.holders) for held in about))
         self.existing = {key: table for key, table in existing.items() if table.counts.any()}
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is asked by the pod or of it."""
+        """Whether no term of the pod or of other pods applies."""
         return not (self.existing or self.anti_terms) and self.affinity_query is None
 
     def clone(self) -> RequiredAffinity:
-        """A copy for a what-if."""
+        """Return a copy for a dry run."""
         copy = object.__new__(RequiredAffinity)
         copy.affinity_query = self.affinity_query
         copy.anti_terms = self.anti_terms
@@ -92,11 +92,11 @@ class RequiredAffinity:
         return copy
 
     def count(self, pod: PodInfo, other: PodInfo, where: tuple[NodeColumns, int], sign: int) -> None:
-        """Count another pod in or out.
+        """Add another pod to the counts, or subtract it.
 
         Args:
-            pod: The pod to place.
-            other: The pod that came or went.
+            pod: The pod to schedule.
+            other: The added or removed pod.
             where: The columns and the row.
             sign: 1 or -1.
         """
@@ -119,12 +119,12 @@ class RequiredAffinity:
                 self.anti[term.topology_key].add(row, sign)
 
     def codes(self, rows: Rows) -> Codes | None:
-        """Judge rows: int16 each, None if all of them pass."""
+        """Filter rows: int16 each, None if all of them pass."""
         codes: Codes | None = None
         is_first = self.is_own_match and not any(table.counts.any() for table in self.affinity.values())
         for table in self.affinity.values():
             ids = table.ids[rows]
-            # The first of its kind needs a domain only; others need one that holds a pod they match.
+            # The first pod of a group only needs a domain; others need one that contains a matching pod.
             fails = ids < 0 if is_first else table.counts.take(ids) <= 0
             codes = _highest(codes, np.multiply(fails, AFFINITY, dtype=np.int16))
         for code, tables in ((ANTI_AFFINITY, self.anti), (EXISTING_ANTI_AFFINITY, self.existing)):
@@ -138,10 +138,10 @@ REQUIRED: StateKey[RequiredAffinity] = StateKey("InterPodAffinity/required")
 
 
 def as_incoming(query: PodQuery) -> PodQuery:
-    """A query as the reference asks it for the pod that is being placed.
+    """Return a query in the form that kube-scheduler uses for the incoming pod.
 
-    It names the namespaces that a namespace selector selects, but keeps the selector too and asks it with no labels at
-    all. A selector that no labels satisfy (NotIn, DoesNotExist) so reaches every namespace.
+    It resolves the namespaces of a namespace selector, but also matches the selector against an empty label set. A
+    selector that matches no labels (NotIn, DoesNotExist) therefore selects every namespace.
     """
     selector = query.namespace_selector
     if selector.is_everything or not selector.matches({}):
@@ -150,7 +150,7 @@ def as_incoming(query: PodQuery) -> PodQuery:
 
 
 def joined(queries: Iterable[PodQuery], namespaces: NamespaceLabels) -> PodQuery | None:
-    """One query for the pods that all of the queries of an incoming pod mean; None for no query."""
+    """Return one query for the pods that match all queries of an incoming pod; None if there is no query."""
     asked = [as_incoming(query) for query in queries]
     if not asked:
         return None

@@ -1,10 +1,9 @@
-"""Which events may help a pod that InterPodAffinity rejected.
+"""Queueing hints of InterPodAffinity: which events may help a pod that it rejected.
 
-Owns the judgement of one event. Must not know columns: a hint is asked for every waiting pod and has to answer from the
-objects alone, so it errs towards trying again.
+A hint is called for every unschedulable pod and decides from the objects alone, so it errs towards requeueing.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/plugin.go``. As there, namespace
-selectors are asked with no labels: a pod of a namespace that is only selected by label is not recognised.
+selectors are matched without labels: a pod in a namespace that is selected only by label is not recognized.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ _NO_LABELS: dict[str, str] = {}
 
 
 def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a placed pod begins to match the pod's affinity, or one that stood against it ceases to."""
+    """Queue if a scheduled pod starts to match the pod's affinity, or stops to match an anti-affinity."""
     if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
         return Hint.QUEUE
     if old is not None and new is not None and new.metadata.uid == pod.metadata.uid:
@@ -42,7 +41,7 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a node comes that may serve, or changes its domain of a key that the pod names."""
+    """Queue if a suitable node was added, or a node changed a label that the pod uses as topology key."""
     if not isinstance(new, Node) or not isinstance(old, Node | None):
         return Hint.QUEUE
     terms = affinity_terms(pod)

@@ -1,7 +1,7 @@
-"""How InterPodAffinity ranks nodes: the weighted terms that meet in the node's domains.
+"""Score of InterPodAffinity: the weighted terms per topology domain, summed and normalized.
 
-Owns the sums of weights by topology domain and their normalisation. Must not know filters. Weights of one key are added
-up by row before they are summed by domain, since the number of keys is small however many terms there are.
+Weights of one topology key are added per row before they are summed per domain, because there are few keys however many
+terms there are.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/interpodaffinity/scoring.go``.
 """
@@ -23,21 +23,21 @@ from scheduler_core.snapshot.pod_index import Counts, TermKind
 from scheduler_core.snapshot.pod_info import PodInfo
 
 WeightTables = tuple[DomainTable, ...]
-"""Per topology key, the sum of weights by domain; negative where it speaks against the domain."""
+"""Sum of weights per domain, one table per topology key."""
 
 WEIGHTS: StateKey[WeightTables] = StateKey("InterPodAffinity/weights")
 
 _Part = tuple[str, int, Counts]
-"""A topology key, a weight and how many pods of each row it stands for."""
+"""A topology key, a weight, and the number of pods per row that it applies to."""
 
 
 def has_preferences(pod: PodInfo) -> bool:
-    """Whether a pod prefers anything itself."""
+    """Return whether a pod has preferred terms."""
     return bool(pod.terms.preferred or pod.terms.preferred_anti)
 
 
 def weight_tables(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> WeightTables:
-    """Sum up what speaks for and against each domain; keys of which nothing does are left out."""
+    """Return the sums of weights per domain, without keys whose sums are all 0."""
     size = nodes.size
     by_row: dict[str, NDArray[np.int64]] = {}
     for key, weight, counts in (*_own_parts(pod, nodes), *_parts_of_others(pod, nodes, args)):
@@ -63,16 +63,16 @@ def _own_parts(pod: PodInfo, nodes: NodeColumns) -> Iterator[_Part]:
 def _parts_of_others(pod: PodInfo, nodes: NodeColumns, args: InterPodAffinityArgs) -> Iterator[_Part]:
     index, hard_weight = nodes.pod_index, args.hard_pod_affinity_weight
     if hard_weight > 0:
-        for held in index.terms_about(TermKind.REQUIRED, pod):
+        for held in index.matching_terms(TermKind.REQUIRED, pod):
             yield held.term.topology_key, hard_weight, held.holders
-    for held in index.terms_about(TermKind.PREFERRED, pod):
+    for held in index.matching_terms(TermKind.PREFERRED, pod):
         yield held.term.topology_key, held.term.weight, held.holders
-    for held in index.terms_about(TermKind.PREFERRED_ANTI, pod):
+    for held in index.matching_terms(TermKind.PREFERRED_ANTI, pod):
         yield held.term.topology_key, -held.term.weight, held.holders
 
 
 def summed_weights(tables: WeightTables, count: int, rows: Rows) -> Scores:
-    """Add up the weights of each row's domains, int64[count]."""
+    """Return the sum of the weights of each row's domains, int64[count]."""
     scores: Scores | None = None
     for table in tables:
         weights = table.counts.take(table.ids[rows])
@@ -81,13 +81,13 @@ def summed_weights(tables: WeightTables, count: int, rows: Rows) -> Scores:
 
 
 def normalized(raw: Scores) -> Scores:
-    """Spread scores between the lowest, which becomes 0, and the highest, 100; all are 0 where they do not differ."""
+    """Scale scores between the lowest, 0, and the highest, 100; all are 0 if they are equal."""
     if not len(raw):
         return raw
     lowest = int(raw.min())
     span = int(raw.max()) - lowest
     if span == 0:
         return np.zeros(len(raw), dtype=np.int64)
-    # Divided first and multiplied then, in float64, as the reference does: the other order rounds elsewhere.
+    # Division before multiplication, in float64, as in kube-scheduler; the other order rounds differently.
     shares = (raw - lowest).astype(np.float64) / float(span)
     return (shares * float(MAX_NODE_SCORE)).astype(np.int64)

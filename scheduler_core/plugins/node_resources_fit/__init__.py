@@ -1,7 +1,7 @@
-"""NodeResourcesFit: a node must have room for the pod, and the profile says how room is to be used.
+"""NodeResourcesFit: filters nodes by free resources, and scores them by the profile's strategy.
 
-Owns the plugin; what it does stands in a module per extension point (``filtering``, ``scoring``, ``hints``). Must not
-know why a resource is short. Devices of dynamic resource allocation are not looked at.
+Each extension point has a module (``filtering``, ``scoring``, ``hints``). Devices of dynamic resource allocation are
+not considered.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``.
 """
@@ -48,7 +48,7 @@ _SCORE_KEY: StateKey[Demand] = StateKey("NodeResourcesFit/preScore")
 
 
 class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin, ScorePlugin):
-    """Compares what a pod asks for with what nodes have free, and ranks nodes by how full they get."""
+    """Compares the pod's requests with the free resources of nodes, and scores nodes by utilization."""
 
     name = "NodeResourcesFit"
     reuse = Reuse(filter=Reads.NODE | Reads.PODS, score=Reads.NODE | Reads.PODS, pod=PodReads.RESOURCES)
@@ -56,11 +56,11 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
     normalization = Normalization.NONE
 
     def __init__(self, args: NodeResourcesFitArgs, handle: Handle) -> None:
-        """Make the scoring strategy ready.
+        """Prepare the scoring strategy.
 
         Args:
-            args: What is ignored, and how nodes are scored.
-            handle: The rest of the scheduler.
+            args: Ignored resources, and the scoring strategy.
+            handle: Access to the scheduler.
         """
         super().__init__(args, handle)
         self._ignored = frozenset(args.ignored_resources)
@@ -69,7 +69,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         self._free = FreeColumns(handle.nodes)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """While resources keep their columns; None for so many resources that codes hold for one attempt only."""
+        """Return a check that holds while resources keep their columns; None if codes are valid for one attempt."""
         if len(pod.fit_names) > MAX_RESOURCES_IN_BITS:
             return None
         if not pod.fit_names or pod.fit_names[-1] in FIXED_RESOURCES:
@@ -78,46 +78,46 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         return lambda: resources.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Pods that go or shrink, nodes that come or grow."""
+        """Return deletions and scale-downs of pods, and additions and allocatable changes of nodes."""
         return EVENTS
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Note what must be free. Never skipped: a pod that asks for nothing still counts as a pod."""
+        """Store the pod's requests. Never skips: a pod without requests still uses a pod slot."""
         del nodes
         state.write(_FIT_KEY, self._fit_demand(pod))
         return _ALL_NODES
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Rule out rows without room; see :mod:`scheduler_core.plugins.node_resources_fit.filtering`."""
+        """Reject rows without enough free resources; see :mod:`.filtering`."""
         del pod
         if self._free.nodes is not nodes:
             self._free = FreeColumns(nodes)
-        return state.read(_FIT_KEY).judge(self._free, rows)
+        return state.read(_FIT_KEY).codes(self._free, rows)
 
     def filter_sums(self, state: CycleState, pod: PodInfo, sums: RowSums) -> Codes | None:
-        """Judge sums."""
+        """Filter rows by sums."""
         del pod
-        return state.read(_FIT_KEY).judge_sums(sums)
+        return state.read(_FIT_KEY).codes_of_sums(sums)
 
     def filter_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
-        """Judge one row in Python's numbers."""
-        code = state.read(_FIT_KEY).judge_row(nodes, row)
+        """Filter one row without NumPy."""
+        code = state.read(_FIT_KEY).code_of_row(nodes, row)
         return super().filter_row(state, pod, nodes, row) if code is None else code
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """All resources that are short, and whether an empty node would do."""
+        """Return all insufficient resources, and whether an empty node would be large enough."""
         demand = state.get(_FIT_KEY)
         if demand is None:
             demand = self._fit_demand(pod)
         return demand.explain(code)
 
     def shortages(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """Every resource that is short on a row, and a place for the pod."""
+        """Return all insufficient resources of a row, including pod slots."""
         del state
         return self._fit_demand(pod).shortages(nodes, row)
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Note what the pod adds to a node; never skipped, since every pod adds something."""
+        """Store the pod's requests; never skips, because every pod counts."""
         del nodes, rows
         state.write(_SCORE_KEY, self._scorer.demand(pod))
         return SUCCESS
@@ -128,7 +128,7 @@ class NodeResourcesFit(PreFilterPlugin, FilterPlugin, SumsFilter, PreScorePlugin
         return self._scorer.score(self._scorer.demand(pod) if demand is None else demand, nodes, rows)
 
     def score_row(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, row: int) -> int:
-        """Score one row in Python's numbers, where the strategy and the node allow it."""
+        """Score one row without NumPy, if the strategy and the node allow it."""
         demand = state.get(_SCORE_KEY)
         found = None if demand is None else self._scorer.score_row(demand, nodes, row)
         return super().score_row(state, pod, nodes, row) if found is None else found

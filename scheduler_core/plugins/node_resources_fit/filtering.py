@@ -1,12 +1,11 @@
-"""Which nodes have room for a pod, and the code in which the answer is given.
+"""Filter of NodeResourcesFit: rows with enough free resources, and the layout of the result codes.
 
-Owns the layout of the codes. A row's code is a set of bits relative to what the pod itself asks for: bit 0 "too many
-pods", one bit per requested resource, and the highest, "even an empty node is too small". 13 resources fit; pods that
-ask for more get numbers of bit sets in the order in which they turn up, which hold for one attempt only. The plugin is
-called for every such pod, since its codes must not be explained by another attempt.
+A code is a set of bits relative to the pod's own requests: bit 0 "too many pods", one bit per requested resource, and
+the highest bit "even an empty node is too small". 13 resources fit. For pods that request more, each distinct bit set
+gets a number that is valid for one attempt only, so the plugin is called for every such pod.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``fitsRequest``). The API
-admits no requests below 0, so that a node too small for the pod when empty is too small as it is, too.
+rejects negative requests, so a node that is too small when empty is always too small.
 """
 
 from __future__ import annotations
@@ -32,12 +31,12 @@ _TOO_MANY_PODS_REASON = "Too many pods"
 
 
 class FitDemand:
-    """What one pod needs to find free on a node.
+    """Requests of one pod that must be free on a node.
 
     Attributes:
-        amounts: (resource column, amount above 0): cpu, memory, ephemeral storage, then the others by name. A code thus
-            means the same when a resource gets another column.
-        names: The resources' names in the same order.
+        amounts: (resource column, positive amount): CPU, memory, ephemeral storage, then the others by name, so that a
+            code keeps its meaning when a resource gets another column.
+        names: The names of the resources in the same order.
     """
 
     __slots__ = ("_bit_sets", "amounts", "names")
@@ -49,18 +48,18 @@ class FitDemand:
         if len(amounts) > MAX_RESOURCES_IN_BITS:
             self._bit_sets = Interner()
 
-    def judge(self, free: FreeColumns, rows: Rows) -> Codes | None:
-        """Compare with what is free.
+    def codes(self, free: FreeColumns, rows: Rows) -> Codes | None:
+        """Compare the requests with the free amounts.
 
         Args:
-            free: Of the nodes that are asked about.
-            rows: The rows to judge.
+            free: The free amounts of the nodes.
+            rows: The rows to filter.
 
         Returns:
-            int16 per row, 0 where the pod fits; None if it fits everywhere.
+            int16 per row, 0 where the pod fits; None if it fits on every row.
         """
         if self._bit_sets is not None:
-            return self._judge_in_bit_sets(free.nodes, rows, self._bit_sets)
+            return self._codes_in_bit_sets(free.nodes, rows, self._bit_sets)
         codes: Codes | None = None
         full = free.short(PLACES, 1, rows)
         if full is not None:
@@ -76,8 +75,8 @@ class FitDemand:
                 codes |= np.multiply(too_small, np.int16(_TOO_SMALL))
         return codes
 
-    def judge_row(self, nodes: NodeColumns, row: int) -> int | None:
-        """What :meth:`judge` answers about one row; None for a pod whose codes have to be numbered."""
+    def code_of_row(self, nodes: NodeColumns, row: int) -> int | None:
+        """Return the code of one row; None for a pod whose codes must be numbered."""
         if self._bit_sets is not None:
             return None
         code = _TOO_MANY_PODS if nodes.pod_count.item(row) >= nodes.allowed_pods.item(row) else 0
@@ -90,8 +89,8 @@ class FitDemand:
                     code |= _TOO_SMALL
         return code
 
-    def judge_sums(self, sums: RowSums) -> Codes | None:
-        """What :meth:`judge` would answer about rows with these sums."""
+    def codes_of_sums(self, sums: RowSums) -> Codes | None:
+        """Return the codes of rows with these sums."""
         full = sums.pod_count >= sums.allowed_pods
         capacities = [sums.allocatable[column] for column, _ in self.amounts]
         free = [
@@ -106,13 +105,13 @@ class FitDemand:
         return codes
 
     def explain(self, code: int) -> Status:
-        """Turn a code of :meth:`judge` into a status with all its reasons.
+        """Return the status of a code, with all its reasons.
 
         Args:
             code: Not 0.
 
         Returns:
-            Unschedulable, or UnschedulableAndUnresolvable where even the empty node would be too small.
+            Unschedulable, or UnschedulableAndUnresolvable if even the empty node is too small.
         """
         if self._bit_sets is None:
             bits = [bool(code >> bit & 1) for bit in range(1, len(self.names) + 1)]
@@ -125,7 +124,7 @@ class FitDemand:
         return unresolvable(*reasons) if too_small else unschedulable(*reasons)
 
     def shortages(self, nodes: NodeColumns, row: int) -> tuple[Shortage, ...]:
-        """What is short on one row, places for pods first.
+        """Return the insufficient resources of one row, pod slots first.
 
         Args:
             nodes: The columns.
@@ -142,7 +141,7 @@ class FitDemand:
                 found.append(Shortage(name, amount, free))
         return tuple(found)
 
-    def _judge_in_bit_sets(self, nodes: NodeColumns, rows: Rows, bit_sets: Interner[bytes]) -> Codes | None:
+    def _codes_in_bit_sets(self, nodes: NodeColumns, rows: Rows, bit_sets: Interner[bytes]) -> Codes | None:
         full = nodes.pod_count[rows] >= nodes.allowed_pods[rows]
         capacities = [nodes.allocatable[column, rows] for column, _ in self.amounts]
         free = [

@@ -1,8 +1,8 @@
-"""What nodes have free, kept from pod to pod.
+"""Cache of the free amounts of nodes.
 
-Owns differences of columns, for the resources that pods have asked for, and a bound of each: while no node has less
-than a pod asks for, none need be looked at. Must not know what a pod is. A few chosen rows are looked up in the columns
-themselves, which is cheaper than to bring all rows up to date.
+It stores differences of columns for requested resources, and a lower bound of each: while no node has less than a pod
+requests, no row need be compared. A few selected rows are computed from the columns instead, which is cheaper than
+updating the cache.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
-from scheduler_core.snapshot.row_keeper import RowKeeper
+from scheduler_core.snapshot.row_keeper import RowCache
 
 PLACES = -1
-"""Stands for places for pods among the numbers of resource columns."""
+"""Stands for pod slots among the numbers of resource columns."""
 
 _MOST_COLUMNS = 16
-_WORTH_KEEPING = 16
-"""What is kept is used for at least one row in so many."""
+_WORTH_CACHING = 16
+"""The cache is used if the requested rows are at least one in this many."""
 
 
-class FreeColumns(RowKeeper):
-    """Places for pods, and resources by column."""
+class FreeColumns(RowCache):
+    """Free pod slots, and free amounts by resource column."""
 
     __slots__ = ("_free", "_least")
 
     def __init__(self, nodes: NodeColumns) -> None:
-        """Keep nothing yet.
+        """Create an empty cache.
 
         Args:
             nodes: The columns.
@@ -39,24 +39,24 @@ class FreeColumns(RowKeeper):
         self._least: dict[int, int] = {}
 
     def short(self, column: int, amount: int, rows: Rows) -> NDArray[np.bool_] | None:
-        """Compare what is free with what is asked for.
+        """Compare free amounts with a request.
 
         Args:
-            column: Of the resource, or ``PLACES``.
-            amount: How much is asked for.
+            column: Column of the resource, or ``PLACES``.
+            amount: The request.
             rows: The rows to compare.
 
         Returns:
-            bool per row, where too little is free; None if it is nowhere.
+            bool per row, True where too little is free; None if every row has enough.
         """
-        if not isinstance(rows, slice) and len(rows) * _WORTH_KEEPING < self.nodes.size:
+        if not isinstance(rows, slice) and len(rows) * _WORTH_CACHING < self.nodes.size:
             free = self._difference(column, rows)
         else:
             self.refresh()
-            kept = self._kept(column)
+            free_amounts = self._column(column)
             if self._least[column] >= amount:
                 return None
-            free = kept[rows]
+            free = free_amounts[rows]
         short: NDArray[np.bool_] = free < amount
         if short.any():
             return short
@@ -64,15 +64,15 @@ class FreeColumns(RowKeeper):
             self._least[column] = _least(free)
         return None
 
-    def _kept(self, column: int) -> NDArray[np.int64]:
+    def _column(self, column: int) -> NDArray[np.int64]:
         free = self._free.get(column)
         if free is None:
             if len(self._free) == _MOST_COLUMNS:
                 del self._free[next(iter(self._free))]
-            free = self._keep(column)
+            free = self._rebuild_column(column)
         return free
 
-    def _keep(self, column: int) -> NDArray[np.int64]:
+    def _rebuild_column(self, column: int) -> NDArray[np.int64]:
         free = self._free[column] = self._difference(column, slice(None))
         self._least[column] = _least(free)
         return free
@@ -85,9 +85,9 @@ class FreeColumns(RowKeeper):
 
     def _rebuild(self) -> None:
         for column in self._free:
-            self._keep(column)
+            self._rebuild_column(column)
 
-    def _renew(self, rows: Iterable[int]) -> None:
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
         nodes, least = self.nodes, self._least
         for row in rows:
             for column, free in self._free.items():

@@ -1,7 +1,6 @@
-"""Which changes of nodes and of other pods can make room for a pod that did not fit.
+"""Queueing hints of NodeResourcesFit: changes of nodes and pods that may free resources for a pod.
 
-Owns the queueing hints. They compare objects and not columns: the change has been taken into the columns already, and
-what counts is the difference that it made.
+The hints compare objects, not columns, because the columns contain the change already and its difference counts.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go``
 (``isSchedulableAfterPodEvent``, ``isSchedulableAfterNodeChange``), without device classes.
@@ -19,16 +18,15 @@ from scheduler_core.model.quantity import nano, whole_units
 
 
 def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Whether a pod that was deleted or asks for less may make room.
+    """Return whether a pod that was deleted or scaled down may free resources.
 
     Args:
-        pod: The pod that waits.
+        pod: The unschedulable pod.
         old: The other pod before.
         new: The other pod after; None if it was deleted.
 
     Returns:
-        Queue if it held a node, or was promised one, and freed something that ``pod`` asks for; also if it cannot be
-        told.
+        Queue if it was scheduled or nominated and freed something that ``pod`` requests; also if that is unknown.
     """
     if not isinstance(old, Pod):
         return Hint.QUEUE
@@ -46,15 +44,15 @@ def after_pod_change(pod: Pod, old: object | None, new: object | None) -> Hint:
 
 
 def after_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Whether a node that came or changed may have room.
+    """Return whether a node that was added or changed may have enough resources.
 
     Args:
-        pod: The pod that waits.
+        pod: The unschedulable pod.
         old: The node before; None if it was added.
         new: The node after.
 
     Returns:
-        Queue if the node, were it empty, would be large enough and something that ``pod`` asks for has grown.
+        Queue if the empty node is large enough and something that ``pod`` requests has grown.
     """
     if not isinstance(new, Node):
         return Hint.SKIP if new is None else Hint.QUEUE
@@ -73,7 +71,7 @@ EVENTS = (
     EventRegistration(ClusterEvent(Resource.POD, Action.DELETE | Action.UPDATE_POD_SCALE_DOWN), after_pod_change),
     EventRegistration(ClusterEvent(Resource.NODE, Action.ADD | Action.UPDATE_NODE_ALLOCATABLE), after_node_change),
 )
-"""What NodeResourcesFit waits for."""
+"""Event registrations of NodeResourcesFit."""
 
 
 def _room(node: Node) -> tuple[Mapping[str, int], int]:

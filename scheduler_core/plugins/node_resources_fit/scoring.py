@@ -1,8 +1,8 @@
-"""How NodeResourcesFit ranks nodes: the strategy that a profile chose, made ready once.
+"""Score of NodeResourcesFit, by the strategy of the profile.
 
-Owns the choice of kernel and what of a pod is scored. The latter is not what is filtered by: containers that name no
-cpu or memory count with defaults, and requests of the pod as a whole as well as resizes are not looked at (the
-reference leaves them out here, though not in NodeResourcesBalancedAllocation).
+The scored requests differ from the filtered ones: containers without CPU or memory requests count with defaults, and
+pod-level requests and resizes are ignored (kube-scheduler ignores them here, but not in
+NodeResourcesBalancedAllocation).
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/noderesources/fit.go`` (``NewFit``, ``Score``) and
 ``resource_allocation.go`` (``calculatePodResourceRequest``).
@@ -25,11 +25,11 @@ from scheduler_core.kernels.allocation import (
     scores_by_percentage,
 )
 from scheduler_core.kernels.allocation_row import RowUse, least_allocated_row, most_allocated_row
-from scheduler_core.kernels.kept_allocation import KeptCapacityRatio, KeptLeastAllocated, KeptMostAllocated
+from scheduler_core.kernels.kept_allocation import CachedCapacityRatio, CachedLeastAllocated, CachedMostAllocated
 from scheduler_core.model.pod import PodStatus
 from scheduler_core.model.pod_requests import CPU, MEMORY, PodRequests, pod_requests
-from scheduler_core.plugins.kept_scores import Formula, ScoreKeeper
-from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_resource, taking_part
+from scheduler_core.plugins.kept_scores import Formula, ScoreCache
+from scheduler_core.plugins.resource_allocation import Demand, resource_uses, row_uses, scored_columns, scored_resource
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
 from scheduler_core.snapshot.pod_info import PodInfo
 
@@ -44,16 +44,16 @@ _ROW_KERNELS: Mapping[str, Callable[[Sequence[RowUse]], int]] = {
 class FitScorer:
     """A scoring strategy."""
 
-    __slots__ = ("_keeper", "_kernel", "_resources", "_row_kernel")
+    __slots__ = ("_kernel", "_resources", "_row_kernel", "_score_cache")
 
     def __init__(self, strategy: ScoringStrategy) -> None:
         self._resources = tuple(scored_resource(each.name, each.weight) for each in strategy.scored_resources())
         self._kernel, formula = _kernels(strategy)
         self._row_kernel = _ROW_KERNELS.get(strategy.type)
-        self._keeper = ScoreKeeper(formula)
+        self._score_cache = ScoreCache(formula)
 
     def demand(self, pod: PodInfo) -> Demand:
-        """What a pod adds to a node, resource by resource."""
+        """Return the scored requests of a pod, per resource."""
         requests = _scored_requests(pod)
         amounts = tuple(_amount(requests, resource.name) for resource in self._resources)
         return Demand(self._resources, amounts, nonzero=True)
@@ -62,33 +62,33 @@ class FitScorer:
         """Score rows.
 
         Args:
-            demand: What the pod adds.
+            demand: The scored requests of the pod.
             nodes: The columns.
             rows: The rows to score.
 
         Returns:
             int64 per row, 0 to 100.
         """
-        taking = taking_part(demand, nodes)
-        if not taking:
+        scored = scored_columns(demand, nodes)
+        if not scored:
             return np.zeros(len(nodes.pod_count[rows]), dtype=np.int64)
-        found = self._keeper.scores(taking, nodes, rows)
-        return self._kernel(resource_uses(taking, nodes, rows)) if found is None else found
+        found = self._score_cache.scores(scored, nodes, rows)
+        return self._kernel(resource_uses(scored, nodes, rows)) if found is None else found
 
     def score_row(self, demand: Demand, nodes: NodeColumns, row: int) -> int | None:
-        """What :meth:`score` gives for one row; None where only the arrays tell."""
+        """Return :meth:`score` of one row; None if only the array form supports it."""
         if self._row_kernel is None:
             return None
-        return self._row_kernel(row_uses(taking_part(demand, nodes), nodes, row))
+        return self._row_kernel(row_uses(scored_columns(demand, nodes), nodes, row))
 
 
 def _kernels(strategy: ScoringStrategy) -> tuple[_Kernel, Formula]:
-    """The formula for any numbers and any rows, and what is kept for it."""
+    """Return the formula for any numbers and rows, and the constructor of its cached form."""
     match strategy.type:
         case "LeastAllocated":
-            return least_allocated, KeptLeastAllocated
+            return least_allocated, CachedLeastAllocated
         case "MostAllocated":
-            return most_allocated, KeptMostAllocated
+            return most_allocated, CachedMostAllocated
         case "RequestedToCapacityRatio":
             assert strategy.requested_to_capacity_ratio is not None, "the configuration was validated"
             shape = strategy.requested_to_capacity_ratio.shape
@@ -96,7 +96,7 @@ def _kernels(strategy: ScoringStrategy) -> tuple[_Kernel, Formula]:
             table = scores_by_percentage([(point.utilization, point.score * scale) for point in shape])
             return (
                 lambda uses: requested_to_capacity_ratio(uses, table),
-                lambda weights: KeptCapacityRatio(weights, table),
+                lambda weights: CachedCapacityRatio(weights, table),
             )
 
 
@@ -105,7 +105,7 @@ def _scored_requests(pod: PodInfo) -> PodRequests:
     has_status = status.container_statuses or status.init_container_statuses or status.resources
     if spec.resources is None and not has_status:
         return pod.requests
-    # Rare enough to sum anew what the scored sums of the pod must not contain here.
+    # Rare enough to compute the requests again without the parts that must not be scored.
     bare_spec = msgspec.structs.replace(spec, resources=None)
     return pod_requests(msgspec.structs.replace(pod.pod, spec=bare_spec, status=PodStatus()))
 

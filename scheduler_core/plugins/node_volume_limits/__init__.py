@@ -1,11 +1,10 @@
-"""NodeVolumeLimits: a node attaches no more volumes of a CSI driver than the driver says it can.
+"""NodeVolumeLimits: a node attaches at most as many volumes of a CSI driver as the driver allows.
 
-Owns the comparison of limits with what is attached and what would be. Must not count volumes; that is
-:mod:`scheduler_core.snapshot.volume_use`. A volume that an attachment tells of, but no running pod has, counts beside
-the pod's own claim on the same volume: an attachment may be about to go.
+The attached volumes are counted by :mod:`scheduler_core.snapshot.volume_use`. A volume that has an attachment but is
+used by no running pod counts in addition to the pod's own claim on the same volume, because it may be detaching.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``; its check that the driver
-is installed is behind a gate that is off.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``, without its check that the
+driver is installed, which is behind a feature gate that is off.
 """
 
 from __future__ import annotations
@@ -42,35 +41,35 @@ _REJECTION = unschedulable("node(s) exceed max volume count")
 
 
 class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
-    """Rules out nodes that cannot attach as many volumes more as the pod brings."""
+    """Rules out nodes that cannot attach the pod's volumes in addition."""
 
     name = "NodeVolumeLimits"
     reuse = Reuse(pod=PodReads.NOTHING)
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Keep the handle."""
+        """Store the args and the handle."""
         super().__init__(args, handle)
         self._csi_nodes: CsiNodeColumns | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        """Return a check that always holds for a pod without claims and in-tree volumes, None for any other."""
         del nodes
         return None if pod.volumes.claims or pod.volumes.drivers else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Higher limits, pods and attachments that go, and the coming of a claim of the pod."""
+        """Return changes of limits, deletions of pods and attachments, and additions of the pod's claims."""
         return registrations()
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Skip a pod without claims and in-tree volumes."""
+        """Return Skip for a pod without claims and in-tree volumes."""
         del state, nodes
         return PreFilterResult() if pod.volumes.claims or pod.volumes.drivers else PreFilterResult(SKIP)
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows where a driver's limit would be exceeded, and every row while a claim does not exist.
+        """Reject rows where a driver's limit would be exceeded, and all rows if a claim does not exist.
 
         Raises:
-            PluginError: A claim that was made for another pod, or an in-tree volume that cannot be translated.
+            PluginError: A claim belongs to another pod, or an in-tree volume cannot be translated.
         """
         del state
         use = nodes.storage.use
@@ -92,7 +91,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
         return None if full is None else full[rows].astype(np.int16)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Whether the node is full, or which claim does not exist."""
+        """Return whether the node is full, or which claim does not exist."""
         del state
         if code == _FULL:
             return _REJECTION
@@ -130,7 +129,7 @@ class NodeVolumeLimits(PreFilterPlugin, FilterPlugin):
 def _over_limit(
     nodes: NodeColumns, limits: NDArray[np.int64], driver: str, volumes: Sequence[CsiVolume]
 ) -> NDArray[np.bool_]:
-    """Where volumes of a driver, less those that pods of the row have already, are too many, bool[row]."""
+    """Return where a driver has too many volumes, without those that pods of the row already use, bool[row]."""
     use = nodes.storage.use
     added = np.full(nodes.size, len(volumes), dtype=np.int64)
     for volume in volumes:

@@ -1,4 +1,4 @@
-"""Which events may make room for a pod's volumes.
+"""Queueing hints of NodeVolumeLimits: which events may make room for a pod's volumes.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/nodevolumelimits/csi.go``.
 """
@@ -12,7 +12,7 @@ from scheduler_core.model.storage import CsiNode, PersistentVolumeClaim, VolumeA
 
 
 def registrations() -> tuple[EventRegistration, ...]:
-    """The events and what is asked about each."""
+    """Return the events with their hints."""
     return (
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.ADD)),
         EventRegistration(ClusterEvent(Resource.CSI_NODE, Action.UPDATE), after_csi_node_update),
@@ -23,7 +23,7 @@ def registrations() -> tuple[EventRegistration, ...]:
 
 
 def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a driver's limit was raised; none reads as 0, as in the reference."""
+    """Queue if the limit of a driver was raised; no limit counts as 0, as in kube-scheduler."""
     del pod
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
         return Hint.QUEUE
@@ -33,7 +33,7 @@ def after_csi_node_update(pod: Pod, old: object | None, new: object | None) -> H
 
 
 def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the pod held, or was promised, a node and had volumes that count."""
+    """Queue if the pod was scheduled or nominated and had volumes that count."""
     del pod, new
     if not isinstance(old, Pod):
         return Hint.QUEUE
@@ -44,7 +44,7 @@ def after_pod_deletion(pod: Pod, old: object | None, new: object | None) -> Hint
 
 
 def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the claim is one of the pod's."""
+    """Queue if the pod uses the claim."""
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
@@ -52,7 +52,7 @@ def after_claim_creation(pod: Pod, old: object | None, new: object | None) -> Hi
 
 
 def after_attachment_deletion(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the pod has claims of its own, or an in-tree volume of the attachment's driver."""
+    """Queue if the pod has claims, or an in-tree volume of the attachment's driver."""
     del new
     if not isinstance(old, VolumeAttachment):
         return Hint.QUEUE

@@ -1,7 +1,6 @@
-"""PodTopologySpread: pods of a kind are spread evenly over the domains of a topology.
+"""PodTopologySpread: spreads matching pods evenly over the domains of a topology.
 
-Owns the plugin and the choice between a pod's own constraints and the defaults; what it does at each extension point
-stands in a module of its own.
+This module chooses between the pod's own constraints and the defaults; each extension point has a module.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/``.
 """
@@ -54,12 +53,12 @@ from scheduler_core.snapshot.workload_index import WorkloadIndex
 
 __all__ = ["PodTopologySpread"]
 
-_NOTHING_TO_DO = PreFilterResult(SKIP)
-_LOOK = PreFilterResult()
+_SKIPPED = PreFilterResult(SKIP)
+_CONTINUE = PreFilterResult()
 
 
 class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreScorePlugin, ScorePlugin):
-    """Keeps the numbers of matching pods in the domains of a topology close to each other."""
+    """Limits the difference of the numbers of matching pods between topology domains."""
 
     name = "PodTopologySpread"
     reuse = Reuse(filter=Reads.DOMAINS, score=Reads.DOMAINS, pod=PodReads.LABELS)
@@ -74,7 +73,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         self._inclusion = NodeInclusion(handle.nodes.bounds)
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without constraints is skipped until another selector may give it default ones."""
+        """Return a check for a pod without constraints; it holds until default constraints may apply. Else None."""
         if pod.pod.spec.topology_spread_constraints:
             return None
         workloads, version = nodes.workloads, nodes.workloads.version
@@ -83,7 +82,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         return lambda: workloads.version == version
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Pods that come, go or change labels, new tolerations, and nodes that come, go or change labels or taints."""
+        """Return additions, deletions and relevant updates of pods and nodes."""
         pod_actions = Action.ADD | Action.UPDATE_POD_LABEL | Action.UPDATE_POD_TOLERATION | Action.DELETE
         node_actions = Action.ADD | Action.DELETE | Action.UPDATE_NODE_LABEL | Action.UPDATE_NODE_TAINT
         return (
@@ -92,7 +91,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         )
 
     def after_pod_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if what the constraints count changes."""
+        """Queue if the counts of the constraints may change."""
         if not isinstance(old, Pod | None) or not isinstance(new, Pod | None):
             return Hint.QUEUE
         try:
@@ -102,7 +101,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         return hints.after_pod_change(pod, constraints, old, new)
 
     def after_node_change(self, pod: Pod, old: object | None, new: object | None) -> Hint:
-        """Queue if domains, or the nodes in them that count, may change."""
+        """Queue if domains, or the nodes that count in them, may change."""
         if not isinstance(old, Node | None) or not isinstance(new, Node | None):
             return Hint.QUEUE
         try:
@@ -112,7 +111,7 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         return hints.after_node_change(constraints, old, new)
 
     def _constraints(self, pod: Pod, workloads: WorkloadIndex, action: str) -> Constraints:
-        """The constraints of one kind: all of the pod's own or, if it has none of any kind, the defaults."""
+        """Return the pod's constraints with this action or, if the pod has no constraints at all, the defaults."""
         own = pod.spec.topology_spread_constraints
         if own:
             return compiled(own, pod.metadata.labels, action)
@@ -121,46 +120,46 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
     # -- filtering ----------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Count matching pods by domain; skip where no constraint has to hold."""
+        """Count matching pods per domain; return Skip if the pod has no required constraint."""
         try:
             constraints = self._constraints(pod.pod, nodes.workloads, DO_NOT_SCHEDULE)
         except SelectorError as problem:
-            return PreFilterResult(error(f"spread constraints cannot be read; mend the pod's spec: {problem}"))
+            return PreFilterResult(error(f"invalid topology spread constraints; correct the pod's spec: {problem}"))
         if not constraints:
-            return _NOTHING_TO_DO
+            return _SKIPPED
         state.write(REQUIRED, RequiredSpread.of(pod, nodes, constraints, self._inclusion))
-        return _LOOK
+        return _CONTINUE
 
     def add_pod(self, state: CycleState, pod: PodInfo, added: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count ``added`` in."""
+        """Add ``added`` to the counts."""
         del nodes
         state.read(REQUIRED).count(pod, added, row, 1)
         return SUCCESS
 
     def remove_pod(self, state: CycleState, pod: PodInfo, removed: PodInfo, nodes: NodeColumns, row: int) -> Status:
-        """Count ``removed`` out."""
+        """Subtract ``removed`` from the counts."""
         del nodes
         state.read(REQUIRED).count(pod, removed, row, -1)
         return SUCCESS
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows without a key, and rows whose domain would be too far ahead of the emptiest."""
+        """Reject rows without a topology key, and rows whose domain would exceed the skew."""
         del pod, nodes
         return state.read(REQUIRED).codes(rows)
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """Whether the node lacks a label, which nothing mends, or its domain holds too many pods."""
+        """Return whether the node has no label, which is not resolvable, or its domain contains too many pods."""
         del state, pod
         return REJECTIONS[code]
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Weigh the domains of the feasible rows; skip where no constraint is a preference."""
+        """Compute weights of the domains of the feasible rows; return Skip if the pod has no preferred constraint."""
         try:
             constraints = self._constraints(pod.pod, nodes.workloads, SCHEDULE_ANYWAY)
         except SelectorError as problem:
-            return error(f"spread constraints cannot be read; mend the pod's spec: {problem}")
+            return error(f"invalid topology spread constraints; correct the pod's spec: {problem}")
         if not constraints:
             return SKIP
         needs_all_keys = bool(pod.pod.spec.topology_spread_constraints) or not self._is_system_defaulted
@@ -169,11 +168,11 @@ class PodTopologySpread(PreFilterPlugin, PreFilterExtensions, FilterPlugin, PreS
         return SUCCESS
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """Weighted matching pods in the row's domains, int64 per row; fewer are better."""
+        """Return the weighted number of matching pods in the row's domains, int64 per row; lower is better."""
         del pod, nodes, rows
         return state.read(PREFERRED).raw()
 
     def normalize(self, state: CycleState, pod: PodInfo, raw: Scores) -> Scores:
-        """Turn round to 0..100; rows that are ignored get 0."""
+        """Invert the scores to 0..100; ignored rows get 0."""
         del pod
         return state.read(PREFERRED).normalized(raw)

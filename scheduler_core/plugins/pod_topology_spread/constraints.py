@@ -1,9 +1,7 @@
-"""Spread constraints, compiled, and the nodes that each of them counts.
+"""Compiled topology spread constraints, and the nodes that each constraint counts.
 
-Owns the reading of a pod's constraints and the node inclusion policies. Must not know what is made of the counts.
-
-Labels named by ``matchLabelKeys`` are joined into the selector here, although the API server does so too since 1.34:
-the same condition twice is one condition, and pods that older API servers have stored still mean what they say.
+Labels of ``matchLabelKeys`` are merged into the selector here, although the API server does so too since 1.34: merging
+twice has no effect, and pods that older API servers stored keep their meaning.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/common.go``.
 """
@@ -35,14 +33,14 @@ Mask = NDArray[np.bool_]
 
 
 class SpreadConstraint(Struct, gc=False, frozen=True):
-    """One constraint.
+    """One topology spread constraint.
 
     Attributes:
-        max_skew: How many more pods a domain may hold than the emptiest.
-        topology_key: Whose domains.
-        selector: Which pods of the pod's namespace count.
-        min_domains: With fewer domains the emptiest one counts as empty.
-        honors_affinity: Whether only nodes count that the pod's node selector and affinity allow.
+        max_skew: How many more pods a domain may have than the domain with the fewest.
+        topology_key: The topology key.
+        selector: Selects the pods in the pod's namespace that count.
+        min_domains: With fewer domains, the minimum counts as 0.
+        honors_affinity: Whether only nodes count that match the pod's node selector and affinity.
         honors_taints: Whether only nodes count whose taints the pod tolerates.
     """
 
@@ -58,15 +56,15 @@ Constraints = tuple[SpreadConstraint, ...]
 
 
 def compiled(constraints: Iterable[TopologySpreadConstraint], labels: Mapping[str, str], action: str) -> Constraints:
-    """Compile the constraints of one kind.
+    """Compile the constraints with one action.
 
     Args:
-        constraints: All of a pod's.
-        labels: The pod's labels, which ``matchLabelKeys`` name.
-        action: The ``whenUnsatisfiable`` of those that are wanted.
+        constraints: All constraints of a pod.
+        labels: The pod's labels, for ``matchLabelKeys``.
+        action: The ``whenUnsatisfiable`` to select.
 
     Raises:
-        SelectorError: A selector cannot be read.
+        SelectorError: A selector is invalid.
     """
     return tuple(_compiled(one, labels) for one in constraints if one.when_unsatisfiable == action)
 
@@ -87,12 +85,12 @@ def _compiled(constraint: TopologySpreadConstraint, labels: Mapping[str, str]) -
 
 
 def has_all_keys(labels: Mapping[str, str], constraints: Sequence[SpreadConstraint]) -> bool:
-    """Whether a node belongs to a domain of every constraint."""
+    """Return whether a node belongs to a domain of every constraint."""
     return all(constraint.topology_key in labels for constraint in constraints)
 
 
 class NodeInclusion:
-    """Says which nodes constraints count; keeps tables of tolerations and selectors between pods."""
+    """Determines which nodes constraints count; caches tables of tolerations and selectors between pods."""
 
     __slots__ = ("_matching", "_tolerations")
 
@@ -103,17 +101,17 @@ class NodeInclusion:
     def counted_ids(
         self, pod: PodInfo, nodes: NodeColumns, constraints: Constraints, *, all_keys: bool
     ) -> list[DomainIds]:
-        """The domain of each row as each constraint counts it.
+        """Return the domain of each row as each constraint counts it.
 
         Args:
-            pod: The pod to place.
+            pod: The pod to schedule.
             nodes: The columns.
             constraints: The constraints.
-            all_keys: Whether a node without the key of any constraint counts for none.
+            all_keys: Whether a node counts only if it has the keys of all constraints.
 
         Returns:
-            int32[row] per constraint: the domain, -1 for rows of none and for rows that do not count. Without
-            ``all_keys`` rows without the key cannot be told from those that do not count.
+            int32[row] per constraint: the domain, -1 for rows without one and rows that do not count. Without
+            ``all_keys`` the two cases are not distinguished.
         """
         keyed = with_all_keys(nodes, constraints) if all_keys else None
         allowed = tolerated = None
@@ -133,7 +131,7 @@ class NodeInclusion:
         return found
 
     def included(self, pod: PodInfo, nodes: NodeColumns, constraint: SpreadConstraint) -> Mask:
-        """Which rows a constraint's policies include, bool[row], whether they have its key or not."""
+        """Return the rows that a constraint's policies include, bool[row], with or without its key."""
         mask: Mask | None = None
         if constraint.honors_affinity:
             mask = self._allowed(pod.pod, nodes)
@@ -159,7 +157,7 @@ class NodeInclusion:
 
 
 def with_all_keys(nodes: NodeColumns, constraints: Iterable[SpreadConstraint]) -> Mask | None:
-    """Rows that have the key of every constraint; None where that is one key, which the row's domain tells."""
+    """Return the rows that have the keys of all constraints; None for a single key, where the domain shows it."""
     keys = dict.fromkeys(constraint.topology_key for constraint in constraints)
     if len(keys) == 1:
         return None

@@ -1,7 +1,6 @@
-"""The constraints of pods that have none of their own.
+"""Default constraints for pods that have no constraints.
 
-Owns the system's defaults and the reading of those in the args. Their selector is what the services and the owner of
-the pod select by; a pod that nothing selects has no default constraints, since there is nothing to spread.
+Their selector is that of the pod's services and owner; a pod that nothing selects gets no default constraints.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
 """
@@ -27,12 +26,12 @@ SYSTEM_DEFAULTS = (
 
 
 def is_system_defaulted(args: PodTopologySpreadArgs) -> bool:
-    """Whether the system's defaults hold."""
+    """Return whether the system defaults apply."""
     return args.defaulting_type == "System"
 
 
 def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstraint, ...]:
-    """The constraints that args stand for, without selectors."""
+    """Return the default constraints of the args, without selectors."""
     if is_system_defaulted(args):
         return SYSTEM_DEFAULTS
     return tuple(
@@ -51,13 +50,13 @@ def constraints_of(args: PodTopologySpreadArgs) -> tuple[TopologySpreadConstrain
 def default_constraints(
     defaults: Sequence[TopologySpreadConstraint], pod: Pod, workloads: WorkloadIndex, action: str
 ) -> Constraints:
-    """The defaults of one kind as they hold for a pod.
+    """Return the default constraints with one action for a pod.
 
     Args:
-        defaults: What the profile says.
+        defaults: The defaults of the profile.
         pod: A pod without constraints.
         workloads: Services and owners.
-        action: The ``whenUnsatisfiable`` of those that are wanted.
+        action: The ``whenUnsatisfiable`` to select.
     """
     constraints = compiled(defaults, {}, action)
     if not constraints:

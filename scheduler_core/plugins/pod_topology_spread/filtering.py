@@ -1,13 +1,11 @@
-"""What PodTopologySpread prepares once per attempt, and what it rules out by it.
+"""Filter of PodTopologySpread: matching pods per domain and constraint, and the nodes that exceed the skew.
 
-Owns, per constraint, how many matching pods each domain holds, which domains there are and the emptiest of them. Must
-not know scores.
+Two counts differ from those of other plugins, as in kube-scheduler: terminating pods do not count, but a dry run that
+adds or removes one counts it; and a selector that matches everything counts no pods, although the pod itself matches.
 
-Two things are counted unlike elsewhere, as the reference does: pods that are ending do not count, but a what-if that
-adds or removes one counts it; and a selector that matches everything finds no pod at all, while the pod itself matches.
-
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/filtering.go``. The minimum is taken
-anew after a change, where the reference keeps two candidates: the same as long as one node changes, and right beyond.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/filtering.go``. The minimum is
+recomputed after a change. kube-scheduler keeps two candidates, which gives the same result for changes on one node but
+may be wrong for more.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ REJECTIONS: dict[int, Status] = {
 
 
 def matching_pods(nodes: NodeColumns, namespace: str, constraint: SpreadConstraint) -> NDArray[np.int32]:
-    """Placed pods that a constraint counts, int32[row]."""
+    """Return the number of scheduled pods that a constraint counts, int32[row]."""
     selector = constraint.selector
     if selector.is_everything or selector.nothing:
         return np.zeros(nodes.size, dtype=np.int32)
@@ -43,11 +41,11 @@ def matching_pods(nodes: NodeColumns, namespace: str, constraint: SpreadConstrai
 
 
 class DomainSkew:
-    """One constraint over its domains.
+    """Counts of one constraint over its domains.
 
     Attributes:
         constraint: The constraint.
-        table: Matching pods by domain; its ids are -1 for rows that do not count.
+        table: Matching pods per domain; its ids are -1 for rows that do not count.
     """
 
     __slots__ = ("_codes", "_is_domain", "_is_own_match", "_row_ids", "constraint", "table")
@@ -64,7 +62,7 @@ class DomainSkew:
         self._codes: Codes | None = None
 
     def clone(self) -> DomainSkew:
-        """A copy for a what-if."""
+        """Return a copy for a dry run."""
         copy = object.__new__(DomainSkew)
         copy.constraint = self.constraint
         copy.table = self.table.clone()
@@ -76,17 +74,17 @@ class DomainSkew:
 
     @property
     def minimum(self) -> int:
-        """Matching pods of the emptiest domain; 0 with fewer domains than the constraint wants."""
+        """Number of matching pods in the domain with the fewest; 0 with fewer domains than ``minDomains``."""
         counts = self.table.counts[self._is_domain]
         return int(counts.min()) if len(counts) >= max(1, self.constraint.min_domains) else 0
 
     def count(self, row: int, sign: int) -> None:
-        """Count a matching pod on a row in or out."""
+        """Add (1) or subtract (-1) a matching pod on a row."""
         if self.table.add(row, sign):
             self._codes = None
 
     def codes(self, rows: Rows) -> Codes:
-        """Judge rows by this constraint alone, int16 each."""
+        """Filter rows by this constraint alone, int16 each."""
         if self._codes is None:
             most = self.constraint.max_skew + self.minimum - int(self._is_own_match)
             self._codes = (self.table.counts > most).astype(np.int16)
@@ -95,7 +93,7 @@ class DomainSkew:
 
 
 class RequiredSpread:
-    """The state from PreFilter to Filter: every constraint that must hold, in the pod's order."""
+    """State from PreFilter to Filter: all required constraints, in the pod's order."""
 
     __slots__ = ("skews",)
 
@@ -104,17 +102,17 @@ class RequiredSpread:
 
     @classmethod
     def of(cls, pod: PodInfo, nodes: NodeColumns, constraints: Constraints, inclusion: NodeInclusion) -> RequiredSpread:
-        """Count what the constraints of a pod ask for."""
+        """Count the pods for the constraints of a pod."""
         ids = inclusion.counted_ids(pod, nodes, constraints, all_keys=True)
         pairs = zip(constraints, ids, strict=True)
         return cls(tuple(DomainSkew(constraint, pod, nodes, counted) for constraint, counted in pairs))
 
     def clone(self) -> RequiredSpread:
-        """A copy for a what-if."""
+        """Return a copy for a dry run."""
         return RequiredSpread(tuple(skew.clone() for skew in self.skews))
 
     def count(self, pod: PodInfo, other: PodInfo, row: int, sign: int) -> None:
-        """Count another pod in or out, where it is one that a constraint of ``pod`` counts."""
+        """Add or subtract another pod in the constraints of ``pod`` that count it."""
         meta = other.pod.metadata
         if meta.namespace != pod.pod.metadata.namespace:
             return
@@ -123,7 +121,7 @@ class RequiredSpread:
                 skew.count(row, sign)
 
     def codes(self, rows: Rows) -> Codes:
-        """Judge rows: int16 each, by the first constraint that a row fails."""
+        """Filter rows: int16 each, by the first constraint that rejects a row."""
         codes = self.skews[0].codes(rows)
         for skew in self.skews[1:]:
             np.copyto(codes, skew.codes(rows), where=codes == 0)

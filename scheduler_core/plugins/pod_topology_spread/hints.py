@@ -1,6 +1,4 @@
-"""Which events may help a pod that PodTopologySpread rejected.
-
-Owns the judgement of one event against the constraints that must hold. Must not know columns.
+"""Queueing hints of PodTopologySpread: which events may help a pod that it rejected.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/plugin.go``.
 """
@@ -14,9 +12,9 @@ from scheduler_core.plugins.pod_topology_spread.constraints import Constraints, 
 
 
 def after_pod_change(pod: Pod, constraints: Constraints, old: Pod | None, new: Pod | None) -> Hint:
-    """Queue if a pod that a constraint counts comes or goes, or begins or ceases to be one.
+    """Queue if a matching pod was added or deleted, or a pod started or stopped to match.
 
-    New tolerations of the pod itself help where taints decide which nodes count.
+    New tolerations of the pod itself help if a constraint honors taints.
     """
     if not (_is_involved(pod, old) and _is_involved(pod, new)):
         return Hint.SKIP
@@ -32,7 +30,7 @@ def after_pod_change(pod: Pod, constraints: Constraints, old: Pod | None, new: P
 
 
 def after_node_change(constraints: Constraints, old: Node | None, new: Node | None) -> Hint:
-    """Queue if a node with all keys comes or goes, or changes its domains or taints."""
+    """Queue if a node with all keys was added or deleted, or changed its domains or taints."""
     had = old is not None and has_all_keys(old.metadata.labels, constraints)
     has = new is not None and has_all_keys(new.metadata.labels, constraints)
     if old is None or new is None:
@@ -45,7 +43,7 @@ def after_node_change(constraints: Constraints, old: Node | None, new: Node | No
 
 
 def _is_involved(pod: Pod, other: Pod | None) -> bool:
-    """Whether another pod, if there is one, can count for this one: it has a place, in the same namespace."""
+    """Return whether another pod, if given, can count for this pod: it is scheduled or nominated, in its namespace."""
     if other is None or other.metadata.uid == pod.metadata.uid:
         return True
     has_place = bool(other.spec.node_name or other.status.nominated_node_name)

@@ -1,13 +1,13 @@
-"""How PodTopologySpread ranks nodes: the fewer matching pods in a node's domains, the better.
+"""Score of PodTopologySpread: the fewer matching pods in a node's domains, the better.
 
-Owns the weighted counts by domain, their rounding and their normalisation. Must not know filters. A count weighs the
-more the more domains its key has, by the logarithm, so that few pods over many nodes are seen beside many in few zones.
+A count is weighted by the logarithm of the number of domains of its key, so that few pods spread over many nodes
+compare with many pods in few zones.
 
-Nodes that lack a key score 0 where the pod or the profile names the constraints. The system's defaults are lenient:
-there a node without a zone is still ranked by its own pods.
+Nodes without a key score 0 if the pod or the profile defines the constraints. With the system defaults, a node without
+a zone is still scored by its own pods.
 
-Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/scoring.go``; float64 operations in
-its order.
+Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/podtopologyspread/scoring.go``, with float64
+operations in the same order.
 """
 
 from __future__ import annotations
@@ -35,31 +35,31 @@ from scheduler_core.snapshot.pod_info import PodInfo
 
 
 class PreferredSpread(Struct, frozen=True):
-    """The state from PreScore to NormalizeScore.
+    """State from PreScore to NormalizeScore.
 
     Attributes:
-        parts: Per constraint float64 per row asked about.
-        ignored: bool per row asked about: lacks a key that it should have; None if no row does.
+        parts: Per constraint, float64 per requested row.
+        ignored: bool per requested row: it has not all required keys; None if all rows have them.
     """
 
     parts: tuple[NDArray[np.float64], ...]
     ignored: Mask | None
 
     def raw(self) -> Scores:
-        """The sum of the parts, rounded half away from zero; int64 per row, 0 where ignored."""
+        """Return the sum of the parts, rounded half away from zero; int64 per row, 0 where ignored."""
         total = self.parts[0]
         for part in self.parts[1:]:
             total = total + part
         whole = np.floor(total)
         scores = whole.astype(np.int64)
-        # Adding a half and flooring would round the largest number below a half up.
+        # Adding 0.5 and flooring would round the largest number below 0.5 up.
         scores += total - whole >= 0.5
         if self.ignored is not None:
             scores[self.ignored] = 0
         return scores
 
     def normalized(self, raw: Scores) -> Scores:
-        """Turn round between lowest and highest, where the highest counts as 0 at least; 0 where ignored."""
+        """Invert the scores between the lowest and the highest, which counts as at least 0; 0 where ignored."""
         considered = raw if self.ignored is None else raw[~self.ignored]
         if not len(considered):
             return np.zeros(len(raw), dtype=np.int64)
@@ -77,11 +77,11 @@ PREFERRED: StateKey[PreferredSpread] = StateKey("PodTopologySpread/preferred")
 
 
 class SpreadScoring(Struct, frozen=True):
-    """What is scored: a pod on rows.
+    """Arguments of the score: a pod on rows.
 
     Attributes:
         rows: The feasible rows.
-        needs_all_keys: Whether nodes without the key of any constraint are left out.
+        needs_all_keys: Whether nodes without the key of any constraint are ignored.
     """
 
     pod: PodInfo
@@ -90,7 +90,7 @@ class SpreadScoring(Struct, frozen=True):
     needs_all_keys: bool
 
     def preferred(self, constraints: Constraints, inclusion: NodeInclusion) -> PreferredSpread:
-        """Weigh the domains of each constraint."""
+        """Compute the weights of the domains of each constraint."""
         nodes = self.nodes
         ignored = self._ignored(constraints) if self.needs_all_keys else None
         counted = inclusion.counted_ids(self.pod, nodes, constraints, all_keys=self.needs_all_keys)
@@ -110,7 +110,7 @@ class SpreadScoring(Struct, frozen=True):
         return ignored if ignored.any() else None
 
     def _by_node(self, constraint: SpreadConstraint, ignored: Mask | None) -> NDArray[np.float64]:
-        """Host names are taken to be nodes: each node's own pods, whatever policies say."""
+        """Score by the pods of each node: each host name is assumed to be one node, regardless of policies."""
         ids = self.nodes.label_column(constraint.topology_key).ids[self.rows]
         scored = len(ids) if ignored is None else int(np.count_nonzero(~ignored))
         pods = matching_pods(self.nodes, self.pod.pod.metadata.namespace, constraint)[self.rows]
@@ -141,9 +141,9 @@ class SpreadScoring(Struct, frozen=True):
         tables: tuple[Mask, NDArray[np.int64], NDArray[np.int32]],
         inclusion: NodeInclusion,
     ) -> None:
-        """Nodes without the key are one more domain, which the reference cannot tell from that of an empty value.
+        """Count nodes without the key as one more domain, which kube-scheduler does not distinguish from the value "".
 
-        Whichever of the two has a feasible node, the pods of both are counted there, those on other nodes as well.
+        If either of the two has a feasible node, the pods of both count there, including those on other nodes.
         """
         present, sums, pods = tables
         empty = column.values.find("")

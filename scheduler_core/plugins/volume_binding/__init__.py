@@ -1,12 +1,11 @@
-"""VolumeBinding: a pod's claims are bound, or can be, to volumes that its node reaches.
+"""VolumeBinding: the pod's claims are bound, or can be bound, to volumes that are accessible from the node.
 
-Owns the order of the steps; what they do stands beside: :mod:`.claims` sorts the pod's claims, :mod:`.filtering` judges
-nodes, :mod:`.reserving` holds volumes for the pod and gives them back, :mod:`.binding` writes and waits, :mod:`.hints`
-says which events may help. The decision for every node is made once per attempt, when the first rows are asked about,
-because neither claims nor volumes change while a cycle runs.
+:mod:`.claims` classifies the pod's claims, :mod:`.filtering` filters nodes, :mod:`.reserving` assumes volumes for the
+pod and restores them, :mod:`.binding` writes and waits, :mod:`.hints` contains the queueing hints. All nodes are
+evaluated once per attempt, at the first call of Filter, because claims and volumes do not change during a cycle.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``. Scoring by storage
-capacity is behind a gate that is off, so PreScore always skips.
+capacity is behind a feature gate that is off, so PreScore always skips.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ _DEFAULT_ARGS = VolumeBindingArgs()
 
 
 class _Attempt(Struct):
-    """What the points of one attempt tell each other.
+    """State of one attempt.
 
     Attributes:
         claims: The pod's claims; None for a pod without any.
-        judgement: What was found out about every node; None before Filter.
-        reserved: What is held on the chosen node; None if nothing is.
+        judgement: Result for all nodes; None before Filter.
+        reserved: Volumes and claims assumed for the chosen node; None if there are none.
         is_all_bound: Whether there is nothing to bind.
     """
 
@@ -68,31 +67,31 @@ _ATTEMPT: StateKey[_Attempt] = StateKey("VolumeBinding/attempt")
 
 
 class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, ReservePlugin, PreBindPlugin):
-    """Rules out nodes that the pod's volumes cannot be used from, and binds its claims before the pod."""
+    """Rules out nodes from which the pod's volumes are not accessible, and binds its claims before the pod."""
 
     name = "VolumeBinding"
     reuse = Reuse(pod=PodReads.NOTHING)
     args_model = VolumeBindingArgs
 
     def __init__(self, args: Any, handle: Handle) -> None:
-        """Keep the args and the handle."""
+        """Store the args and the handle."""
         super().__init__(args, handle)
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
         self._judge: NodeJudge | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
-        """A pod without volumes that are looked at is skipped always; of any other it cannot be told."""
+        """Return a check that always holds for a pod without claims, None for any other."""
         del nodes
         return None if pod.volumes.claims else always
 
     def events_to_register(self) -> Sequence[EventRegistration]:
-        """Changes of claims, volumes, classes, drivers and their capacity, and nodes that come or are labelled anew."""
+        """Return changes of claims, volumes, classes, drivers and capacities, and additions and labels of nodes."""
         return registrations()
 
     # -- filtering ----------------------------------------------------------------------------------------------
 
     def pre_filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns) -> PreFilterResult:
-        """Look the claims up; reject the pod where one is missing, ending, or should be bound and is not."""
+        """Look up the claims; reject the pod if one is missing, being deleted, or unexpectedly unbound."""
         if not pod.volumes.claims:
             state.write(_ATTEMPT, _Attempt())
             return PreFilterResult(SKIP)
@@ -109,11 +108,11 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return PreFilterResult()
 
     def filter(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Codes | None:
-        """Reject rows from which a bound volume cannot be used, or where there is none for an unbound claim.
+        """Reject rows where a bound volume is not accessible, or no volume is available for an unbound claim.
 
         Raises:
             UndecidedRowsError: A volume cannot be translated for its CSI driver on some of the rows.
-            SelectorError: A claim's selector cannot be read.
+            SelectorError: The selector of a claim is invalid.
         """
         del pod
         attempt = state.read(_ATTEMPT)
@@ -131,26 +130,26 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
-        """All reasons that are set in ``code``."""
+        """Return all reasons that are set in ``code``."""
         del state, pod
         return unresolvable(*(reason for bit, reason in REASONS if code & bit))
 
     # -- scoring ------------------------------------------------------------------------------------------------
 
     def pre_score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Status:
-        """Skip."""
+        """Return Skip."""
         del state, pod, nodes, rows
         return SKIP
 
     def score(self, state: CycleState, pod: PodInfo, nodes: NodeColumns, rows: Rows) -> Scores:
-        """0 for every row."""
+        """Return 0 for every row."""
         del state, pod
         return np.zeros(len(nodes.alive[rows]), dtype=np.int64)
 
     # -- holding and binding ------------------------------------------------------------------------------------
 
     def reserve(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Assume the volumes and claims as they will be, so that no other pod is given them."""
+        """Assume the volumes and claims in their future state, so that other pods do not get them."""
         attempt, nodes = state.read(_ATTEMPT), self.handle.nodes
         row = nodes.row_of(node_name)
         judgement = attempt.judgement
@@ -168,14 +167,14 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return SUCCESS
 
     def unreserve(self, state: CycleState, pod: PodInfo, node_name: str) -> None:
-        """Take back what was assumed."""
+        """Restore what was assumed."""
         del pod, node_name
         attempt = state.get(_ATTEMPT)
         if attempt is not None and attempt.reserved is not None:
             restore(self.handle.nodes.storage, attempt.reserved)
 
     def pre_bind_pre_flight(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Skip where every claim is bound already."""
+        """Return Skip if all claims are bound already."""
         del pod
         attempt = state.read(_ATTEMPT)
         if attempt.is_all_bound:
@@ -183,7 +182,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         return SUCCESS if attempt.reserved is not None else _nothing_reserved(node_name)
 
     async def pre_bind(self, state: CycleState, pod: PodInfo, node_name: str) -> Status:
-        """Write the volumes and claims, and wait until the claims are bound or the time is up."""
+        """Write the volumes and claims, and wait until the claims are bound or the timeout expires."""
         attempt = state.read(_ATTEMPT)
         if attempt.is_all_bound:
             return SUCCESS
@@ -192,7 +191,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         writer = self.handle.storage_writer
         if writer is None:
             return Status(
-                Code.ERROR, ("volumes cannot be written here; run the scheduler with access to persistent volumes",)
+                Code.ERROR, ("volumes cannot be written; run the scheduler with write access to persistent volumes",)
             )
         binder = VolumeBinder(self.handle.nodes, self.handle.clock, writer, self._args.bind_timeout_seconds)
         try:

@@ -1,7 +1,6 @@
-"""Writing a pod's bindings, and waiting until they hold.
+"""Writes a pod's volume bindings, and waits until they are complete.
 
-Owns the writes' order and the conditions that are waited for. Must not know how the writes are made. What is looked at
-is what the API server shows, never what is assumed: another cycle may assume the same objects meanwhile.
+The wait reads what the API server reports, never assumed objects, because another cycle may assume the same objects.
 
 Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``BindPodVolumes``, ``checkBindings``).
 """
@@ -24,13 +23,13 @@ _POLL_SECONDS = 1.0
 
 
 class VolumeBinder(Struct, frozen=True):
-    """Binds what a pod holds.
+    """Binds the volumes of a pod.
 
     Attributes:
         nodes: The columns, with their storage index.
-        clock: Time.
-        writer: The cluster's volumes and claims.
-        timeout_seconds: How long bindings may take to hold after they were written.
+        clock: The clock.
+        writer: Writes volumes and claims.
+        timeout_seconds: How long the wait after the writes may take.
     """
 
     nodes: NodeColumns
@@ -42,13 +41,13 @@ class VolumeBinder(Struct, frozen=True):
         """Write everything and wait until the pod's claims are fully bound.
 
         Args:
-            pod: The pod, accounted on its node.
+            pod: The assumed pod.
             node_name: The node.
-            held: What was assumed; its objects are replaced by what the writes return.
+            held: What was assumed; its objects are replaced by the results of the writes.
 
         Raises:
-            ClusterWriteError: A write failed; what was not written yet is no longer assumed.
-            StorageError: A binding came undone, or the time was up.
+            ClusterWriteError: A write failed; objects that were not written are no longer assumed.
+            StorageError: A binding was lost, or the timeout expired.
         """
         await self._write(held)
         deadline = self.clock.now() + self.timeout_seconds
@@ -74,7 +73,7 @@ class VolumeBinder(Struct, frozen=True):
             restore(self.nodes.storage, NodeVolumes(held.bindings[volumes:], held.provisions[claims:]))
 
     def _is_bound(self, pod: PodInfo, node_name: str, held: NodeVolumes) -> bool:
-        """Whether all claims are bound; False while that may still come."""
+        """Return whether all claims are bound; False while that may still happen."""
         row = self.nodes.row_of(node_name)
         if row < 0:
             raise StorageError(f'failed to get node "{node_name}": node "{node_name}" not found')
@@ -112,7 +111,7 @@ class VolumeBinder(Struct, frozen=True):
         if not claim.metadata.annotations:
             raise StorageError(f'selectedNode annotation reset for PVC "{name}"')
         if claim.metadata.annotations.get(SELECTED_NODE) != self.nodes.names[row]:
-            # So a provisioner says that it could not make the volume on this node.
+            # A provisioner resets the annotation to report that it cannot create the volume on this node.
             raise StorageError(f'provisioning failed for PVC "{name}"')
         if claim.spec.volume_name:
             volume = storage.volumes.get(claim.spec.volume_name)
@@ -133,10 +132,10 @@ class VolumeBinder(Struct, frozen=True):
             )
 
     def _affinity_on(self, volume: PersistentVolume, node_name: str) -> VolumeNodeAffinity | None:
-        """A volume's affinity, as its CSI driver words it where one serves an in-tree volume on the node."""
+        """Return a volume's affinity, translated if the node uses a CSI driver for its in-tree plugin."""
         plugin = in_tree_plugin(volume)
         csi_node = self.nodes.storage.csi_nodes.get(node_name)
-        if plugin is None or not plugin.is_taken_over or csi_node is None:
+        if plugin is None or not plugin.is_migrated or csi_node is None:
             return volume.spec.node_affinity
         if plugin.name not in csi_node.migrated_plugins:
             return volume.spec.node_affinity
@@ -147,7 +146,7 @@ class VolumeBinder(Struct, frozen=True):
 
 
 def _is_older(shown: ObjectMeta, written: ObjectMeta) -> bool:
-    """Whether what is shown is from before the write, as far as versions can be compared."""
+    """Return whether the object that was read is older than the write, if the versions are comparable."""
     return _version(shown) < _version(written)
 
 

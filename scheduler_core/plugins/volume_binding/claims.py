@@ -1,7 +1,7 @@
-"""A pod's claims, by what has to be done about them.
+"""A pod's claims, classified by what has to be done about them.
 
-Owns the sorting and the texts of what is wrong with a claim. Must not know nodes. Follows kube-scheduler v1.36.3,
-``plugins/volumebinding/volume_binding.go`` (``podHasPVCs``) and ``binder.go`` (``GetPodVolumeClaims``).
+Follows kube-scheduler v1.36.3, ``plugins/volumebinding/volume_binding.go`` (``podHasPVCs``) and ``binder.go``
+(``GetPodVolumeClaims``).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from scheduler_core.snapshot.storage_index import StorageIndex
 
 
 class DelayedClaim(Struct, frozen=True):
-    """An unbound claim that waits for its pod to be placed, and its class."""
+    """An unbound claim that waits for its first consumer, with its storage class."""
 
     claim: PersistentVolumeClaim
     storage_class: StorageClass
@@ -25,9 +25,9 @@ class PodClaims(Struct):
     """A pod's claims, each list in the order of the pod's volumes.
 
     Attributes:
-        bound: Fully bound.
-        delayed: Unbound, to be bound when the pod is placed.
-        immediate: Unbound, though they should be bound without regard to the pod.
+        bound: Fully bound claims.
+        delayed: Unbound claims to bind when the pod is scheduled.
+        immediate: Unbound claims that should have been bound independently of the pod.
     """
 
     bound: list[PersistentVolumeClaim] = field(default_factory=list)
@@ -36,7 +36,7 @@ class PodClaims(Struct):
 
 
 def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
-    """Why the pod cannot be placed whatever the node, "" if its claims are fit to be looked at."""
+    """Return why the pod's claims make it unschedulable on every node, "" if they do not."""
     for reference in pod.volumes.claims:
         claim = storage.claims.get(reference.key)
         if claim is None:
@@ -56,10 +56,10 @@ def rejection_of_claims(pod: PodInfo, storage: StorageIndex) -> str:
 
 
 def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
-    """Sort the claims, as assumed or shown.
+    """Classify the claims in their assumed or reported state.
 
     Raises:
-        StorageError: A claim is gone, or its class says nothing about when to bind.
+        StorageError: A claim does not exist, or its class has no volume binding mode.
     """
     sorted_claims = PodClaims()
     for reference in pod.volumes.claims:
@@ -72,7 +72,7 @@ def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
         storage_class = storage.classes.get(claim.class_name) if claim.class_name else None
         if storage_class is not None and storage_class.volume_binding_mode is None:
             raise StorageError(f'VolumeBindingMode not set for StorageClass "{claim.class_name}"')
-        # A claim that names its volume is bound by the controller, whatever its class says.
+        # A claim that names its volume is bound by the controller, regardless of its class.
         if (
             storage_class is not None
             and storage_class.volume_binding_mode == WAIT_FOR_FIRST_CONSUMER
@@ -85,7 +85,7 @@ def claims_of_pod(pod: PodInfo, storage: StorageIndex) -> PodClaims:
 
 
 def are_bound(pod: PodInfo, storage: StorageIndex) -> bool:
-    """Whether every claim of the pod is fully bound."""
+    """Return whether every claim of the pod is fully bound."""
     for reference in pod.volumes.claims:
         claim = storage.claims.current(reference.key)
         if claim is None or not claim.is_fully_bound:

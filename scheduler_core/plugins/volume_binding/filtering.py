@@ -1,6 +1,6 @@
-"""From which nodes a pod's claims can be used: all rows at once.
+"""Filter of VolumeBinding: from which nodes a pod's claims are usable, for all rows at once.
 
-Owns the verdict and, per row, which volume each unbound claim would get. Loops run over the pod's few claims and the
+Also determines which volume each unbound claim would get on each row. Loops run over the pod's few claims and the
 volumes of a class, never over nodes. Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go``
 (``FindPodVolumes``).
 """
@@ -33,21 +33,21 @@ REASONS = (
     (NO_SPACE, "node(s) did not have enough free storage"),
     (_NO_VOLUME, "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"),
 )
-"""The bits of a code and their reasons, in the order in which a node's reasons are told."""
+"""The bits of a code with their reasons, in the order in which a node's reasons are reported."""
 
 _Mask = NDArray[np.bool_]
 
 
 class Judgement(Struct):
-    """What was found out about every row.
+    """Result for all rows.
 
     Attributes:
         codes: int16[row], bits of :data:`REASONS`; or one of ``problems``.
-        problems: What keeps a row from being judged, by its code.
-        preselected: Claims that a node was selected for already, which wait for their volume there.
+        problems: Why a row cannot be evaluated, by its code.
+        preselected: Claims with a selected node, which wait for their volume there.
         matched: Claims that were matched with volumes, the smallest first.
-        assigned: Per claim of ``matched``, int32[row]: which of ``volumes`` it gets, -1 for none.
-        volumes: The volumes that any claim gets anywhere.
+        assigned: Per claim of ``matched``, int32[row]: index of its volume in ``volumes``, -1 for none.
+        volumes: All volumes that a claim gets on any row.
     """
 
     codes: Codes
@@ -59,7 +59,7 @@ class Judgement(Struct):
 
 
 class NodeJudge:
-    """Judges the rows of one set of columns; keeps what it learns about nodes from one pod to the next."""
+    """Evaluates the rows of one set of columns; caches data of nodes between pods."""
 
     def __init__(self, nodes: NodeColumns) -> None:
         self.nodes = nodes
@@ -67,10 +67,10 @@ class NodeJudge:
         self._csi_nodes = CsiNodeColumns(nodes)
 
     def judge(self, claims: PodClaims) -> Judgement:
-        """Judge every row.
+        """Evaluate every row.
 
         Raises:
-            SelectorError: A claim's selector cannot be read.
+            SelectorError: The selector of a claim is invalid.
         """
         judgement = Judgement(np.zeros(self.nodes.size, dtype=np.int16))
         if claims.bound:
@@ -80,7 +80,7 @@ class NodeJudge:
         return judgement
 
     def _judge_bound(self, claims: list[PersistentVolumeClaim], judgement: Judgement) -> None:
-        """The first claim that a row cannot do with decides; a missing volume is none of the nodes' making."""
+        """Evaluate bound claims: the first claim that rejects a row decides; a missing volume rejects all rows."""
         codes = judgement.codes
         left = self.nodes.alive.copy()
         for claim in claims:
@@ -97,14 +97,14 @@ class NodeJudge:
                 left &= reached
 
     def _reached(self, known: KnownVolume, judgement: Judgement) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
-        """From which rows a volume is reached (None: all), and on which that cannot be told, with their code.
+        """Return the rows that can access a volume (None: all), and the rows where that is unknown, with their code.
 
-        Where a CSI driver serves an in-tree volume, the affinity counts as translated for that driver.
+        If a CSI driver serves an in-tree volume, its affinity is translated for that driver.
         """
         reached = None if known.affinity is None else self._reach.matching.selector(known.affinity, ALL_ROWS)
         plugin = in_tree_plugin(known.volume)
         migrated = None
-        if plugin is not None and plugin.is_taken_over:
+        if plugin is not None and plugin.is_migrated:
             migrated = self._csi_nodes.migrated(plugin.name)
         if plugin is None or migrated is None:
             return reached, None
@@ -154,7 +154,7 @@ class NodeJudge:
             looking = self._provision(delayed, looking, looking & (assigned == NONE), codes)
 
     def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, codes: Codes) -> _Mask:
-        """Judge the rows where a claim needs a new volume; what is left to judge comes back."""
+        """Evaluate the rows where a claim needs a new volume; return the rows that remain."""
         if not wanting.any():
             return looking
         verdicts = provision_codes(self._reach.matching, delayed)

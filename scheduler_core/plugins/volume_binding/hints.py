@@ -1,4 +1,4 @@
-"""Which events may help a pod whose claims could not be bound.
+"""Queueing hints of VolumeBinding: which events may help a pod whose claims could not be bound.
 
 Follows kube-scheduler v1.36.3, ``pkg/scheduler/framework/plugins/volumebinding/volume_binding.go``.
 """
@@ -22,7 +22,7 @@ _CHANGED = Action.ADD | Action.UPDATE
 
 
 def registrations() -> tuple[EventRegistration, ...]:
-    """The events and what is asked about each."""
+    """Return the events with their hints."""
     return (
         EventRegistration(ClusterEvent(Resource.STORAGE_CLASS, _CHANGED), after_class_change),
         EventRegistration(ClusterEvent(Resource.PERSISTENT_VOLUME_CLAIM, _CHANGED), after_claim_change),
@@ -35,7 +35,7 @@ def registrations() -> tuple[EventRegistration, ...]:
 
 
 def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a class came, or allows other topologies than before."""
+    """Queue if a class was added, or its allowed topologies changed."""
     del pod
     if not isinstance(old, StorageClass) or not isinstance(new, StorageClass):
         return Hint.QUEUE
@@ -43,7 +43,7 @@ def after_class_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 
 def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if the claim is one of the pod's."""
+    """Queue if the pod uses the claim."""
     del old
     if not isinstance(new, PersistentVolumeClaim):
         return Hint.QUEUE
@@ -51,7 +51,7 @@ def after_claim_change(pod: Pod, old: object | None, new: object | None) -> Hint
 
 
 def after_csi_node_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a CSINode came, or its drivers have taken over other plugins than before."""
+    """Queue if a CSINode was added, or the plugins that are migrated to its drivers changed."""
     del pod
     if not isinstance(old, CsiNode) or not isinstance(new, CsiNode):
         return Hint.QUEUE
@@ -60,7 +60,7 @@ def after_csi_node_change(pod: Pod, old: object | None, new: object | None) -> H
 
 
 def after_driver_update(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if a driver of an inline volume of the pod stopped reporting its capacity."""
+    """Queue if a driver of an inline volume of the pod stopped to report its capacity."""
     if not isinstance(old, CsiDriver) or not isinstance(new, CsiDriver):
         return Hint.QUEUE
     if not old.spec.storage_capacity or new.spec.storage_capacity:
@@ -70,7 +70,7 @@ def after_driver_update(pod: Pod, old: object | None, new: object | None) -> Hin
 
 
 def after_capacity_change(pod: Pod, old: object | None, new: object | None) -> Hint:
-    """Queue if room came, or larger volumes fit than before."""
+    """Queue if a capacity was added, or its largest volume size grew."""
     del pod
     if not isinstance(old, CsiStorageCapacity) or not isinstance(new, CsiStorageCapacity):
         return Hint.QUEUE

@@ -1,9 +1,9 @@
-"""Which existing volume an unbound claim gets on each node.
+"""Choice of an existing volume for an unbound claim on each node.
 
-Owns the choice: a volume that is kept for the claim, or else the smallest that will do. Follows
-``k8s.io/component-helpers`` v0.36.3, ``storage/volume/pv_helpers.go`` (``FindMatchingVolume``), and kube-scheduler
-v1.36.3, ``plugins/volumebinding/binder.go`` (``findMatchingVolumes``). Among volumes of equal size the reference takes
-any; here it is the first by name, so that a decision can be repeated.
+A volume that is reserved for the claim is chosen, else the smallest suitable one. Follows ``k8s.io/component-helpers``
+v0.36.3, ``storage/volume/pv_helpers.go`` (``FindMatchingVolume``), and kube-scheduler v1.36.3,
+``plugins/volumebinding/binder.go`` (``findMatchingVolumes``). Among volumes of equal size kube-scheduler takes any;
+here it is the first by name, so that decisions are reproducible.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ _RowNumbers = NDArray[np.intp]
 
 
 class VolumeReach:
-    """From which rows volumes can be reached; remembered until a node changes.
+    """Rows from which volumes are accessible; cached until a node changes.
 
     Attributes:
         nodes: The columns.
-        matching: Selectors on them.
+        matching: Selectors on the columns.
     """
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -44,9 +44,9 @@ class VolumeReach:
         self._rows: dict[NodeMatcher, _RowNumbers] = {}
 
     def rows(self, affinity: NodeMatcher) -> _RowNumbers:
-        """The rows that an affinity admits, intp[k] ascending, freed rows perhaps among them; not the caller's.
+        """Return the rows that an affinity allows, intp[k] ascending, possibly with unused rows; do not modify it.
 
-        Rows and not a mask, because a local volume has one row, and a class may have thousands of local volumes.
+        The cache stores rows, not masks, because a local volume has one row, and a class may have thousands of them.
         """
         if self._version != self.nodes.version or len(self._rows) >= self.nodes.bounds.volume_affinities:
             self._rows.clear()
@@ -60,18 +60,18 @@ class VolumeReach:
 def match_volumes(
     reach: VolumeReach, claims: Sequence[PersistentVolumeClaim], looking: _Mask
 ) -> tuple[list[NDArray[np.int32]], list[KnownVolume]]:
-    """Give each claim a volume on each row.
+    """Choose a volume for each claim on each row.
 
     Args:
-        reach: From where volumes can be reached.
-        claims: In the order in which they choose: the smallest first.
-        looking: bool[row], where a choice is asked for.
+        reach: Rows from which volumes are accessible.
+        claims: Claims in the order in which volumes are chosen, the smallest first.
+        looking: bool[row], the rows to choose for.
 
     Returns:
         Per claim int32[row], the number of its volume or -1; and the volumes by number.
 
     Raises:
-        SelectorError: A claim's selector cannot be read.
+        SelectorError: The selector of a claim is invalid.
     """
     assigned: list[NDArray[np.int32]] = []
     volumes: list[KnownVolume] = []
@@ -84,9 +84,9 @@ def match_volumes(
 
 
 class _Choice:
-    """One claim's choice, with the choices of those before it.
+    """The volumes chosen for one claim, after those of earlier claims.
 
-    Volumes that few nodes reach are taken up together: a class may have one for every node.
+    Volumes with few rows are handled in batches, because a class may have one volume per node.
     """
 
     def __init__(
@@ -109,16 +109,16 @@ class _Choice:
         storage = self._reach.nodes.storage
         size = nano(claim.spec.resources.requests.get(STORAGE, 0))
         selector = None if claim.spec.selector is None else compile_label_selector(claim.spec.selector)
-        for known in storage.volumes_kept_for(claim):
-            if _could_serve(known, claim, size):
-                # Where it cannot be reached the claim gets nothing else: the volume was promised to it.
-                self._take([known], [np.flatnonzero(self._open)], promised=True)
+        for known in storage.volumes_reserved_for(claim):
+            if _is_suitable(known, claim, size):
+                # Where the reserved volume is not accessible, the claim gets no other volume.
+                self._take([known], [np.flatnonzero(self._open)], reserved=True)
         batch: list[KnownVolume] = []
         rows_of_batch: list[_RowNumbers] = []
         for known in storage.free_volumes(claim.class_name):
             if not self._left:
                 return
-            if not (_could_serve(known, claim, size) and _is_on_offer(known, claim, selector)):
+            if not (_is_suitable(known, claim, size) and _is_available(known, claim, selector)):
                 continue
             rows = np.flatnonzero(self._open) if known.affinity is None else self._reach.rows(known.affinity)
             batch.append(known)
@@ -129,8 +129,8 @@ class _Choice:
         if batch:
             self._take(batch, rows_of_batch)
 
-    def _take(self, batch: list[KnownVolume], rows_of_batch: list[_RowNumbers], *, promised: bool = False) -> None:
-        """Give open rows the first volume of a batch that they reach and that no earlier claim has there."""
+    def _take(self, batch: list[KnownVolume], rows_of_batch: list[_RowNumbers], *, reserved: bool = False) -> None:
+        """Assign each open row the first volume of a batch that is accessible and not assigned to an earlier claim."""
         rows = np.concatenate(rows_of_batch)
         positions = np.repeat(np.arange(len(batch)), [len(each) for each in rows_of_batch])
         free = self._open[rows]
@@ -145,7 +145,7 @@ class _Choice:
         self._open[rows] = False
         self._left -= len(rows)
         affinity = batch[0].affinity
-        if promised and affinity is not None:
+        if reserved and affinity is not None:
             reached = np.isin(rows, self._reach.rows(affinity), assume_unique=True)
             rows, positions = rows[reached], positions[reached]
         numbered = np.empty(len(batch), dtype=np.int32)
@@ -160,7 +160,7 @@ class _Choice:
         return number
 
 
-def _could_serve(known: KnownVolume, claim: PersistentVolumeClaim, size: int) -> bool:
+def _is_suitable(known: KnownVolume, claim: PersistentVolumeClaim, size: int) -> bool:
     volume = known.volume
     return (
         known.size >= size
@@ -170,7 +170,7 @@ def _could_serve(known: KnownVolume, claim: PersistentVolumeClaim, size: int) ->
     )
 
 
-def _is_on_offer(known: KnownVolume, claim: PersistentVolumeClaim, selector: LabelMatcher | None) -> bool:
+def _is_available(known: KnownVolume, claim: PersistentVolumeClaim, selector: LabelMatcher | None) -> bool:
     volume = known.volume
     return (
         volume.status.phase == AVAILABLE

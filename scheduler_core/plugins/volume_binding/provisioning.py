@@ -1,7 +1,6 @@
-"""Where a new volume can be made for a claim.
+"""Where a new volume can be provisioned for a claim, by allowed topologies and reported storage capacity.
 
-Owns the class's topologies and the room that its driver reports. Follows kube-scheduler v1.36.3,
-``plugins/volumebinding/binder.go`` (``checkVolumeProvisions``, ``hasEnoughCapacity``).
+Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``checkVolumeProvisions``, ``hasEnoughCapacity``).
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ _Mask = NDArray[np.bool_]
 
 
 def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> Codes:
-    """Judge every row for one claim that needs a new volume.
+    """Evaluate every row for one claim that needs a new volume.
 
     Args:
         matching: Selectors on the columns.
@@ -59,7 +58,7 @@ def provision_codes(matching: NodeMatching, delayed: DelayedClaim) -> Codes:
 
 
 def _topology_matcher(terms: tuple[TopologySelectorTerm, ...]) -> NodeMatcher:
-    """Terms that are empty or cannot be read match no node."""
+    """Compile topology terms; empty and invalid terms match no node."""
     compiled: list[NodeTerm] = []
     for term in terms:
         conditions = (Requirement(one.key, IN, one.values) for one in term.match_label_expressions)
@@ -73,7 +72,7 @@ def _topology_matcher(terms: tuple[TopologySelectorTerm, ...]) -> NodeMatcher:
 
 
 def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> _Mask | None:
-    """Where the driver reports room for the claim, bool[row]; None where it reports nothing."""
+    """Return where the driver reports enough capacity for the claim, bool[row]; None if it reports none at all."""
     storage = matching.nodes.storage
     requested = delayed.claim.spec.resources.requests.get(STORAGE)
     driver = storage.drivers.get(delayed.storage_class.provisioner)
@@ -89,7 +88,7 @@ def _roomy_rows(matching: NodeMatching, delayed: DelayedClaim) -> _Mask | None:
 
 
 def _reached(matching: NodeMatching, capacity: CsiStorageCapacity) -> _Mask:
-    """From which rows the room can be used; from none where that is not told, or cannot be read."""
+    """Return the rows from which a capacity is accessible; none if its topology is missing or invalid."""
     size = matching.nodes.size
     try:
         selector: LabelMatcher = compile_label_selector(capacity.node_topology)

@@ -1,8 +1,7 @@
-"""What a pod holds on its node until its volumes are bound.
+"""Volumes and claims that are assumed for a pod until they are bound.
 
-Owns the volumes and claims as they will be, and their taking back. Follows kube-scheduler v1.36.3,
-``plugins/volumebinding/binder.go`` (``AssumePodVolumes``), and ``k8s.io/component-helpers`` v0.36.3,
-``storage/volume/pv_helpers.go`` (``GetBindVolumeToClaim``).
+Follows kube-scheduler v1.36.3, ``plugins/volumebinding/binder.go`` (``AssumePodVolumes``), and
+``k8s.io/component-helpers`` v0.36.3, ``storage/volume/pv_helpers.go`` (``GetBindVolumeToClaim``).
 """
 
 from __future__ import annotations
@@ -24,18 +23,18 @@ from scheduler_core.snapshot.storage_index import StorageIndex
 
 
 class StaticBinding(Struct):
-    """A claim and the existing volume that it gets; the volume as it was last assumed or written."""
+    """A claim with its existing volume, as it was last assumed or written."""
 
     claim: PersistentVolumeClaim
     volume: PersistentVolume
 
 
 class NodeVolumes(Struct):
-    """What is to be done about a pod's claims on one node.
+    """What has to be done for a pod's claims on one node.
 
     Attributes:
         bindings: Claims that get existing volumes.
-        provisions: Claims that new volumes are made for, as last assumed or written.
+        provisions: Claims that get new volumes, as last assumed or written.
     """
 
     bindings: list[StaticBinding] = field(default_factory=list)
@@ -43,7 +42,7 @@ class NodeVolumes(Struct):
 
 
 def decided_volumes(judgement: Judgement, row: int) -> NodeVolumes:
-    """What the filter decided for a row."""
+    """Return what the filter decided for a row."""
     decided = NodeVolumes(provisions=list(judgement.preselected))
     for claim, assigned in zip(judgement.matched, judgement.assigned, strict=True):
         number = int(assigned[row])
@@ -55,13 +54,13 @@ def decided_volumes(judgement: Judgement, row: int) -> NodeVolumes:
 
 
 def assume(storage: StorageIndex, decided: NodeVolumes, node_name: str) -> NodeVolumes:
-    """Assume every volume and claim as it will be written.
+    """Assume all volumes and claims in the state in which they will be written.
 
     Returns:
-        The same with the volumes and claims as assumed.
+        The volumes and claims as assumed.
 
     Raises:
-        StorageError: One of them is gone or has changed; nothing stays assumed.
+        StorageError: One of them does not exist or has changed; nothing remains assumed.
     """
     assumed = NodeVolumes()
     try:
@@ -83,7 +82,7 @@ def assume(storage: StorageIndex, decided: NodeVolumes, node_name: str) -> NodeV
 
 
 def restore(storage: StorageIndex, held: NodeVolumes) -> None:
-    """Take back what is still assumed; what was written meanwhile is of another version and stays."""
+    """Restore what is still assumed; objects that were written since have another version and are kept."""
     for binding in held.bindings:
         storage.restore_volume(binding.volume)
     for claim in held.provisions:
@@ -91,14 +90,14 @@ def restore(storage: StorageIndex, held: NodeVolumes) -> None:
 
 
 def bound_volume(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """The volume as it is when it is bound to the claim; the very same where it is already."""
+    """Return the volume bound to the claim; the same object if it is bound already."""
     changed = volume
     metadata = claim.metadata
     pointer = ClaimPointer(metadata.namespace, metadata.name, metadata.uid)
     if volume.spec.claim_ref != pointer:
         changed = msgspec.structs.replace(changed, spec=msgspec.structs.replace(volume.spec, claim_ref=pointer))
-    # The mark tells the controller that it may undo the binding; one that the user made it may not.
-    if not volume.is_kept_for(claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations:
+    # The annotation allows the controller to undo the binding; it must not undo one that a user made.
+    if not volume.is_reserved_for(claim) and BOUND_BY_CONTROLLER not in volume.metadata.annotations:
         annotations = volume.metadata.annotations | {BOUND_BY_CONTROLLER: "yes"}
         changed = msgspec.structs.replace(
             changed, metadata=msgspec.structs.replace(volume.metadata, annotations=annotations)

@@ -55,7 +55,7 @@ async def test_selecting_a_node_creates_a_volume() -> None:
     assert bound.metadata.annotations[SELECTED_NODE] == "n"
     made = known.volumes.get(bound.spec.volume_name)
     assert made is not None
-    assert made.is_kept_for(bound)
+    assert made.is_reserved_for(bound)
     assert (made.spec.capacity, made.spec.storage_class_name) == ({"storage": "7Gi"}, "fast")
     assert made.spec.csi is not None
     assert made.spec.csi.driver == "csi.example.com"

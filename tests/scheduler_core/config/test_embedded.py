@@ -78,7 +78,7 @@ def test_bad_terms(term: dict[str, Any], told: str) -> None:
 
 def test_a_number_of_many_digits() -> None:
     """A hostile number is refused for what it is, in no time."""
-    assert f"{LABEL}.values: must be one whole number as text with operator Gt" in problems(labels("Gt", "9" * 10_000))
+    assert f"{LABEL}.values: must be one integer as text with operator Gt" in problems(labels("Gt", "9" * 10_000))
 
 
 def test_preferred_terms_that_count() -> None:
@@ -99,7 +99,7 @@ def test_preferred_terms_that_count() -> None:
         pytest.param({"maxSkew": 2**31}, ["maxSkew: must be at most 2147483647, not 2147483648"], id="skew"),
         pytest.param(
             {"topologyKey": ""},
-            ["topologyKey: must not be empty; name the node label that makes the domains"],
+            ["topologyKey: must not be empty; set the node label whose values are the domains"],
             id="key",
         ),
     ],

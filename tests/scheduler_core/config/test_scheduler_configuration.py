@@ -118,7 +118,7 @@ BAD = [
     pytest.param({"podMaxBackoffSeconds": 0}, ["podMaxBackoffSeconds: must be at least podInitialB"], id="max-backoff"),
     pytest.param(
         {"profiles": [{"schedulerName": "a"}, {"schedulerName": "a"}]},
-        ['profiles[1].schedulerName: "a" is taken by an earlier profile'],
+        ['profiles[1].schedulerName: "a" is already used by an earlier profile'],
         id="name-taken",
     ),
     pytest.param(

@@ -75,7 +75,7 @@ WORDS = [
     pytest.param({"items": [{}]}, "box.items[0].name: is required; add it", id="missing"),
     pytest.param(
         {"items": [{"name": ""}]},
-        "box.items[0].name: must not be empty; give a value or leave the field out",
+        "box.items[0].name: must not be empty; set a value or remove the field",
         id="empty",
     ),
     pytest.param(

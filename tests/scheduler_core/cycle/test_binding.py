@@ -82,7 +82,7 @@ async def test_nobody_binds() -> None:
     assert attempt is not None
     attempt.instance.bind = attempt.instance.bind[:1]
     assert not await bind(made.context, attempt)
-    assert "enable DefaultBinder last" in made.condition.message
+    assert "enable DefaultBinder as the last one" in made.condition.message
     made.queue.close()
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scheduler_core.cycle.reservation import Plan, Reservation, Slot
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
 from scheduler_core.model.pod_requests import LARGEST_CAPACITY, LARGEST_REQUEST
-from scheduler_core.plugins.coscheduling.cluster_room import gaps
+from scheduler_core.plugins.coscheduling.cluster_room import missing_resources
 from scheduler_core.queueing.nominator import NominatedPods
 from scheduler_core.snapshot.pod_info import PodInfo
 from tests.support.builders import node, pod
@@ -35,8 +35,8 @@ def test_free_amounts_of_the_cluster(nodes: list[tuple[int, list[int], list[int]
         taken = sum(min(amount, LARGEST_REQUEST) for amount in others)
         free += max(0, min(whole, LARGEST_CAPACITY) - taken)
     wanted = PodGroup(KEY, "uid", 0, min_resources={"memory": free + 1})
-    assert gaps(wanted, table, own) == {"memory": 1}
-    assert not gaps(PodGroup(KEY, "uid", 0, min_resources={"memory": free}), table, own)
+    assert missing_resources(wanted, table, own) == {"memory": 1}
+    assert not missing_resources(PodGroup(KEY, "uid", 0, min_resources={"memory": free}), table, own)
 
 
 @pytest.mark.parametrize(("leaving", "fits"), [pytest.param(2, False, id="some"), pytest.param(3, True, id="all")])

@@ -59,7 +59,7 @@ class Help(NamedTuple):
             id="error",
         ),
         pytest.param(
-            Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: answered Skip', "gone", asks_next=False),
+            Help(PostFilterResult(SKIP), ' plugin "A" failed at postFilter: returned Skip', "gone", asks_next=False),
             id="skip",
         ),
         pytest.param(
@@ -69,7 +69,7 @@ class Help(NamedTuple):
         pytest.param(
             Help(
                 None,
-                ' plugin "A" failed at postFilter: answered None; return a PostFilterResult',
+                ' plugin "A" failed at postFilter: returned None; return a PostFilterResult',
                 "gone",
                 asks_next=False,
             ),

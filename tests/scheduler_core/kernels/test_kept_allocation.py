@@ -19,11 +19,11 @@ from scheduler_core.kernels.allocation import (
 from scheduler_core.kernels.kept_allocation import (
     LARGEST_CAPACITY,
     LARGEST_SHARE,
-    KeptBalance,
-    KeptCapacityRatio,
-    KeptLeastAllocated,
-    KeptMostAllocated,
-    KeptScores,
+    CachedBalance,
+    CachedCapacityRatio,
+    CachedLeastAllocated,
+    CachedMostAllocated,
+    CachedScores,
     rounded_up_factor,
     rounded_up_factors,
 )
@@ -37,23 +37,23 @@ _BEYOND = 2**53 + 2
 class Form:
     """A formula in both forms."""
 
-    kept: Callable[[Sequence[int]], KeptScores]
+    kept: Callable[[Sequence[int]], CachedScores]
     plain: Callable[[Sequence[ResourceUse]], Integers]
     resources: tuple[int, int]
 
 
 FORMS = [
-    pytest.param(Form(KeptLeastAllocated, least_allocated, (1, 3)), id="least-allocated"),
-    pytest.param(Form(KeptMostAllocated, most_allocated, (1, 3)), id="most-allocated"),
+    pytest.param(Form(CachedLeastAllocated, least_allocated, (1, 3)), id="least-allocated"),
+    pytest.param(Form(CachedMostAllocated, most_allocated, (1, 3)), id="most-allocated"),
     pytest.param(
         Form(
-            lambda weights: KeptCapacityRatio(weights, _TABLE),
+            lambda weights: CachedCapacityRatio(weights, _TABLE),
             lambda uses: requested_to_capacity_ratio(uses, _TABLE),
             (1, 3),
         ),
         id="capacity-ratio",
     ),
-    pytest.param(Form(lambda _: KeptBalance(), balanced_allocation, (2, 2)), id="balanced-allocation"),
+    pytest.param(Form(lambda _: CachedBalance(), balanced_allocation, (2, 2)), id="balanced-allocation"),
 ]
 
 _WHOLES = st.one_of(

@@ -109,7 +109,7 @@ def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
     """As for volumes, but no labels tell its zone."""
     plugin = in_tree_plugin(inline)
     assert plugin is not None
-    assert plugin.is_taken_over
+    assert plugin.is_migrated
     assert translated_inline_handle(inline, plugin) == handle
 
 
@@ -126,7 +126,7 @@ def test_plugins_that_the_scheduler_does_not_count(source: PersistentVolume | Vo
     """They have drivers, but are not taken over in its eyes."""
     plugin = in_tree_plugin(source)
     assert plugin is not None
-    assert not plugin.is_taken_over
+    assert not plugin.is_migrated
 
 
 def term(*expressions: tuple[str, str]) -> NodeSelectorTerm:

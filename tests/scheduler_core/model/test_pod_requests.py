@@ -14,10 +14,10 @@ from scheduler_core.errors import QuantityError
 from scheduler_core.model.pod import Container, ContainerStatus, Pod, PodCondition, ResourceRequirements
 from scheduler_core.model.pod_requests import (
     accounted_milli,
-    grants_alike,
     is_extended_resource,
     is_scalar_resource,
     pod_requests,
+    same_granted_resources,
 )
 from tests.support.builders import Amounts, container, pod
 
@@ -357,6 +357,6 @@ _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
 def test_grants_are_alike_where_status_says_the_same_of_them(status: dict[str, object], alike: bool) -> None:
     """And then the sums are equal, so that nobody need make them again."""
     before, after = _running(), _running(**status)
-    assert grants_alike(before, after) is alike
+    assert same_granted_resources(before, after) is alike
     if alike:
         assert (pod_requests(before), accounted_milli(before)) == (pod_requests(after), accounted_milli(after))

@@ -100,7 +100,7 @@ def test_permit_without_a_pod_group() -> None:
     result = stage.plugin.permit(CycleState(), stage.member(stage.group(min_member=0), "a", "bound"), "n")
     assert (result.status.code, result.status.message) == (
         Code.UNSCHEDULABLE,
-        "PodGroup default/train does not exist any more",
+        "PodGroup default/train does not exist",
     )
 
 
@@ -121,7 +121,7 @@ def test_unreserve(states: list[str], refused: list[str]) -> None:
     group = stage.group()
     stage.fill(group, *states)
     stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "refused"), "n")
-    told = ["Coscheduling: member lost of PodGroup default/train has lost its node"]
+    told = ["Coscheduling: member lost of PodGroup default/train lost its node"]
     named = {name: said for name, said in stage.told().items() if not stage.waits[name].is_refused}
     assert named == dict.fromkeys(refused, told)
     assert "lost" not in stage.told()
@@ -148,7 +148,7 @@ def test_unreserve(states: list[str], refused: list[str]) -> None:
         pytest.param([{}, {}, {"gates": ["g"]}, {}], "", id="one more than enough is gated"),
         pytest.param(
             [{}, {}, {"gates": ["g"]}],
-            "scheduling gates hold 1 of 3 members of PodGroup default/train, which needs 3 to go",
+            "1 of 3 members of PodGroup default/train have scheduling gates; 3 members without gates are needed",
             id="one of the quorum is gated",
         ),
     ],
@@ -225,7 +225,9 @@ def test_min_resources(asked: dict[str, int], says: str) -> None:
         nodes.add_pod(info, row)
     stage.member(group, "b")
     status = stage.plugin.pre_filter(CycleState(), stage.member(group, "c"), nodes).status
-    assert status.message == (f"the cluster has too little free for PodGroup default/train: {says}" if says else "")
+    assert status.message == (
+        f"insufficient free resources in the cluster for PodGroup default/train: {says}" if says else ""
+    )
 
 
 def test_every_member_needs_a_place() -> None:
@@ -257,7 +259,7 @@ def test_who_goes_when_one_does_not_fit(percentage: int, waiting: int, is_turned
     group = stage.group(min_member=10)
     stage.fill(group, *["waits"] * waiting)
     reasons = stage.fail(stage.member(group, "big"))
-    said = ("PodGroup default/train is turned away, since member big fits nowhere",)
+    said = ("PodGroup default/train is rejected: member big is infeasible",)
     assert reasons == (said if is_turned_away else ())
     assert len(stage.told()) == (waiting if is_turned_away else 0)
 
@@ -283,7 +285,7 @@ def test_a_group_that_was_turned_away_backs_off() -> None:
     stage.fail(big)
     for info in (small, big):
         status = stage.plugin.pre_enqueue(info)
-        assert status.message == "PodGroup default/train was turned away a short while ago and backs off"
+        assert status.message == "PodGroup default/train was rejected recently and is backing off"
     stage.handle.clock.advance(6)
     stage.fail(big)
     assert stage.handle.activated == []

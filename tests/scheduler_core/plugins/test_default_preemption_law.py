@@ -239,7 +239,7 @@ def test_in_step_equals_one_after_another(cluster: Cluster, enough: int) -> None
 def fingerprint(columns: NodeColumns) -> tuple[object, ...]:
     """All that can be read of the columns, the order of each row's pods included."""
     placed = [info for pods in columns.pods for info in pods.values()]
-    terms = [counts for info in placed for counts in columns.pod_index.terms_about(TermKind.REQUIRED_ANTI, info)]
+    terms = [counts for info in placed for counts in columns.pod_index.matching_terms(TermKind.REQUIRED_ANTI, info)]
     queries = [columns.pod_index.query(term.query) for info in placed for term in info.terms.required_anti]
     return (
         [(counts.holders.tolist(), counts.sum) for counts in terms],

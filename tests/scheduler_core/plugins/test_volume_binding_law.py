@@ -175,7 +175,7 @@ def test_all_nodes_at_once_equal_one_at_a_time(case: Case) -> None:
         given_out = [
             known.volume.metadata.name
             for number in range(len(case.wants))
-            for known in storage.volumes_kept_for(claim(f"c{number}"))
+            for known in storage.volumes_reserved_for(claim(f"c{number}"))
             if known.volume.spec.claim_ref is not None and known.volume.spec.claim_ref.uid
         ]
         assert len(given_out) == len(set(given_out))

@@ -124,7 +124,7 @@ def test_reserve_takes_the_smallest_volume() -> None:
         "want",
     )
     world.decide()
-    assert [known.volume.metadata.name for known in world.nodes.storage.volumes_kept_for(claim("want"))] == ["b"]
+    assert [known.volume.metadata.name for known in world.nodes.storage.volumes_reserved_for(claim("want"))] == ["b"]
 
 
 def test_volume_that_the_user_bound_is_not_marked() -> None:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scheduler_core.model.affinity import LabelSelector, Requirement
 from scheduler_core.model.selectors import MATCH_EVERYTHING, MATCH_NOTHING, LabelMatcher, compile_label_selector
-from scheduler_core.snapshot.label_buckets import LabelBuckets, insisted_pair
+from scheduler_core.snapshot.label_buckets import LabelBuckets, required_pair
 
 
 def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
@@ -28,7 +28,7 @@ def matcher(*expressions: Requirement, **labels: str) -> LabelMatcher:
 )
 def test_insisted_pair(selector: LabelMatcher, pair: tuple[str, str] | None) -> None:
     """Only a single value of a label is insisted on."""
-    assert insisted_pair(selector) == pair
+    assert required_pair(selector) == pair
 
 
 _LABELS = st.dictionaries(st.sampled_from("ab"), st.sampled_from("xy"))

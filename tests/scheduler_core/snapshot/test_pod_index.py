@@ -186,7 +186,7 @@ CARRIER = pod(
 def test_terms_about(kind: TermKind, labels: dict[str, str], held: list[tuple[int, list[int]]]) -> None:
     """Each distinct term that speaks of a pod, and on which rows how many pods carry it."""
     nodes = columns(NODES, [CARRIER])
-    about = nodes.pod_index.terms_about(kind, nodes.compile_pod(pod(labels=labels)))
+    about = nodes.pod_index.matching_terms(kind, nodes.compile_pod(pod(labels=labels)))
     assert [(each.term.weight, each.holders[:3].tolist()) for each in about] == held
 
 
@@ -195,9 +195,9 @@ def test_a_term_that_nobody_carries_any_more_is_gone() -> None:
     nodes = columns(NODES, [CARRIER])
     info = nodes.compile_pod(pod(labels={"app": "web"}))
     nodes.remove_pod(nodes.pods[1][CARRIER.metadata.uid])
-    assert list(nodes.pod_index.terms_about(TermKind.REQUIRED, info)) == []
+    assert list(nodes.pod_index.matching_terms(TermKind.REQUIRED, info)) == []
     nodes.add_pod(nodes.compile_pod(CARRIER), 2)
-    (held,) = nodes.pod_index.terms_about(TermKind.REQUIRED, info)
+    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, info)
     assert (held.holders[:3].tolist(), held.sum) == ([0, 0, 1], 1)
 
 
@@ -206,5 +206,5 @@ def test_held_terms_grow_with_the_columns() -> None:
     nodes = columns(NODES, [CARRIER])
     rows = [nodes.add_node(node(f"more{number}")) for number in range(200)]
     nodes.add_pod(nodes.compile_pod(pod("d", affinity=CARRIER.spec.affinity or Affinity())), rows[-1])
-    (held,) = nodes.pod_index.terms_about(TermKind.REQUIRED, nodes.compile_pod(pod(labels={"app": "web"})))
+    (held,) = nodes.pod_index.matching_terms(TermKind.REQUIRED, nodes.compile_pod(pod(labels={"app": "web"})))
     assert (held.holders.sum(), held.holders[rows[-1]]) == (2, 1)

@@ -147,7 +147,7 @@ def test_carried_terms(pods: list[PodInfo], steps: list[tuple[str, int, str]], s
             if term.query.matches(meta.namespace, meta.labels, nodes.namespaces.get(meta.namespace) or {}):
                 expected[term, row] += 1
     found: Counter[tuple[AffinityTerm, int]] = Counter()
-    for held in nodes.pod_index.terms_about(kind, pods[subject]):
+    for held in nodes.pod_index.matching_terms(kind, pods[subject]):
         found.update({(held.term, row): int(held.holders[row]) for row in held.holders.nonzero()[0].tolist()})
         assert held.sum == held.holders.sum()
     assert found == expected

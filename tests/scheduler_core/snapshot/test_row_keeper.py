@@ -4,12 +4,12 @@ from collections.abc import Iterable
 
 from scheduler_core.snapshot.change_log import ChangeLog
 from scheduler_core.snapshot.node_columns import NodeColumns
-from scheduler_core.snapshot.row_keeper import RowKeeper
+from scheduler_core.snapshot.row_keeper import RowCache
 from tests.support.builders import node, pod
 from tests.support.columns import columns
 
 
-class Journal(RowKeeper):
+class Journal(RowCache):
     """Writes down what it is asked for."""
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -19,7 +19,7 @@ class Journal(RowKeeper):
     def _rebuild(self) -> None:
         self.done.append("all")
 
-    def _renew(self, rows: Iterable[int]) -> None:
+    def _refresh_rows(self, rows: Iterable[int]) -> None:
         self.done.append(sorted(rows))
 
 

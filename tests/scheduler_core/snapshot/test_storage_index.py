@@ -58,8 +58,8 @@ def test_volume_that_is_kept_is_not_free() -> None:
     mine, other = claim("data"), claim("other")
     storage = index(volume("a", kept_for=mine), volume("b", kept_for="default/data"), kept(volume("c"), uid="gone"))
     assert free(storage) == []
-    assert [known.volume.metadata.name for known in storage.volumes_kept_for(mine)] == ["a", "b"]
-    assert storage.volumes_kept_for(other) == []
+    assert [known.volume.metadata.name for known in storage.volumes_reserved_for(mine)] == ["a", "b"]
+    assert storage.volumes_reserved_for(other) == []
 
 
 @pytest.mark.parametrize(
