@@ -26,12 +26,12 @@ EMPTY = Diagnosis(0, np.zeros(0, dtype=np.int32), np.zeros(0, dtype=np.bool_), l
 
 @dataclass
 class ToldWait:
-    """A pod that waits at Permit, and what it was told."""
+    """A pod that waits at Permit, with the calls that it got."""
 
     pod: PodInfo
     node_name: str = "n"
     is_refused: bool = False
-    told: list[str] = field(default_factory=list)
+    calls: list[str] = field(default_factory=list)
 
     def pending_plugins(self) -> list[str]:
         """One plugin, until that has allowed the pod."""
@@ -39,11 +39,11 @@ class ToldWait:
 
     def allow(self, plugin: str) -> None:
         """Note it."""
-        self.told.append(f"{plugin} allows")
+        self.calls.append(f"{plugin} allows")
 
     def reject(self, plugin: str, reason: str) -> bool:
         """Note it."""
-        self.told.append(f"{plugin}: {reason}")
+        self.calls.append(f"{plugin}: {reason}")
         return True
 
     def preempt(self, plugin: str, reason: str) -> bool:
@@ -92,9 +92,9 @@ class CoschedulingStage:
         """Add members called a, b, c and so on."""
         return [self.member(group, name, state) for name, state in zip("abcdefghij", states, strict=False)]
 
-    def told(self) -> dict[str, list[str]]:
-        """What pods that wait were told."""
-        return {name: wait.told for name, wait in self.waits.items() if wait.told}
+    def calls_on_waiting_pods(self) -> dict[str, list[str]]:
+        """Return the calls on waiting pods, by name."""
+        return {name: wait.calls for name, wait in self.waits.items() if wait.calls}
 
     def fail(self, info: PodInfo) -> tuple[str, ...]:
         """Say that a pod fits nowhere; what PostFilter says of it."""

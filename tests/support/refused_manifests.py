@@ -203,7 +203,10 @@ REFUSED = [
         id="insecure-with-authority",
     ),
     pytest.param(
-        _profile(_extenders({"tlsConfig": {"certFile": "/c"}}), _TLS, "a client certificate and its key must be set together"), id="no-key"
+        _profile(
+            _extenders({"tlsConfig": {"certFile": "/c"}}), _TLS, "a client certificate and its key must be set together"
+        ),
+        id="no-key",
     ),
     pytest.param(
         _profile(_extenders({"tlsConfig": {"caData": "%%"}}), f"{_TLS}.caData", "must be of type byte"), id="no-base64"

@@ -1,4 +1,4 @@
-"""The common manners of configuration models: strict, frozen, null is unset, every broken rule told."""
+"""Common behavior of configuration models: strict, frozen, null is unset, all violated rules are reported."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "expected"),
     [
         pytest.param("", "write numbers with units", id="empty"),
         pytest.param("15", "write numbers with units", id="no-unit"),
@@ -56,9 +56,9 @@ def test_reading_and_writing(text: str, nanoseconds: int, written: str) -> None:
         pytest.param("9" * 5000 + "s", "at most 128 characters", id="too-long-a-text"),
     ],
 )
-def test_what_is_no_duration(text: str, told: str) -> None:
+def test_what_is_no_duration(text: str, expected: str) -> None:
     """What is no duration is refused with what to write instead, and not repeated at length."""
-    with pytest.raises(ConfigError, match=told) as raised:
+    with pytest.raises(ConfigError, match=expected) as raised:
         parse_duration(text)
     assert len(str(raised.value)) < 200
 

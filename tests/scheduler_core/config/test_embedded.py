@@ -51,7 +51,7 @@ FIELD = f"{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
 
 
 @pytest.mark.parametrize(
-    ("term", "told"),
+    ("term", "expected"),
     [
         pytest.param(labels("In"), f"{LABEL}.values: must have at least one value with operator In", id="in-nothing"),
         pytest.param(labels("NotIn"), f"{LABEL}.values: must have at least one value", id="not-in-nothing"),
@@ -69,11 +69,11 @@ FIELD = f"{REQUIRED}.nodeSelectorTerms[0].matchFields[0]"
         pytest.param(fields("In", "a", "b"), f"{FIELD}.values: must have exactly one value", id="field-two"),
     ],
 )
-def test_bad_terms(term: dict[str, Any], told: str) -> None:
-    """What kube-scheduler cannot compile is told, once, with its place."""
+def test_bad_terms(term: dict[str, Any], expected: str) -> None:
+    """Terms that kube-scheduler cannot compile are reported once, with their location."""
     found = problems(term)
     assert len(found) == 1
-    assert found[0].startswith(told)
+    assert found[0].startswith(expected)
 
 
 def test_a_number_of_many_digits() -> None:
@@ -89,7 +89,7 @@ def test_preferred_terms_that_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("extra", "told"),
+    ("extra", "expected"),
     [
         pytest.param({}, [], id="shortest"),
         pytest.param({"minDomains": 2, "nodeAffinityPolicy": "Ignore", "nodeTaintsPolicy": "Honor"}, [], id="whole"),
@@ -104,7 +104,7 @@ def test_preferred_terms_that_count() -> None:
         ),
     ],
 )
-def test_spread_constraints(extra: dict[str, Any], told: list[str]) -> None:
+def test_spread_constraints(extra: dict[str, Any], expected: list[str]) -> None:
     """A constraint has the grammar of the pod's spec."""
     document = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule", **extra}
-    assert problems_in(lambda: validate(TopologySpreadConstraint, document)) == told
+    assert problems_in(lambda: validate(TopologySpreadConstraint, document)) == expected

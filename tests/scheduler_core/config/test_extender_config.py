@@ -94,12 +94,12 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("extenders", "told"), BAD)
-def test_bad_extenders(extenders: list[dict[str, Any]], told: list[str]) -> None:
-    """Every broken rule is told at the extender that breaks it."""
+@pytest.mark.parametrize(("extenders", "expected"), BAD)
+def test_bad_extenders(extenders: list[dict[str, Any]], expected: list[str]) -> None:
+    """Every violated rule is reported at its extender."""
     found = problems(*extenders)
-    assert len(found) == len(told)
-    assert all(problem.startswith(words) for problem, words in zip(found, told, strict=True))
+    assert len(found) == len(expected)
+    assert all(problem.startswith(words) for problem, words in zip(found, expected, strict=True))
 
 
 def test_the_key_is_not_shown() -> None:

@@ -30,7 +30,7 @@ def test_good_qualified_names(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         pytest.param("", ["1 to 63 letters"], id="empty"),
         pytest.param("a b", ["1 to 63 letters"], id="space"),
@@ -45,11 +45,11 @@ def test_good_qualified_names(name: str) -> None:
         pytest.param("A/", ["lower case", "1 to 63 letters"], id="both-parts"),
     ],
 )
-def test_bad_qualified_names(name: str, told: list[str]) -> None:
-    """Each bad part of a name is told."""
+def test_bad_qualified_names(name: str, expected: list[str]) -> None:
+    """Each invalid part of a name is reported."""
     problems = qualified_name_problems(name)
-    assert len(problems) == len(told)
-    assert all(words in problem for words, problem in zip(told, problems, strict=True))
+    assert len(problems) == len(expected)
+    assert all(words in problem for words, problem in zip(expected, problems, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_label_values(value: str, good: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "expected"),
     [
         pytest.param("example.com/gpu", "", id="good"),
         pytest.param("cpu", "belongs to Kubernetes", id="native"),
@@ -81,7 +81,7 @@ def test_label_values(value: str, good: bool) -> None:
         pytest.param(LONG_PREFIX + "/gpu", "too long", id="no-room-for-the-quota-prefix"),
     ],
 )
-def test_extended_resources(name: str, told: str) -> None:
+def test_extended_resources(name: str, expected: str) -> None:
     """An extended resource has a domain of its own and leaves room for a quota's prefix."""
     problems = extended_resource_problems(name)
-    assert told in problems[0] if told else problems == []
+    assert expected in problems[0] if expected else problems == []

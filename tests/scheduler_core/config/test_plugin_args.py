@@ -88,7 +88,7 @@ def test_defaults() -> None:
 
 
 def test_default_resources() -> None:
-    """Without a list of resources, cpu and memory count alike; a weight of 0 is 1."""
+    """Without a list of resources, cpu and memory have equal weights; a weight of 0 is 1."""
     fit = NodeResourcesFitArgs().scoring_strategy
     assert fit.type == "LeastAllocated"
     assert [(spec.name, spec.weight) for spec in fit.scored_resources()] == [("cpu", 1), ("memory", 1)]
@@ -218,22 +218,22 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("plugin", "args", "told"), BAD)
-def test_bad_args(plugin: str, args: Args, told: str) -> None:
+@pytest.mark.parametrize(("plugin", "args", "expected"), BAD)
+def test_bad_args(plugin: str, args: Args, expected: str) -> None:
     """What kube-scheduler refuses is refused, once, with the field's path."""
     found = problems(plugin, args)
     assert len(found) == 1
-    assert told in found[0]
+    assert expected in found[0]
 
 
 def test_neither_share_nor_number() -> None:
-    """A preemption that would look at no node is told at both fields."""
+    """Two zeros, which mean no candidate nodes, are reported at both fields."""
     found = problems("DefaultPreemption", {PERCENTAGE: 0, ABSOLUTE: 0})
     assert [problem.partition(":")[0] for problem in found] == [f"args.{PERCENTAGE}", f"args.{ABSOLUTE}"]
 
 
 def test_all_problems_at_once() -> None:
-    """Bad fields and broken rules of one document are told together, in their own places."""
+    """Invalid fields and violated rules of one document are reported together, each with its path."""
     found = problems(
         SPREAD,
         {

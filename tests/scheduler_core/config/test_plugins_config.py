@@ -52,7 +52,7 @@ def test_good_plugins(plugins: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "told"),
+    ("plugins", "expected"),
     [
         pytest.param(
             enabled("score", "A", "B", "A"), 'score.enabled[2].name: "A" is enabled by an earlier', id="twice"
@@ -76,15 +76,15 @@ def test_good_plugins(plugins: dict[str, Any]) -> None:
         pytest.param({"filter": {"enabled": ["A"]}}, "filter.enabled[0]: must be a mapping of fields", id="bare-name"),
     ],
 )
-def test_bad_plugins(plugins: dict[str, Any], told: str) -> None:
-    """A bad set is told at the entry that is wrong."""
+def test_bad_plugins(plugins: dict[str, Any], expected: str) -> None:
+    """A problem of a set is reported at the invalid entry."""
     found = problems_in(lambda: validate(Plugins, plugins))
     assert len(found) == 1
-    assert found[0].startswith(told)
+    assert found[0].startswith(expected)
 
 
 def test_a_plugin_is_configured_once() -> None:
-    """Every repetition of a plugin in pluginConfig is told at its own place."""
+    """Every duplicate of a plugin in pluginConfig is reported with its path."""
     entries = tuple(PluginConfig(name=name) for name in ("A", "B", "A", "A"))
     found = [problem.location for problem in repeated_plugin_config(entries, "pluginConfig")]
     assert found == [("pluginConfig", 2, "name"), ("pluginConfig", 3, "name")]

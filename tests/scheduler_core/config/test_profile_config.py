@@ -16,7 +16,7 @@ def profile(**fields: Any) -> ProfileConfig:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "expected"),
     [
         pytest.param({}, [], id="defaults"),
         pytest.param({"podInitialBackoffSeconds": 5, "podMaxBackoffSeconds": 5}, [], id="equal-backoffs"),
@@ -37,11 +37,11 @@ def profile(**fields: Any) -> ProfileConfig:
         ),
     ],
 )
-def test_rules(fields: dict[str, Any], told: list[str]) -> None:
-    """Every rule is told with its path."""
+def test_rules(fields: dict[str, Any], expected: list[str]) -> None:
+    """Every rule is reported with its path."""
     found = problems_in(lambda: profile(**fields))
-    assert len(found) == len(told)
-    assert all(problem.startswith(words) for problem, words in zip(found, told, strict=True))
+    assert len(found) == len(expected)
+    assert all(problem.startswith(words) for problem, words in zip(found, expected, strict=True))
 
 
 WEIGHED = {"score": {"enabled": [{"name": "A", "weight": 2}]}}

@@ -48,7 +48,7 @@ def test_defaults() -> None:
     [
         pytest.param({}, True, id="with-profiling"),
         pytest.param({"enableProfiling": False}, None, id="without-profiling"),
-        pytest.param({"enableContentionProfiling": False}, False, id="as-told"),
+        pytest.param({"enableContentionProfiling": False}, False, id="as-expected"),
     ],
 )
 def test_contention_profiling(fields: dict[str, Any], expected: bool | None) -> None:
@@ -186,16 +186,16 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize(("fields", "told"), BAD)
-def test_bad_configurations(fields: dict[str, Any], told: list[str]) -> None:
+@pytest.mark.parametrize(("fields", "expected"), BAD)
+def test_bad_configurations(fields: dict[str, Any], expected: list[str]) -> None:
     """What kube-scheduler refuses is refused, once, with the field's path."""
     found = problems_in(lambda: read(**fields))
-    assert len(found) == len(told)
-    assert all(problem.startswith(words) for problem, words in zip(found, told, strict=True))
+    assert len(found) == len(expected)
+    assert all(problem.startswith(words) for problem, words in zip(found, expected, strict=True))
 
 
 def test_all_problems_at_once() -> None:
-    """A file with many faults is told all of them, args included, with the paths of the file as written."""
+    """All problems of a file are reported, including those of args, with the paths of the original file."""
     faults = {
         "kind": "Scheduler",
         "parallelism": 0,

@@ -97,10 +97,10 @@ WORDS = [
 ]
 
 
-@pytest.mark.parametrize(("document", "told"), WORDS)
-def test_words(document: dict[str, Any], told: str) -> None:
-    """Every problem is told in words that say what to do, without repeating long values."""
-    assert problems_in(lambda: validate(Box, document, "box")) == [told]
+@pytest.mark.parametrize(("document", "expected"), WORDS)
+def test_words(document: dict[str, Any], expected: str) -> None:
+    """Every message says what to do, without repeating long values."""
+    assert problems_in(lambda: validate(Box, document, "box")) == [expected]
 
 
 def test_rules_are_judged_beside_bad_fields() -> None:
@@ -178,7 +178,7 @@ _DOCUMENTS = st.recursive(
 @pytest.mark.parametrize("model", [KubeSchedulerConfiguration, PodTopologySpreadArgs])
 @given(document=_DOCUMENTS)
 def test_hostile_documents(model: type[ConfigModel], document: object) -> None:
-    """Whatever is written, it is read or told what is wrong with it; nothing else happens."""
+    """Any document is either valid or has reported problems; nothing else is raised."""
     try:
         read = validate(model, document)
     except ConfigError as error:

@@ -1,4 +1,4 @@
-"""Which registration asks to be told of which event, and how events are called."""
+"""Matching of registrations and cluster events, and the names of events."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ TAINT = ClusterEvent(Resource.NODE, Action.UPDATE_NODE_TAINT)
     ],
 )
 def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) -> None:
-    """By kind and by action; a wildcard on either side stands for all kinds."""
+    """Events match by kind and by action; a wildcard on either side matches all kinds."""
     assert registered.covers(happened) is covers
 
 
@@ -49,12 +49,12 @@ def test_covers(registered: ClusterEvent, happened: ClusterEvent, covers: bool) 
     ],
 )
 def test_names(event: ClusterEvent, name: str) -> None:
-    """For metrics and logs."""
+    """The names are for metrics and logs."""
     assert event.name == name
 
 
 def test_every_update_is_an_update() -> None:
-    """Each single bit belongs to coming, going or changing."""
+    """Each single bit belongs to ADD, DELETE or UPDATE."""
     assert Action.ALL == Action.ADD | Action.DELETE | Action.UPDATE
     for action in Action:
         assert action & Action.ALL

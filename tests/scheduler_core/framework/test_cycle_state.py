@@ -1,4 +1,4 @@
-"""What plugins keep within an attempt."""
+"""Data that plugins store within an attempt."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMES: StateKey[list[str]] = StateKey("Plugin/names")
 
 
 def test_read_what_was_written() -> None:
-    """The last one."""
+    """The last written value is read."""
     state = CycleState()
     state.write(NUMBER, 1)
     state.write(NUMBER, 2)
@@ -31,7 +31,7 @@ def test_read_what_was_written() -> None:
 
 
 def test_nothing_was_written() -> None:
-    """Reading says which plugin lacks what; asking does not mind."""
+    """``read`` raises an error that names plugin and key; ``get`` returns None."""
     state = CycleState()
     assert state.get(NUMBER) is None
     with pytest.raises(
@@ -42,14 +42,14 @@ def test_nothing_was_written() -> None:
 
 
 def test_a_falsy_value_is_a_value() -> None:
-    """0 was written."""
+    """A stored 0 is read as 0."""
     state = CycleState()
     state.write(NUMBER, 0)
     assert state.read(NUMBER) == 0
 
 
 def test_clone() -> None:
-    """What can be cloned is, what cannot is shared, and the skips are apart."""
+    """Values with ``clone`` are cloned, others are shared, and the sets of skipped plugins are copied."""
     state = CycleState()
     state.write(COUNTED, Counted(1))
     state.write(NAMES, ["a"])

@@ -1,4 +1,4 @@
-"""Readings of a cycle, made into durations."""
+"""Timings of a cycle, converted to durations."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def a_and_b(point: Point) -> list[tuple[str, Code]]:
 
 
 def test_a_plugin_lasts_from_the_reading_before_it() -> None:
-    """The first of a point begins where the point before ended, any other where the one before it did."""
+    """The first plugin of a point starts at the end of the previous point, others at the end of the plugin before."""
     clock, times = begun()
     times.add_plugin_time(Point.PRE_FILTER)
     time(clock, times, 1, 2)
@@ -47,8 +47,8 @@ def test_a_plugin_lasts_from_the_reading_before_it() -> None:
     ]
 
 
-def test_a_pause_belongs_to_nobody() -> None:
-    """A cycle that stood still goes on as if it had not; the clock's time is that of its end."""
+def test_a_pause_does_not_count() -> None:
+    """A pause shifts the earlier times, so that the cycle ends at the clock's time."""
     clock, times = begun()
     times.add_plugin_time(Point.RESERVE)
     time(clock, times, 1)
@@ -67,7 +67,7 @@ def test_a_pause_belongs_to_nobody() -> None:
 
 
 def test_a_point_that_was_broken_off() -> None:
-    """Its plugins count from the end of the point before, also if others ran after it."""
+    """Its plugins count from the end of the previous point, also if other points ran after it."""
     clock, times = begun()
     end(clock, times, 1, Point.PRE_FILTER)
     times.add_plugin_time(Point.FILTER)
@@ -82,7 +82,7 @@ def test_a_point_that_was_broken_off() -> None:
 
 
 def test_a_point_that_was_run_twice() -> None:
-    """Each run begins where the point before it ended: what came between is no plugin's time."""
+    """Each run starts at the end of the previous point; the time in between counts for no plugin."""
     clock, times = begun()
     for _ in range(2):
         times.add_plugin_time(Point.FILTER)
@@ -93,7 +93,7 @@ def test_a_point_that_was_run_twice() -> None:
 
 
 def test_an_answer_that_is_not_usual() -> None:
-    """It is that of the plugin whose time was noted last."""
+    """The status belongs to the plugin whose time was added last."""
     clock, times = begun()
     times.add_plugin_time(Point.RESERVE)
     time(clock, times, 1)
@@ -103,7 +103,7 @@ def test_an_answer_that_is_not_usual() -> None:
 
 
 def test_readings_that_are_used_again_hold_nothing_of_the_cycle_before() -> None:
-    """A cycle sees its own times, statuses and points only."""
+    """A cycle sees only its own times, statuses and points."""
     clock = VirtualClock()
     spare = CycleTimesPool(clock.now)
     times = spare.take()
@@ -118,7 +118,7 @@ def test_readings_that_are_used_again_hold_nothing_of_the_cycle_before() -> None
 
 
 def test_a_clone_notes_nothing() -> None:
-    """What-if questions are no part of an attempt's times."""
+    """Dry runs are not part of an attempt's times."""
     state = CycleState()
     state.times = CycleTimes(VirtualClock().now)
     dry_run = state.clone().times

@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, in one sentence worded as kube-scheduler words it."""
+"""The message that says why a pod fits on no node, worded as in kube-scheduler."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ def diagnosis(verdicts: list[int], evaluated: list[bool] | None = None, count: i
     ],
 )
 def test_message(verdicts: list[int], message: str) -> None:
-    """Reasons are counted over nodes, whoever gave them, and sorted as text."""
+    """Reasons are counted over nodes, for all plugins together, and sorted as text."""
     assert diagnosis(verdicts).message() == message
 
 
 def test_rows_that_were_not_looked_at_do_not_count() -> None:
-    """The number of nodes is that of all, the reasons are those of the ones looked at."""
+    """The number of nodes is the total; reasons are counted over evaluated nodes only."""
     assert diagnosis([1, 1, 3], [True, False, False], 2).message() == "0/2 nodes are available: 1 Insufficient cpu."
 
 
@@ -66,27 +66,27 @@ def test_rows_that_were_not_looked_at_do_not_count() -> None:
     ],
 )
 def test_message_of_the_whole_pod(status: Status, after: str, message: str) -> None:
-    """A rejection by PreFilter stands for all nodes; PostFilter's words come last."""
+    """A rejection by PreFilter applies to all nodes; PostFilter's message comes last."""
     found = diagnosis([1, 1])
     found.pre_filter, found.post_filter_message = status, after
     assert found.message() == message
 
 
 def test_rows_by_code() -> None:
-    """Which preemption may help, and which not."""
+    """Rows are found by whether preemption may help."""
     found = diagnosis([0, 1, 2, 3, 1], [True, True, True, True, False])
     assert found.rows_with(Code.UNSCHEDULABLE).tolist() == [1, 2]
     assert found.rows_with(Code.UNSCHEDULABLE_AND_UNRESOLVABLE).tolist() == [3]
 
 
 def test_status_of_a_row() -> None:
-    """Success where it was not rejected or not looked at."""
+    """The status is Success for rows that were not rejected or not evaluated."""
     found = diagnosis([0, 1, 3], [True, True, False])
     assert [found.status_of(row).code for row in range(3)] == [Code.SUCCESS, Code.UNSCHEDULABLE, Code.SUCCESS]
 
 
 def test_distinct_verdicts_are_decoded_once() -> None:
-    """Not once per node."""
+    """Each distinct verdict is decoded once, not once per node."""
     asked: list[int] = []
 
     def decode(verdict: int) -> Status:

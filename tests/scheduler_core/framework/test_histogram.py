@@ -9,7 +9,7 @@ from scheduler_core.framework.histogram import Backlog, Backlogs, Histogram, exp
 
 
 def test_bounds_grow_by_the_factor() -> None:
-    """They are multiplied up one by one, as Go's client does it."""
+    """They are multiplied one by one, as in Go's client."""
     assert exponential_bounds(0.001, 2, 4) == (0.001, 0.002, 0.004, 0.008)
     assert exponential_bounds(0.00001, 1.5, 20)[-1] == pytest.approx(0.02216838)
 
@@ -32,7 +32,7 @@ def test_buckets(value: float, bucket: int) -> None:
 
 
 def test_a_backlog_counts_as_one_observation_after_the_other() -> None:
-    """Buckets and sum are those of a histogram that observed each value at once."""
+    """Buckets and sum equal those of a histogram that observes each value at once."""
     values = [0.5, 1.0, 1.5, 2.0, 2.5, 1e9]
     at_once, late, backlog = Histogram((1.0, 2.0)), Histogram((1.0, 2.0)), Backlog()
     for value in values:
@@ -45,7 +45,7 @@ def test_a_backlog_counts_as_one_observation_after_the_other() -> None:
 
 
 def test_columns_of_one_histogram_are_added_up() -> None:
-    """A point that was run twice in a cycle has two columns."""
+    """A point that ran twice in a cycle has two columns."""
     histogram, other = Histogram((1.0, 2.0)), Histogram((1.0, 2.0))
     observe_columns((histogram, other, histogram), np.array([[0.5, 3.0, 1.5], [0.5, 3.0, 3.0]]))
     assert (histogram.counts, histogram.total) == ([2, 1, 1], 5.5)
@@ -53,7 +53,7 @@ def test_columns_of_one_histogram_are_added_up() -> None:
 
 
 def test_a_label_without_an_observation_has_no_histogram() -> None:
-    """Whoever shows the histograms shows no empty ones."""
+    """Exporters never see empty histograms."""
     histograms: dict[str, Histogram] = {}
     backlogs = Backlogs(histograms, (1.0,))
     backlogs.of("never")

@@ -1,4 +1,4 @@
-"""One node, as plugins see it that look at one at a time."""
+"""Node views for plugins that take one node at a time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.support.columns import columns
 
 
 def test_a_view_reads_the_columns() -> None:
-    """Amounts in the scheduler's units, 0 for what the node does not have."""
+    """Amounts are in the scheduler's units, 0 for resources that the node does not have."""
     wanted = node("n1", labels={"zone": "a"}, allocatable={"cpu": "2", "memory": "1Gi", "example.com/gpu": 4})
     filled = columns([node("n0"), wanted], [pod("web", node_name="n1", requests={"cpu": "500m"})])
     view = NodeView(filled, 1, wanted)

@@ -1,4 +1,4 @@
-"""What plugins declare to read becomes the types that are decoded; nothing is decoded that nobody declares."""
+"""The types that are decoded follow from what plugins declare; nothing else is decoded."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ _NODE = b"""{"metadata": {"name": "a", "annotations": {"example.com/cost": "3"}}
 
 
 def test_nothing_declared_changes_nothing() -> None:
-    """The scheduler's own types are used as they are."""
+    """The scheduler's own types are used unchanged."""
     assert decoded_types([("A", NO_EXTRA_READS), ("B", NO_EXTRA_READS)]) == DecodedTypes(Node, Pod, ())
 
 
 def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
-    """Nodes keep their annotations and are nodes still; pods stay as they were."""
+    """Nodes keep their annotations and are still nodes; pods are unchanged."""
     types = decoded_types([("A", NO_EXTRA_READS), ("B", ObjectReads(node_annotations=True))])
     node = msgspec.json.decode(_NODE, type=types.node)
     assert isinstance(node, Node)
@@ -50,13 +50,13 @@ def test_annotations_are_kept_once_a_plugin_declares_them() -> None:
     assert types.pod is Pod
 
 
-def test_annotations_are_empty_where_nobody_declares_them() -> None:
-    """A plugin that forgot to declare them sees none, whatever the object has."""
+def test_annotations_are_empty_without_a_declaration() -> None:
+    """A plugin that does not declare them sees none, even if the object has some."""
     assert annotations_of(msgspec.json.decode(_NODE, type=Node)) == {}
 
 
 def test_status_fields_are_decoded_in_the_declared_form() -> None:
-    """A declared field is read as an attribute of the status, beside those of the scheduler."""
+    """A declared field is an attribute of the status, next to those of the scheduler."""
     reads = ObjectReads(node_status=(StatusField("node_info", dict[str, str], None),))
     node = msgspec.json.decode(_NODE, type=decoded_types([("A", reads), ("B", reads)]).node)
     assert (node.status.node_info, node.status.capacity) == ({"osImage": "x"}, {"cpu": "1"})  # type: ignore[attr-defined]  # declared above
@@ -64,13 +64,13 @@ def test_status_fields_are_decoded_in_the_declared_form() -> None:
 
 
 def test_kinds_are_watched_once() -> None:
-    """Two plugins that read a kind by one struct share it."""
+    """Two plugins that read a kind as the same struct share it."""
     reads = ObjectReads(kinds=(LICENSES,))
     assert decoded_types([("A", reads), ("B", reads)]).kinds == (LICENSES,)
 
 
 @pytest.mark.parametrize(
-    ("first", "second", "told"),
+    ("first", "second", "expected"),
     [
         pytest.param(
             ObjectReads(kinds=(LICENSES,)),
@@ -92,9 +92,9 @@ def test_kinds_are_watched_once() -> None:
         ),
     ],
 )
-def test_what_does_not_go_together_is_refused(first: ObjectReads, second: ObjectReads, told: str) -> None:
-    """The refusal names the plugins and what they disagree on."""
-    with pytest.raises(RegistryError, match=told):
+def test_conflicting_declarations_are_rejected(first: ObjectReads, second: ObjectReads, expected: str) -> None:
+    """The error names the plugins and the conflict."""
+    with pytest.raises(RegistryError, match=expected):
         decoded_types([("A", first), ("B", second)])
 
 
@@ -107,11 +107,11 @@ def test_what_does_not_go_together_is_refused(first: ObjectReads, second: Object
         pytest.param(ClusterEvent(Resource.WILDCARD, Action.ALL), True, id="anything"),
     ],
 )
-def test_events_of_a_declared_kind_are_told_apart(happened: ClusterEvent, covered: bool) -> None:
-    """A registration for one declared kind is not woken by another."""
+def test_events_of_declared_kinds_are_distinguished(happened: ClusterEvent, covered: bool) -> None:
+    """A registration for one declared kind does not match another."""
     assert LICENSES.event(Action.ADD | Action.UPDATE_OTHER).covers(happened) is covered
 
 
 def test_an_event_is_named_by_its_kind() -> None:
-    """The name in logs and explanations says which kind it was."""
+    """The name in logs and explanations contains the kind."""
     assert LICENSES.event(Action.ADD).name == "licensesAdd"

@@ -28,7 +28,7 @@ JOURNAL = Journal()
 
 
 def concrete(name: str, *bases: type[Plugin]) -> type[Plugin]:
-    """A plugin class that serves the points of ``bases``; nothing instantiates it."""
+    """Return a plugin class that implements the points of ``bases``; it is never instantiated."""
     made: type[Plugin] = type(name, bases, {"name": name})
     made.__abstractmethods__ = frozenset()
     return made
@@ -48,7 +48,7 @@ DEFAULTS = Plugins(multi_point=plugin_set("Sort", "D1=3", "D2", "D3=0", "Binder"
 
 
 class Case(NamedTuple):
-    """A profile, and what runs at filter and score."""
+    """A profile, and the plugins that run at Filter and Score."""
 
     custom: Plugins
     filters: list[str]
@@ -123,7 +123,7 @@ def shown(plugins: tuple[ResolvedPlugin, ...]) -> list[str]:
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=name) for name, case in PRECEDENCE.items()])
 def test_precedence(case: Case) -> None:
-    """A specific point goes before custom multiPoint, and that before the defaults."""
+    """A specific point takes precedence over custom multiPoint, and that over the defaults."""
     resolved, problems = resolve(case.custom, DEFAULTS, REGISTRY)
     assert problems == []
     assert [plugin.name for plugin in resolved["filter"]] == case.filters
@@ -131,7 +131,7 @@ def test_precedence(case: Case) -> None:
 
 
 def test_defaults_of_single_points_merge_point_by_point() -> None:
-    """As multiPoint does: what the profile adds comes behind, what it names again stays in its place."""
+    """As in multiPoint: added plugins are last, repeated plugins keep their position."""
     defaults = Plugins(multi_point=plugin_set("Sort", "Binder"), filter=plugin_set("D1", "D2", disabled=["D3"]))
     custom = Plugins(filter=plugin_set("C1", "D1"))
     resolved, problems = resolve(custom, defaults, REGISTRY)
@@ -139,7 +139,7 @@ def test_defaults_of_single_points_merge_point_by_point() -> None:
 
 
 def test_multi_point_reaches_every_point() -> None:
-    """A plugin that serves them all but the sorting is called at all but that."""
+    """A plugin that implements all points except QueueSort runs at all of them."""
     resolved, problems = resolve(Plugins(multi_point=plugin_set("Everything=5")), DEFAULTS, REGISTRY)
     assert problems == []
     for point in POINT_CLASSES:
@@ -189,14 +189,14 @@ def test_multi_point_reaches_every_point() -> None:
     ],
 )
 def test_problems(custom: Plugins, path: str, says: str) -> None:
-    """Each with its field path and what to do."""
+    """Each problem has its field path and says what to do."""
     _, problems = resolve(custom, DEFAULTS, REGISTRY)
     assert [problem.path for problem in problems] == [path]
     assert problems[0].message.startswith(says)
 
 
 def test_all_unknown_plugins_are_reported() -> None:
-    """Not the first only."""
+    """All unknown plugins are reported, not only the first."""
     custom = Plugins(score=plugin_set("X1", "X2"), filter=plugin_set("X3"))
     _, problems = resolve(custom, DEFAULTS, REGISTRY)
     assert [problem.path for problem in problems] == [
@@ -224,8 +224,8 @@ def test_all_unknown_plugins_are_reported() -> None:
         ),
     ],
 )
-def test_what_lacks_is_told_beside_unknown_plugins(custom: Plugins, paths: list[str]) -> None:
-    """Unless the unknown one may be what is lacking."""
+def test_missing_plugins_are_reported_with_unknown_ones(custom: Plugins, paths: list[str]) -> None:
+    """A missing plugin is reported unless an unknown plugin may be the missing one."""
     resolved, problems = resolve(custom, DEFAULTS, REGISTRY)
     assert [problem.path for problem in problems] == paths
     assert resolved == {}
@@ -240,7 +240,7 @@ def test_what_lacks_is_told_beside_unknown_plugins(custom: Plugins, paths: list[
     ],
 )
 def test_configuring_an_unknown_plugin(name: str, says: str) -> None:
-    """Args of kube-scheduler's own plugins are read even where the plugin does not exist."""
+    """Args of kube-scheduler's plugins are accepted even if the plugin does not exist."""
     problem = unknown_config_problem(name, REGISTRY)
     assert problem.startswith(says)
     assert bool(problem) is bool(says)

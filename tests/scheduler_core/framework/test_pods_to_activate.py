@@ -1,4 +1,4 @@
-"""Pods that are activated when an attempt gets further."""
+"""Pods that are activated when an attempt makes progress."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ COLUMNS = NodeColumns()
 WEB, DB = COLUMNS.compile_pod(pod("web")), COLUMNS.compile_pod(pod("db"))
 
 
-def test_nobody_is_named() -> None:
-    """An attempt whose plugins name nobody activates nobody."""
+def test_no_pods_are_added() -> None:
+    """Without added pods, none are activated."""
     assert take_pods_to_activate(CycleState()) == ()
 
 
 def test_pods_are_taken_once() -> None:
-    """In the order in which they were named; those named later are taken later."""
+    """Pods are returned in the order in which they were added; later ones by the next call."""
     state = CycleState()
     for each in (WEB, DB, WEB):
         pods_to_activate(state).add(each)
@@ -27,7 +27,7 @@ def test_pods_are_taken_once() -> None:
     assert take_pods_to_activate(state) == (DB.uid,)
 
 
-def test_a_what_if_names_pods_for_its_attempt() -> None:
+def test_a_dry_run_adds_pods_for_its_attempt() -> None:
     """The list is shared with the clone."""
     state = CycleState()
     pods_to_activate(state)

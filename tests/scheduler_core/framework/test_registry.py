@@ -1,4 +1,4 @@
-"""The registry: which plugins exist, and what is refused."""
+"""The registry: which plugins exist, and which are rejected."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Unfinished(FilterPlugin):
 
 
 def test_a_plugin_is_found_by_its_name() -> None:
-    """And no other."""
+    """Only plugins of that name are found."""
     registry = Registry([Gate])
     assert registry.get("Gate") is Gate
     assert registry.get("Other") is None
@@ -60,8 +60,8 @@ def test_a_plugin_is_found_by_its_name() -> None:
         pytest.param(Gate(None, None), "is not a subclass of Plugin", id="an-instance"),  # type: ignore[arg-type]  # unused
     ],
 )
-def test_what_is_refused(plugin: object, says: str) -> None:
-    """With its name and what to do."""
+def test_rejected_plugins(plugin: object, says: str) -> None:
+    """The error names the plugin and says what to do."""
     registry = Registry([Gate])
     with pytest.raises(RegistryError, match=says):
         registry.register(plugin)
@@ -69,13 +69,13 @@ def test_what_is_refused(plugin: object, says: str) -> None:
 
 
 def test_the_origin_is_named() -> None:
-    """So that the user finds the package that is at fault."""
+    """The error names the origin, so that the user finds the package."""
     with pytest.raises(RegistryError, match=r"\(from my-package\)"):
         Registry([Gate]).register(SameName, "my-package")
 
 
 class FakeEntryPoint(EntryPoint):
-    """An entry point whose loading the test decides."""
+    """An entry point whose loading is controlled by the test."""
 
     def load(self) -> Any:
         what = LOADS[self.name]
@@ -98,7 +98,7 @@ def entry_point(name: str) -> EntryPoint:
 
 
 def test_entry_points_are_registered() -> None:
-    """A plugin that pip installed is enabled by its own name."""
+    """A plugin of an installed distribution is enabled by its name."""
     registry = Registry()
     registry.load_entry_points([entry_point("fine")])
     assert registry.get("Gate") is Gate
@@ -114,13 +114,13 @@ def test_entry_points_are_registered() -> None:
     ],
 )
 def test_entry_points_that_are_refused(names: list[str], says: str) -> None:
-    """Naming the entry point, with the cause chained."""
+    """The error names the entry point and chains the cause."""
     with pytest.raises(RegistryError, match=says):
         Registry().load_entry_points([entry_point(name) for name in names])
 
 
 def test_an_entry_point_may_not_replace_a_built_in_plugin() -> None:
-    """Duplicates are refused wherever the first came from."""
+    """Duplicates are rejected, even of a built-in plugin."""
     registry = in_tree_registry()
     stolen = type("Stolen", (Gate,), {"name": "NodeName"})
     LOADS["stolen"] = stolen
@@ -129,7 +129,7 @@ def test_an_entry_point_may_not_replace_a_built_in_plugin() -> None:
 
 
 def test_installed_entry_points_are_looked_up() -> None:
-    """Without a list, those of the group are loaded; this distribution declares none."""
+    """Without a list, the entry points of the group are loaded; this distribution declares none."""
     registry = Registry([Gate])
     registry.load_entry_points()
     assert "Gate" in registry

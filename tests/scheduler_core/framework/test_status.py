@@ -1,4 +1,4 @@
-"""Status codes and what they mean."""
+"""Status codes and their meaning."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, 
     ],
 )
 def test_codes(code: Code, number: int, name: str, rejected: bool) -> None:
-    """Numbered, named and told apart as in kube-scheduler."""
+    """Numbers and names are those of kube-scheduler."""
     status = Status(code)
     assert (int(code), status.code_name, status.is_rejected) == (number, name, rejected)
     assert (status.is_success, status.is_skip) == (code is Code.SUCCESS, code is Code.SKIP)
 
 
 def test_short_forms() -> None:
-    """As plugins write them."""
+    """The forms that plugins use."""
     assert Status() == SUCCESS
     assert SKIP.is_skip
     assert error("x") == Status(Code.ERROR, ("x",))
@@ -39,12 +39,12 @@ def test_short_forms() -> None:
 
 
 def test_message() -> None:
-    """The reasons in one line."""
+    """The message joins the reasons."""
     assert (unschedulable("x", "y").message, SUCCESS.message) == ("x, y", "")
 
 
 def test_the_plugin_is_set_once() -> None:
-    """By whoever comes first."""
+    """The first plugin is kept."""
     first = unschedulable("x").of("A")
     assert (first.plugin, first.of("B").plugin) == ("A", "A")
 
@@ -60,7 +60,7 @@ def test_the_plugin_is_set_once() -> None:
         pytest.param(Code.UNSCHEDULABLE, None, "None are not valid reasons", id="none"),
     ],
 )
-def test_what_is_refused(code: Any, reasons: Any, says: str) -> None:
-    """Nonsense is refused while the plugin that makes it is still running."""
+def test_invalid_statuses_are_rejected(code: Any, reasons: Any, says: str) -> None:
+    """Invalid statuses raise while the plugin that creates them still runs."""
     with pytest.raises(StatusError, match=says):
         Status(code, reasons)

@@ -39,7 +39,7 @@ def test_domains_present(domains: tuple[int, ...], present: list[bool]) -> None:
 
 
 def test_a_table_leaves_out_rows_of_no_domain() -> None:
-    """Whoever looks up such a row finds 0."""
+    """Looking up such a row returns 0."""
     table = DomainTable.of_rows(np.array([3, 4, 5], dtype=np.int32), ids_of(0, -1, 0), 1)
     assert table.counts.tolist() == [8, 0]
 

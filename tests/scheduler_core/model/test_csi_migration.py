@@ -106,7 +106,7 @@ def test_volume_that_cannot_be_translated(spec: PersistentVolumeSpec, labels: di
     ],
 )
 def test_handle_of_an_inline_volume(inline: Volume, handle: str) -> None:
-    """As for volumes, but no labels tell its zone."""
+    """As for volumes, but without labels for the zone."""
     plugin = in_tree_plugin(inline)
     assert plugin is not None
     assert plugin.is_migrated

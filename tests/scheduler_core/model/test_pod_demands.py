@@ -70,7 +70,7 @@ def test_demands_are_counted(spec: PodSpec, count: int) -> None:
 
 
 def test_a_pod_that_demands_too_much_is_not_tried() -> None:
-    """It is told to whoever reads the log, and no cycle is spent on it."""
+    """It is logged, and no cycle runs for it."""
     columns = NodeColumns()
     columns.compile_pod(pod(node_selector={f"k{number}": "v" for number in range(MAX_DEMANDS)}))
     with pytest.raises(PodTooDemandingError, match="makes 501 demands"):
@@ -78,7 +78,7 @@ def test_a_pod_that_demands_too_much_is_not_tried() -> None:
 
 
 def test_a_pod_that_demands_too_much_takes_its_place() -> None:
-    """Whoever put it on a node: what it takes there is counted, what it wants of others is not."""
+    """On a node, its requests are counted, and its constraints on others are not."""
     columns = NodeColumns()
     row = columns.add_node(node("n"))
     terms = tuple(PodAffinityTerm(topology_key=f"k{number}", label_selector=ONE_APP) for number in range(MAX_DEMANDS))

@@ -318,7 +318,7 @@ def test_requests_equal_the_formula(
     ],
 )
 def test_thousandths_of_every_resource(requests: Amounts, milli: dict[str, int]) -> None:
-    """Whether a pod has shrunk is told by less than the units in which nodes are filled."""
+    """A scale-down is detected in smaller units than those in which nodes are filled."""
     assert accounted_milli(pod(requests=requests)) == milli
 
 
@@ -335,7 +335,7 @@ _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
 
 
 @pytest.mark.parametrize(
-    ("status", "alike"),
+    ("status", "is_same"),
     [
         pytest.param({"phase": "Running"}, True, id="phase"),
         pytest.param({"conditions": (PodCondition("PodScheduled", "True"),)}, True, id="another-condition"),
@@ -354,9 +354,9 @@ _TWO_CPUS = ResourceRequirements(requests={"cpu": "2"})
         pytest.param({"allocated_resources": {"cpu": "2"}}, False, id="pod-was-allocated-more"),
     ],
 )
-def test_grants_are_alike_where_status_says_the_same_of_them(status: dict[str, object], alike: bool) -> None:
+def test_granted_resources_are_compared_by_status(status: dict[str, object], is_same: bool) -> None:
     """And then the sums are equal, so that nobody need make them again."""
     before, after = _running(), _running(**status)
-    assert same_granted_resources(before, after) is alike
-    if alike:
+    assert same_granted_resources(before, after) is is_same
+    if is_same:
         assert (pod_requests(before), accounted_milli(before)) == (pod_requests(after), accounted_milli(after))

@@ -203,7 +203,7 @@ def test_equal_selectors_are_one_key() -> None:
 
 
 def test_everything_and_nothing() -> None:
-    """They are told apart without asking any labels."""
+    """They are distinguished without evaluating labels."""
     assert compile_label_selector(LabelSelector()) == MATCH_EVERYTHING
     assert compile_label_selector(None) == MATCH_NOTHING
     assert MATCH_EVERYTHING.is_everything

@@ -42,7 +42,7 @@ def test_permit(states: list[str], succeeded: int, code: Code) -> None:
     result = stage.plugin.permit(CycleState(), stage.member(group, "last", "bound"), "n")
     assert result.status.code is code
     allowed = {name: ["Coscheduling allows"] for name, wait in stage.waits.items() if not wait.is_refused}
-    assert stage.told() == (allowed if code is Code.SUCCESS else {})
+    assert stage.calls_on_waiting_pods() == (allowed if code is Code.SUCCESS else {})
 
 
 @pytest.mark.parametrize(
@@ -121,10 +121,10 @@ def test_unreserve(states: list[str], refused: list[str]) -> None:
     group = stage.group()
     stage.fill(group, *states)
     stage.plugin.unreserve(CycleState(), stage.member(group, "lost", "refused"), "n")
-    told = ["Coscheduling: member lost of PodGroup default/train lost its node"]
-    named = {name: said for name, said in stage.told().items() if not stage.waits[name].is_refused}
-    assert named == dict.fromkeys(refused, told)
-    assert "lost" not in stage.told()
+    expected = ["Coscheduling: member lost of PodGroup default/train lost its node"]
+    named = {name: said for name, said in stage.calls_on_waiting_pods().items() if not stage.waits[name].is_refused}
+    assert named == dict.fromkeys(refused, expected)
+    assert "lost" not in stage.calls_on_waiting_pods()
 
 
 # -- PreEnqueue and PreFilter -------------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ def test_who_goes_when_one_does_not_fit(percentage: int, waiting: int, is_turned
     reasons = stage.fail(stage.member(group, "big"))
     said = ("PodGroup default/train is rejected: member big is infeasible",)
     assert reasons == (said if is_turned_away else ())
-    assert len(stage.told()) == (waiting if is_turned_away else 0)
+    assert len(stage.calls_on_waiting_pods()) == (waiting if is_turned_away else 0)
 
 
 def test_a_preview_changes_nothing() -> None:
@@ -272,7 +272,7 @@ def test_a_preview_changes_nothing() -> None:
     big = stage.member(group, "big")
     preview = stage.plugin.preview(CycleState(), big, stage.handle.nodes, EMPTY)
     assert preview is not None
-    assert stage.told() == {}
+    assert stage.calls_on_waiting_pods() == {}
     assert stage.plugin.pre_enqueue(big).is_success
     assert preview.result.status.reasons == stage.fail(big)
 
@@ -310,13 +310,13 @@ def test_without_a_backoff_of_its_own_a_group_backs_off_as_pods_do() -> None:
     ("state", "since", "yields"),
     [
         pytest.param("waits", 900.0, True, id="one that came earlier waits"),
-        pytest.param("refused", 900.0, True, id="be it that it was refused this moment"),
+        pytest.param("refused", 900.0, True, id="even if it was rejected just now"),
         pytest.param("waits", 1100.0, False, id="one that came later waits"),
         pytest.param("queued", 900.0, False, id="nobody holds anything"),
     ],
 )
 def test_of_two_groups_that_meet_one_lets_the_other_go_first(state: str, since: float, yields: bool) -> None:
-    """Two halves that were turned away together would come back together (#114, #117)."""
+    """Two groups that were rejected together would be retried together (#114, #117)."""
     stage = CoschedulingStage()
     stage.member(stage.group("other", 2, since), "x", state)
     group = stage.group("train", 2)

@@ -205,7 +205,7 @@ class Play:
         del self.members[at]
 
     def show(self, member: Member, changed: Pod) -> None:
-        """The API server tells of a change of a member."""
+        """The API server reports a change of a member."""
         member.info.pod = changed
         self.gangs.saw(changed)
 

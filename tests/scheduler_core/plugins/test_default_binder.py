@@ -29,7 +29,7 @@ async def test_bind_names_pod_and_node() -> None:
     ],
 )
 async def test_a_refusal_is_an_error_with_its_text(failure: ClusterWriteError) -> None:
-    """The cycle is told in the cluster's words, and nothing is retried here."""
+    """The status has the API server's message, and nothing is retried here."""
     handle = FakeHandle()
     handle.writer.fail_binds([failure])
     info = handle.nodes.compile_pod(pod("web"))

@@ -116,8 +116,8 @@ def test_takes_the_least_harmful_node() -> None:
 
 def test_a_nominated_pod_keeps_its_room() -> None:
     """What was freed for a pod of no lower priority is not taken by this one."""
-    promised = pod("promised", priority=10, requests={"cpu": "2"}, nominated_node="a")
-    assert victims([*FULL, promised], wants("1")) == (["p2", "p0", "p1"], 0)
+    nominated = pod("nominated", priority=10, requests={"cpu": "2"}, nominated_node="a")
+    assert victims([*FULL, nominated], wants("1")) == (["p2", "p0", "p1"], 0)
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_nominated_pod_keeps_its_room() -> None:
     ],
 )
 def test_who_may_not(wanted: Pod, pods: Sequence[Pod], message: str) -> None:
-    """A pod that must wait keeps what it was promised."""
+    """A pod that must wait keeps its nomination."""
     result = PreemptionWorld([node("a")], pods).post_filter(wanted)
     assert (result.status.code, result.status.message) == (Code.UNSCHEDULABLE, message)
     assert result.nominated_node is None
@@ -172,7 +172,7 @@ def test_a_hopeless_nominated_node_is_not_waited_for() -> None:
 
 
 def test_says_why_it_does_not_help() -> None:
-    """Counts over all nodes, those that were not tried among them; what was promised is taken back."""
+    """Counts are over all nodes, including those that were not tried; the nomination is cleared."""
     nodes = [node("a"), node("b"), node("c", unschedulable=True), node("d")]
     pods = [runs("p0", "a", 10, "4"), runs("p1", "b", 20, "3"), runs("p2", "b", 0, "1"), runs("p3", "d", 10, "4")]
     result = PreemptionWorld(nodes, pods).post_filter(wants("2"))

@@ -34,7 +34,7 @@ class Waiting:
         self.pod = info
         self.node_name = "a"
         self.is_over = is_over
-        self.told: list[tuple[str, str]] = []
+        self.rejections: list[tuple[str, str]] = []
 
     def pending_plugins(self) -> list[str]:
         return []
@@ -46,7 +46,7 @@ class Waiting:
         raise AssertionError((plugin, reason))
 
     def preempt(self, plugin: str, reason: str) -> bool:
-        self.told.append((plugin, reason))
+        self.rejections.append((plugin, reason))
         return not self.is_over
 
 
@@ -104,8 +104,8 @@ def test_a_victim_is_told_why_and_deleted() -> None:
 def test_a_condition_that_stands_is_not_set_again(generation: int) -> None:
     """An earlier attempt to evict the pod got that far."""
     made = victim("v")
-    told = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", MESSAGE, generation),)
-    stage = Stage([msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=told))])
+    conditions = (PodCondition("DisruptionTarget", "True", "PreemptionByScheduler", MESSAGE, generation),)
+    stage = Stage([msgspec.structs.replace(made, status=msgspec.structs.replace(made.status, conditions=conditions))])
     stage.start()
     assert [deletion.condition for deletion in stage.writer.deletions] == [None]
 
@@ -137,7 +137,7 @@ def test_a_try_that_was_held_back_is_made_up_for() -> None:
 
 @pytest.mark.parametrize("is_gone", [pytest.param(True, id="gone"), pytest.param(False, id="ending")])
 def test_a_last_victim_seen_leaving_opens_the_gate(is_gone: bool) -> None:
-    """The watch may be faster than the answer, and tells only once."""
+    """The watch event may arrive before the response, and arrives only once."""
     stage = Stage([victim("v")])
     stage.start()
     assert stage.is_preempting()
@@ -178,13 +178,13 @@ def test_a_last_victim_that_stays() -> None:
 
 
 def test_victims_that_end_already_are_left_alone() -> None:
-    """With none left to evict, there is nothing to wait for and nobody's promise is broken."""
+    """Without victims to evict, there is nothing to wait for, and no nomination is cleared."""
     stage = Stage([victim("v", deleted=DELETED)])
-    promised = stage.nodes.compile_pod(pod("promised", priority=1, nominated_node="a"))
-    stage.handle.nominator.nominate(promised, "a")
+    nominated = stage.nodes.compile_pod(pod("nominated", priority=1, nominated_node="a"))
+    stage.handle.nominator.nominate(nominated, "a")
     stage.start()
     assert (stage.asked, stage.is_preempting()) == ([], False)
-    assert list(stage.handle.nominator.nominated_pods("a")) == [promised]
+    assert list(stage.handle.nominator.nominated_pods("a")) == [nominated]
 
 
 def test_a_waiting_victim_is_sent_back() -> None:
@@ -193,7 +193,7 @@ def test_a_waiting_victim_is_sent_back() -> None:
     waiting = Waiting(stage.victims[0])
     stage.handle.waiting_pods.by_uid[stage.victims[0].uid] = waiting
     stage.start()
-    assert waiting.told == [("DefaultPreemption", "preempted")]
+    assert waiting.rejections == [("DefaultPreemption", "preempted")]
     assert (stage.asked, stage.is_preempting()) == ([], False)
     (event,) = stage.writer.events
     assert event.note == "Preempted by pod uid-of-default-preemptor on node a (in kube-scheduler memory)."

@@ -45,11 +45,11 @@ class Running:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Nodes of equal size, what runs there, what is promised, and what budgets of each app allow."""
+    """Nodes of equal size, their pods, nominations, and the allowed disruptions of each app."""
 
     nodes: tuple[str, ...]
     running: tuple[Running, ...]
-    promised: tuple[tuple[str, int, int], ...]
+    nominated: tuple[tuple[str, int, int], ...]
     allowed: tuple[tuple[str, int], ...]
     cpu: int
     priority: int
@@ -97,8 +97,8 @@ def world_of(cluster: Cluster, affinity: Affinity | None = None) -> PreemptionWo
         for each in cluster.running
     ]
     pods += [
-        pod(f"promised-{index}", priority=priority, requests={"cpu": cpu}, nominated_node=name)
-        for index, (name, priority, cpu) in enumerate(cluster.promised)
+        pod(f"nominated-{index}", priority=priority, requests={"cpu": cpu}, nominated_node=name)
+        for index, (name, priority, cpu) in enumerate(cluster.nominated)
     ]
     budgets = [
         budget(f"b{index}", {"app": app} if app else {}, allowed)
@@ -116,10 +116,10 @@ def plain_victims(cluster: Cluster, name: str) -> tuple[list[Running], int] | No
     """The victims on one node and how many of them violate a budget; None if the node is no candidate."""
     here = [each for each in cluster.running if each.node == name]
     stay = [each for each in here if each.priority >= cluster.priority]
-    promised = sum(cpu for on, priority, cpu in cluster.promised if on == name and priority >= cluster.priority)
+    nominated = sum(cpu for on, priority, cpu in cluster.nominated if on == name and priority >= cluster.priority)
 
     def fits(pods: list[Running]) -> bool:
-        return sum(each.cpu for each in pods) + promised + cluster.cpu <= CPUS
+        return sum(each.cpu for each in pods) + nominated + cluster.cpu <= CPUS
 
     leaving = sorted((each for each in here if each not in stay), key=lambda each: (-each.priority, each.start))
     if not leaving or not fits(stay):
@@ -190,7 +190,7 @@ def fits_without(
 
 
 class OneByOne:
-    """A handle whose what-ifs say that rows touch each other."""
+    """A handle whose dry runs report that rows affect each other."""
 
     def __init__(self, handle: Handle) -> None:
         self._handle = handle
@@ -208,7 +208,7 @@ class OneByOne:
 
 
 class Entangled:
-    """A what-if that must be asked about one row at a time."""
+    """A dry run that must be used with one row at a time."""
 
     is_row_local = False
 
@@ -269,7 +269,7 @@ AWAY_FROM_WEB = Affinity(
 @given(clusters(), st.booleans())
 @settings(max_examples=60)
 def test_nothing_is_left_of_a_dry_run(cluster: Cluster, is_entangled: bool) -> None:
-    """The columns are as before, with host ports, promises and anti-affinity in play, in step or not."""
+    """The columns are as before, with host ports, nominations and anti-affinity, for one row or many at once."""
     affinity = AWAY_FROM_WEB if is_entangled else None
     world = world_of(cluster, affinity)
     carried: dict[str, Any] = {} if affinity is None else {"affinity": affinity}

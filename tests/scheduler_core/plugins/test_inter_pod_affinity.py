@@ -274,7 +274,7 @@ def test_namespaces_of_joined_terms(terms: list[PodAffinityTerm], codes: list[in
 
 
 def test_a_namespaces_new_labels_are_seen() -> None:
-    """Counts by namespace label are made anew."""
+    """Counts by namespace label are recomputed."""
     filled = cluster(pod("w", node_name="a1", namespace="x", labels={"app": "web"}), namespaces={"x": {}})
     incoming = pod(affinity=avoids(term("web", selector=TEAM_A)))
     assert judged(incoming, filled) == [0, 0, 0, 0]

@@ -114,7 +114,7 @@ def test_scores(incoming: Pod, placed: list[Pod], expected: Scored | str) -> Non
 
 
 def test_equal_scores_are_all_zero() -> None:
-    """As nothing tells the nodes apart."""
+    """Because nothing distinguishes the nodes."""
     incoming = pod(affinity=likes(Weighted(5, term("web"))))
     assert scored(incoming, [WEB], rows=np.array([0, 1])) == ([5, 5], [0, 0])
 

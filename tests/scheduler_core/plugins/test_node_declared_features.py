@@ -46,7 +46,7 @@ def with_network(*, host_network: bool, host_users: bool | None) -> Pod:
     ],
 )
 def test_required_features(wanted: Pod, features: tuple[str, ...]) -> None:
-    """The spec alone tells; a pod that needs nothing skips the filter."""
+    """The spec alone decides; a pod that needs no feature skips the filter."""
     assert required_features(wanted) == features
     nodes = columns([])
     plugin = NodeDeclaredFeatures(None, FakeHandle(nodes=nodes))

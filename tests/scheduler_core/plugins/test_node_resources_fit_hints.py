@@ -75,7 +75,7 @@ def _resized(name: str, spec: str, granted: str) -> Pod:
         pytest.param(_resized("other", "1", "4"), _resized("other", "1", "2"), Hint.QUEUE, id="a resize is granted"),
         pytest.param(_resized("other", "4", "4"), _resized("other", "1", "4"), Hint.SKIP, id="a resize is only asked"),
         pytest.param(WAITING, pod("waiting", requests={"cpu": "1"}), Hint.QUEUE, id="the waiting pod itself shrinks"),
-        pytest.param(object(), object(), Hint.QUEUE, id="not a pod: it cannot be told"),
+        pytest.param(object(), object(), Hint.QUEUE, id="not a pod: unknown"),
     ],
 )
 def test_after_a_pod_changed(old: object, new: object | None, hint: Hint) -> None:
@@ -102,7 +102,7 @@ def test_after_a_pod_changed(old: object, new: object | None, hint: Hint) -> Non
             node(allocatable=LARGE), node(allocatable={**LARGE, "pods": "11"}), Hint.QUEUE, id="it takes one pod more"
         ),
         pytest.param(node(allocatable=LARGE), None, Hint.SKIP, id="it is gone"),
-        pytest.param(None, object(), Hint.QUEUE, id="not a node: it cannot be told"),
+        pytest.param(None, object(), Hint.QUEUE, id="not a node: unknown"),
     ],
 )
 def test_after_a_node_changed(old: object | None, new: object | None, hint: Hint) -> None:

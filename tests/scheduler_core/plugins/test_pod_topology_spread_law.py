@@ -1,4 +1,4 @@
-"""The laws of PodTopologySpread: all nodes at once give what one at a time gives, and a what-if what would be."""
+"""Laws of PodTopologySpread: vectorized results equal those per node, and a dry run equals the real change."""
 
 from datetime import UTC, datetime
 

@@ -131,7 +131,7 @@ def test_the_systems_defaults_are_lenient() -> None:
 
 
 def test_a_node_without_a_zone_joins_the_zone_of_empty_name() -> None:
-    """The reference cannot tell the two apart: pods on either count for the latter."""
+    """kube-scheduler does not distinguish the two: pods on either count for the latter."""
     nodes = [node("e", labels={ZONE: "", HOST: "e"}), node("n", labels={HOST: "n"})]
     found = scored(web("me"), serving(columns(nodes, [web("p", "n"), web("q", "n")])))
     assert found[0] == [rounded((2 + 0 * LOG4) + (2 * LOG3 + 4)), rounded(2 * LOG4 + 2)]

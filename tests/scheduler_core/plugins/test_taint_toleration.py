@@ -135,7 +135,7 @@ def test_other_columns_are_not_answered_from_old_tables() -> None:
 
 
 def test_tables_are_bounded() -> None:
-    """The oldest goes when there is no room, and is made anew when it is asked for."""
+    """The oldest table is dropped beyond the limit, and rebuilt when it is needed."""
     lists = columns([node("a", taints=["x:NoSchedule"])]).taint_sets
     tables = TolerationTables(limit=2)
     first = tables.table((), lists)

@@ -100,7 +100,7 @@ def test_one_pod_claim_has_one_pod(modes: tuple[str, ...], mounted: bool, expect
 
 
 def test_disk_goes_before_claim() -> None:
-    """A row that fails both is told about its disk."""
+    """A row that fails both gets the disk's reason."""
     nodes = stored(
         [node("a"), node("b")], [claim(modes=[RWOP])], [pod("p", node_name="b", volumes=[*mounts("data"), gce()])]
     )

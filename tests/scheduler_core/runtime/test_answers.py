@@ -1,4 +1,4 @@
-"""Answers are held against what their point allows, and errors name plugin and point."""
+"""What plugins return is checked against their extension point; errors name plugin and point."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ INFO = NodeColumns().compile_pod(pod("web"))
 
 
 def test_a_good_answer_passes() -> None:
-    """As it is."""
+    """A valid result is returned unchanged."""
     assert checked(SUCCESS, Status, "P", "bind") is SUCCESS
     assert checked(PermitResult(), PermitResult, "P", "permit") == PermitResult()
 
@@ -29,7 +29,7 @@ def test_a_good_answer_passes() -> None:
     ],
 )
 def test_nonsense(answer: object, kind: type[object], says: str) -> None:
-    """Is an error that says what to return."""
+    """An invalid result is an error that says what to return."""
     with pytest.raises(PluginError, match=says):
         checked(answer, kind, "P", "bind")
 
@@ -44,7 +44,7 @@ def test_nonsense(answer: object, kind: type[object], says: str) -> None:
     ],
 )
 def test_raised(fault: Exception, message: str) -> None:
-    """One sentence, never nested."""
+    """The exception becomes one message, never nested."""
     assert raised("P", "bind", INFO, fault) == error(message).of("P")
 
 
@@ -57,5 +57,5 @@ def test_raised(fault: Exception, message: str) -> None:
     ],
 )
 def test_refused(status: Status, expected: Status) -> None:
-    """What is no rejection is an error."""
+    """A status that is not a rejection is an error."""
     assert refused(status, "P", "bind") == expected

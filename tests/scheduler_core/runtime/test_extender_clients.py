@@ -1,4 +1,4 @@
-"""Clients of extenders live as long as the instance that they were made for."""
+"""Extender clients live as long as their framework instance."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.support.scripted_extender import ScriptedExtender, extended_profile, 
 
 
 def made_with(clients: list[ScriptedExtender]) -> Rig:
-    """A scheduler whose factory notes every client, and refuses the URL ``bad``."""
+    """Create a scheduler whose factory records every client, and rejects the URL ``bad``."""
     made = rig(serve=False)
 
     def make(name: str, config: Extender) -> ScriptedExtender:
@@ -32,7 +32,7 @@ async def settle() -> None:
 
 
 async def test_a_client_is_closed_with_its_instance() -> None:
-    """Once, when the profile is replaced; the new revision has its own."""
+    """It is closed once, when the profile is replaced; the new revision has its own client."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.serve(extended_profile(extender("one"), extender("two")))
@@ -46,7 +46,7 @@ async def test_a_client_is_closed_with_its_instance() -> None:
 
 
 async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
-    """An attempt in flight may still bind by it."""
+    """An attempt in flight may still use it to bind."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     (instance,) = made.serve(extended_profile(extender()))
@@ -60,7 +60,7 @@ async def test_a_client_outlives_the_profile_until_its_last_pod() -> None:
 
 
 async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
-    """And what is being closed is waited for; nothing is closed twice."""
+    """Closing clients are awaited; nothing is closed twice."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.serve(extended_profile(extender("a")), extended_profile(extender("b"), name="other"))
@@ -72,7 +72,7 @@ async def test_what_is_open_is_closed_when_the_scheduler_stops() -> None:
 
 
 async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
-    """The others are closed all the same."""
+    """The other clients are closed anyway."""
 
     class Stuck(ScriptedExtender):
         async def close(self) -> None:
@@ -87,8 +87,8 @@ async def test_a_client_that_fails_to_close_is_dropped(caplog: pytest.LogCapture
     assert "failed to close" in caplog.text
 
 
-async def test_an_extender_that_cannot_be_called_refuses_the_profile() -> None:
-    """With its path; the clients that were made already are closed."""
+async def test_an_invalid_extender_rejects_the_profile() -> None:
+    """The problem has its path; clients that were created already are closed."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     with pytest.raises(ConfigError, match=r"extenders\[1\]: the extender cannot be called: no such certificate"):
@@ -97,8 +97,8 @@ async def test_an_extender_that_cannot_be_called_refuses_the_profile() -> None:
     assert [client.closed for client in clients] == [1]
 
 
-def test_problems_of_an_extender_are_told_with_their_fields() -> None:
-    """From the profile's root."""
+def test_problems_of_an_extender_have_their_fields() -> None:
+    """Paths start at the profile's root."""
 
     def refuse(_: str, __: Extender) -> ScriptedExtender:
         raise ConfigError([Problem("tlsConfig.caFile", "cannot be read; correct the path")])
@@ -113,7 +113,7 @@ def test_problems_of_an_extender_are_told_with_their_fields() -> None:
 
 
 def test_outside_of_a_loop_nothing_is_closed() -> None:
-    """Whoever builds profiles only to look at them has connected nowhere."""
+    """Without an event loop no client is connected, so nothing is closed."""
     clients: list[ScriptedExtender] = []
     made = made_with(clients)
     made.scheduler.build(extended_profile(extender())).retire()
@@ -123,7 +123,7 @@ def test_outside_of_a_loop_nothing_is_closed() -> None:
 
 
 def test_without_a_factory_no_extender_is_called() -> None:
-    """As in a simulation: the instance has none, and nothing registers for them."""
+    """As in a simulation: the instance has no extenders and registers no events for them."""
     made = rig(serve=False)
     (instance,) = made.serve(extended_profile(extender()))
     assert (instance.extenders, "Extender" in instance.registrations) == ((), False)

@@ -1,4 +1,4 @@
-"""An extender's rules: whom it is asked about, in which order, and what its answers and errors mean."""
+"""Rules of extenders: which are called, in which order, and how responses and errors are handled."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ POD = compiled(pod("web"))
     ],
 )
 def test_an_extender_with_managed_resources_takes_part_where_one_is_named(wanted: Pod, expected: bool) -> None:
-    """The name counts, not the amount; without managed resources every pod is its concern."""
+    """The name of the resource counts, not the amount; without managed resources the extender handles all pods."""
     assert runner(ScriptedExtender(), **MANAGED).is_interested(wanted) is expected
     assert runner(ScriptedExtender()).is_interested(wanted)
 
 
-def test_those_that_may_be_ignored_come_last() -> None:
-    """Otherwise the order is the configuration's."""
+def test_ignorable_extenders_come_last() -> None:
+    """Otherwise the order is that of the configuration."""
     names = ["i1", "n1", "i2", "n2"]
     runners = [runner(ScriptedExtender(name), ignorable=name.startswith("i")) for name in names]
     assert [each.config.url_prefix for each in in_calling_order(runners)] == ["n1", "n2", "i1", "i2"]
@@ -80,8 +80,8 @@ async def filtered(*runners: ExtenderRunner) -> tuple[list[str], dict[str, Statu
     return list(left), rejections
 
 
-async def test_each_extender_is_asked_about_what_the_one_before_left() -> None:
-    """And nobody about nothing."""
+async def test_each_extender_filters_the_remaining_nodes() -> None:
+    """No extender is called without nodes."""
     first, second, third = (
         ScriptedExtender("1", leaves("b", "c")),
         ScriptedExtender("2", leaves()),
@@ -99,15 +99,15 @@ async def test_each_extender_is_asked_about_what_the_one_before_left() -> None:
     "fields",
     [pytest.param({"filterVerb": ""}, id="without a filter"), pytest.param(MANAGED, id="not interested")],
 )
-async def test_who_takes_no_part_is_not_asked(fields: dict[str, object]) -> None:
-    """All nodes are left."""
+async def test_uninterested_extenders_are_not_called(fields: dict[str, object]) -> None:
+    """All nodes remain."""
     client = ScriptedExtender(on_filter=leaves())
     assert await filtered(runner(client, **fields)) == (list(NAMES), {})
     assert client.asked == []
 
 
-async def test_what_extenders_say_of_nodes_is_kept() -> None:
-    """What cannot be helped comes before what can, and a later word before an earlier one."""
+async def test_reasons_of_extenders_are_stored() -> None:
+    """Unresolvable reasons take precedence over others, and later reasons over earlier ones."""
     first = ScriptedExtender("1", leaves("b", "c", failed={"a": "full", "x": "odd"}, hopeless={"a": "broken"}))
     second = ScriptedExtender("2", leaves("c", failed={"b": "busy", "a": "still"}))
     left, rejections = await filtered(runner(first), runner(second))
@@ -118,8 +118,8 @@ async def test_what_extenders_say_of_nodes_is_kept() -> None:
 
 
 @pytest.mark.parametrize("is_unknown", [False, True], ids=["away", "a node that was not asked about"])
-async def test_an_error_counts_unless_it_may_be_ignored(is_unknown: bool) -> None:
-    """Ignored, the extender leaves every node and has said nothing."""
+async def test_an_error_counts_unless_the_extender_is_ignorable(is_unknown: bool) -> None:
+    """If it is ignored, all nodes remain without reasons."""
     client = ScriptedExtender("e")
     if is_unknown:
         client.on_filter = lambda _: ExtenderVerdict(("z", "y"), {"a": "full"})
@@ -143,13 +143,13 @@ async def test_an_error_counts_unless_it_may_be_ignored(is_unknown: bool) -> Non
     ],
 )
 async def test_scores_are_scaled_and_weighted(weight: int, scores: dict[str, int], expected: list[int]) -> None:
-    """An extender's 0 to 10 becomes 0 to 100, times its weight."""
+    """Scores of 0 to 10 become 0 to 100, multiplied by the weight."""
     client = ScriptedExtender(scores=scores)
     assert (await run_extender_scores([runner(client, weight=weight)], POD, NAMES)).tolist() == expected
 
 
 async def test_scores_add_up_and_errors_are_left_out() -> None:
-    """Whether or not the one that fails may be ignored; who has no prioritize or no interest is not asked."""
+    """Errors are skipped even if the extender is not ignorable; uninterested extenders are not called."""
     good, bad = ScriptedExtender("good", scores={"a": 1}), ScriptedExtender("bad", scores={"a": 5})
     mute, idle = ScriptedExtender("mute"), ScriptedExtender("idle")
     bad.fails("prioritize")
@@ -158,8 +158,8 @@ async def test_scores_add_up_and_errors_are_left_out() -> None:
     assert (mute.asked, idle.asked) == ([], [])
 
 
-async def test_scores_are_asked_for_at_once() -> None:
-    """One that is slow does not keep the others from being asked."""
+async def test_extenders_score_concurrently() -> None:
+    """A slow extender does not delay the calls of the others."""
     clients = [ScriptedExtender(name, scores={"a": 1}) for name in "12"]
     for client in clients:
         client.hold()
@@ -173,7 +173,7 @@ async def test_scores_are_asked_for_at_once() -> None:
 
 
 def test_the_first_interested_binder_binds() -> None:
-    """One without bindVerb never does."""
+    """An extender without bindVerb never binds."""
     binder = runner(ScriptedExtender("b"), bindVerb="bind", **MANAGED)
     runners = [runner(ScriptedExtender("f")), binder]
     assert binder_of(runners, pod(requests={"example.com/licence": "1"})) is binder
@@ -187,7 +187,7 @@ EXTRA = pod("extra", node_name="a")
 
 
 def running() -> tuple[NodeColumns, list[PreemptionCandidate]]:
-    """Nodes with a victim each, of which a and b are candidates."""
+    """Create nodes with a victim each, of which a and b are candidates."""
     made = rig()
     made.add(*(node(name) for name in NAMES), *VICTIMS.values(), EXTRA)
     columns = made.context.cache.columns
@@ -221,12 +221,12 @@ FOUND = [("b", ["v-b"], 0), ("a", ["v-a"], 1)]
 async def test_an_extender_says_which_candidates_stay(
     answer: dict[str, NodeVictims], expected: list[tuple[str, list[str], int]]
 ) -> None:
-    """Its nodes, victims and counts take the place of what was found."""
+    """Its nodes, victims and counts replace the found ones."""
     assert await left_by(runner(ScriptedExtender(on_preempt=lambda _: answer))) == expected
 
 
-async def test_preemption_asks_one_extender_after_the_other() -> None:
-    """Each about what the one before left, until nothing is; who takes no part is not asked."""
+async def test_preemption_calls_extenders_one_after_the_other() -> None:
+    """Each gets the candidates that remain, until there are none; uninterested extenders are not called."""
     first, second = ScriptedExtender("1", on_preempt=lambda asked: {"a": asked["a"]}), ScriptedExtender("2")
     mute, last = ScriptedExtender("mute"), ScriptedExtender("last")
     second.on_preempt = lambda _: {}
@@ -254,7 +254,7 @@ async def test_preemption_asks_one_extender_after_the_other() -> None:
 async def test_what_is_wrong_in_preemption_counts_unless_it_may_be_ignored(
     answer: dict[str, NodeVictims] | None, message: str, ignored: list[tuple[str, list[str], int]]
 ) -> None:
-    """An answer that cannot be used is an error; a node without victims is left out where errors may be ignored."""
+    """An invalid response is an error; an ignorable extender may return a node without victims, which is dropped."""
     client = ScriptedExtender("e")
     if answer is None:
         client.fails("preempt")

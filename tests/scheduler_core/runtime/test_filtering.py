@@ -1,4 +1,4 @@
-"""Filter over all rows: the first plugin in order owns a row's rejection."""
+"""Filter over all rows: the first plugin in order that rejects a row owns the rejection."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.support.scheduling import rig
 
 
 class OddOnes(NodeFilterPlugin):
-    """Rejects nodes with an odd number, one at a time, and notes whom it was asked about."""
+    """Rejects nodes with an odd number, one at a time, and records the nodes."""
 
     name = "OddOnes"
     asked: list[str]
@@ -35,7 +35,7 @@ class OddOnes(NodeFilterPlugin):
 
 @dataclass
 class Bench:
-    """Plugins A, OddOnes and B over five nodes, of which n4 is gone."""
+    """Plugins A, OddOnes and B over five nodes, of which n4 was removed."""
 
     journal: Journal = field(default_factory=Journal)
 
@@ -55,7 +55,7 @@ class Bench:
         self.odd.asked = []
 
     def reasons(self, rows: Rows) -> list[str]:
-        """``plugin reason`` of each row, "" where it passes."""
+        """Return ``plugin reason`` of each row, "" where it passes."""
         verdicts = run_filters(self.instance, self.state, self.info, self.nodes, rows)
         assert verdicts.dtype == np.int32
         texts = []
@@ -70,15 +70,15 @@ def codes(*numbers: int) -> np.ndarray[tuple[int], np.dtype[np.int16]]:
 
 
 def test_the_first_plugin_in_order_owns_the_rejection() -> None:
-    """Whatever later ones say of the row."""
+    """Codes of later plugins do not matter."""
     bench = Bench()
     bench.journal.answers |= {"A.filter": codes(1, 0, 0, 0, 0), "B.filter": codes(1, 1, 1, 0, 0)}
     bench.journal.answers["B.decode"] = unschedulable("b")
     assert bench.reasons(ALL_ROWS)[:4] == ["A why", "OddOnes odd", "B b", "OddOnes odd"]
 
 
-def test_single_node_plugins_are_asked_only_about_what_is_left() -> None:
-    """Rejected and freed rows cost no Python call."""
+def test_plugins_that_take_one_node_run_only_on_remaining_rows() -> None:
+    """Rejected and unused rows cost no Python call."""
     bench = Bench()
     bench.journal.answers["A.filter"] = codes(1, 0, 0, 1, 0)
     bench.reasons(ALL_ROWS)
@@ -86,22 +86,22 @@ def test_single_node_plugins_are_asked_only_about_what_is_left() -> None:
     assert bench.odd.asked == ["n1", "n2"]
 
 
-def test_chosen_rows() -> None:
-    """Answers stand in the order of the question."""
+def test_selected_rows() -> None:
+    """Results are in the order of the rows."""
     bench = Bench()
     bench.journal.answers["A.filter"] = codes(0, 1)
     assert bench.reasons(np.array([1, 2])) == ["OddOnes odd", "A why"]
 
 
 def test_no_rows() -> None:
-    """A narrowed search may be left with nothing."""
+    """A restricted search may have no rows."""
     bench = Bench()
     bench.journal.answers["A.filter"] = codes()
     assert bench.reasons(np.array([], dtype=np.intp)) == []
 
 
 def test_undecided_rows_that_an_earlier_plugin_rejected_do_not_matter() -> None:
-    """Nor do freed ones: one node at a time, the plugin would never be asked about them."""
+    """Nor do unused rows: in kube-scheduler the plugin would not be called for them."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 1, 7, 7), {7: "unreadable"})
     bench.journal.answers["B.filter"] = undecided
@@ -109,7 +109,7 @@ def test_undecided_rows_that_an_earlier_plugin_rejected_do_not_matter() -> None:
 
 
 def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
-    """With what keeps the plugin from judging that row."""
+    """The error contains the plugin's problem with that row."""
     bench = Bench()
     undecided = UndecidedRowsError("B", codes(0, 7, 8, 7, 7), {7: "unreadable", 8: "broken"})
     bench.journal.answers["B.filter"] = undecided
@@ -119,7 +119,7 @@ def test_an_undecided_row_that_is_reached_ends_the_attempt() -> None:
 
 @pytest.mark.parametrize("code", [1, 32767, -1, -32768])
 def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
-    """It comes back to the plugin as it was given."""
+    """The plugin gets its code back unchanged."""
     bench = Bench()
     seen: list[int] = []
 
@@ -134,7 +134,7 @@ def test_any_code_but_0_is_the_plugins_own(code: int) -> None:
 
 
 class Narrowing(PreFilterPlugin):
-    """Answers with whatever names it was given."""
+    """Returns the given names."""
 
     name = "Narrowing"
     names: Any = None
@@ -147,7 +147,7 @@ class Narrowing(PreFilterPlugin):
     "names", [pytest.param("n1", id="one-name"), pytest.param(["n1"], id="list"), pytest.param(5, id="number")]
 )
 def test_only_a_set_of_names_narrows(names: Any) -> None:
-    """Anything else is a fault of its plugin, which is named, and not a search of nodes called "n" and "1"."""
+    """Anything else is an error that names the plugin, not a search of nodes called "n" and "1"."""
     made = rig([type("Narrowing", (Narrowing,), {"names": names})])
     instance = made.context.profiles.get("default-scheduler")
     assert instance is not None

@@ -1,4 +1,4 @@
-"""An instance is built whole or not at all, and its hints are those of plugins that can reject."""
+"""An instance is built completely or not at all; only plugins that can reject pods register hints."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from tests.support.recording_plugins import Journal, recorder
 from tests.support.scheduling import configured, plugin_set, profile, rig
 
 
-class Telling(PostBindPlugin):
-    """Rejects nobody."""
+class Notified(PostBindPlugin):
+    """Rejects no pod."""
 
-    name = "Telling"
+    name = "Notified"
 
     def post_bind(self, *_: object) -> None:
         return
 
 
-def test_only_plugins_that_can_reject_are_asked_for_hints() -> None:
-    """What cannot turn a pod away has nothing to wake it for."""
-    made = rig([recorder("Rec", Journal()), Telling], serve=False)
+def test_only_plugins_that_can_reject_register_hints() -> None:
+    """A plugin that rejects no pods has nothing to requeue them for."""
+    made = rig([recorder("Rec", Journal()), Notified], serve=False)
     instance = made.scheduler.build(profile())
     assert set(instance.registrations) == {"Rec"}
 
 
 def test_args_reach_the_plugin_validated_and_with_defaults() -> None:
-    """In the model of the plugin."""
+    """The args are an instance of the plugin's model."""
     made = rig(defaults=default_plugins(), serve=False)
     config = configured("default-scheduler", "NodeResourcesFit", {"ignoredResources": ["example.com/gpu"]})
     args = made.scheduler.build(config).plugins["NodeResourcesFit"].args
@@ -41,7 +41,7 @@ def test_args_reach_the_plugin_validated_and_with_defaults() -> None:
 
 
 def test_every_problem_is_reported() -> None:
-    """Those of plugins and those of args, not the first alone."""
+    """Problems of plugins and of args are all reported, not only the first."""
     made = rig(defaults=default_plugins(), serve=False)
     config = ProfileConfig(
         scheduler_name="s",
@@ -63,7 +63,7 @@ def test_every_problem_is_reported() -> None:
 
 
 def test_args_of_a_disabled_plugin_are_checked_too() -> None:
-    """It may be enabled tomorrow; but it is not made."""
+    """The plugin may be enabled later; it is not created."""
     made = rig(defaults=default_plugins(), serve=False)
     disabled = Plugins(multi_point=plugin_set(disabled=["NodeResourcesFit"]))
     config = configured("s", "NodeResourcesFit", {"ignoredResources": 3}, disabled)
@@ -73,8 +73,8 @@ def test_args_of_a_disabled_plugin_are_checked_too() -> None:
     assert "NodeResourcesFit" not in made.scheduler.build(good).plugins
 
 
-def test_a_plugin_whose_events_cannot_be_had_is_a_problem() -> None:
-    """And everything that was made is closed."""
+def test_a_plugin_without_valid_events_is_a_problem() -> None:
+    """Plugins that were created are closed."""
     journal = Journal()
 
     def fail(_self: object) -> None:
@@ -88,7 +88,7 @@ def test_a_plugin_whose_events_cannot_be_had_is_a_problem() -> None:
 
 
 def test_equal_profiles_have_equal_revisions() -> None:
-    """A revision names the content."""
+    """A revision is a hash of the content."""
     made = rig(serve=False)
     first, second, other = (made.scheduler.build(profile(percentage=number)) for number in (50, 50, 60))
     assert first.revision == second.revision != other.revision

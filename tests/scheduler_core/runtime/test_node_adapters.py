@@ -1,4 +1,4 @@
-"""One node at a time, called as if it were all at once: the same answers as a vectorised plugin."""
+"""Adapters of plugins that take one node at a time give the same results as vectorized plugins."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ FULL, CORDONED = unschedulable("full"), unresolvable("cordoned")
 
 
 class ColumnWise(FilterPlugin, ScorePlugin):
-    """All nodes at once: cordoned nodes are ruled out, then full ones; the score is the number of pods there."""
+    """Vectorized: cordoned nodes are ruled out, then full ones; the score is the number of pods."""
 
     name = "ColumnWise"
     normalization = Normalization.OWN
@@ -55,7 +55,7 @@ class ColumnWise(FilterPlugin, ScorePlugin):
 
 
 class NodeWise(NodeFilterPlugin, NodeScorePlugin):
-    """The same, one node at a time."""
+    """The same plugin, one node at a time."""
 
     name = "NodeWise"
     normalization = Normalization.OWN
@@ -81,7 +81,7 @@ CLUSTERS = st.lists(
 
 
 def cluster(drawn: list[tuple[bool, int, int, bool]]) -> NodeColumns:
-    """Nodes by (cordoned, allowed pods, pods, gone again)."""
+    """Create nodes by (cordoned, allowed pods, pods, removed)."""
     nodes = [
         node(f"n{number}", unschedulable=cordoned, allocatable={"pods": allowed})
         for number, (cordoned, allowed, _, _) in enumerate(drawn)
@@ -100,7 +100,7 @@ def cluster(drawn: list[tuple[bool, int, int, bool]]) -> NodeColumns:
 
 @given(CLUSTERS, st.booleans())
 def test_filters_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) -> None:
-    """Status by status, over all rows and over chosen ones."""
+    """Statuses are equal, over all rows and over selected rows."""
     nodes = cluster(drawn)
     alive = np.flatnonzero(nodes.alive)
     rows: Rows = alive[::2] if chosen else ALL_ROWS
@@ -119,7 +119,7 @@ def test_filters_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) -
 
 @given(CLUSTERS, st.booleans())
 def test_scores_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) -> None:
-    """As answered and as normalised; freed rows hold 0."""
+    """Raw and normalized scores are equal; unused rows have 0."""
     nodes = cluster(drawn)
     rows: Rows = np.flatnonzero(nodes.alive)[::2] if chosen else ALL_ROWS
     info, state = nodes.compile_pod(pod()), CycleState()
@@ -130,7 +130,7 @@ def test_scores_agree(drawn: list[tuple[bool, int, int, bool]], chosen: bool) ->
 
 
 def test_equal_answers_share_a_number() -> None:
-    """Also over two calls within one attempt, so that a verdict means the same in both."""
+    """Also over two calls within one attempt, so that a verdict keeps its meaning."""
     nodes = columns([node("a", unschedulable=True), node("b"), node("c", unschedulable=True)])
     info, state = nodes.compile_pod(pod()), CycleState()
     adapter = NodeFilterAdapter(NodeWise(None, NO_HANDLE))
@@ -149,8 +149,8 @@ def test_equal_answers_share_a_number() -> None:
         pytest.param(Status(Code.ERROR), "failed on node a", id="error-without-words"),
     ],
 )
-def test_a_filter_answers_nonsense(answer: object, says: str) -> None:
-    """The attempt fails, with plugin and node."""
+def test_a_filter_returns_an_invalid_value(answer: object, says: str) -> None:
+    """The attempt fails with an error that names plugin and node."""
     nodes = columns([node("a")])
     plugin = NodeWise(None, NO_HANDLE)
     plugin.answer = answer
@@ -160,7 +160,7 @@ def test_a_filter_answers_nonsense(answer: object, says: str) -> None:
 
 @pytest.mark.parametrize("answer", [1.5, True, "7"])
 def test_a_score_is_no_integer(answer: object) -> None:
-    """Rounding is the plugin's business."""
+    """Rounding is up to the plugin."""
     nodes = columns([node("a")])
     plugin = NodeWise(None, NO_HANDLE)
     plugin.answer = answer
@@ -176,8 +176,8 @@ def test_a_score_is_no_integer(answer: object) -> None:
         pytest.param(None, "returned None; return scores by node name", id="nothing"),
     ],
 )
-def test_nonsense_of_normalize(normalized: object, says: str) -> None:
-    """Every node has its whole score."""
+def test_invalid_results_of_normalize(normalized: object, says: str) -> None:
+    """Every node needs an integer score."""
 
     class Broken(NodeWise):
         name = "Broken"
@@ -193,7 +193,7 @@ def test_nonsense_of_normalize(normalized: object, says: str) -> None:
 
 
 def test_runners() -> None:
-    """Plugins that take one node at a time are adapted, others called as they are."""
+    """Plugins that take one node at a time are adapted, others are used directly."""
     one, all_at_once = NodeWise(None, NO_HANDLE), ColumnWise(None, NO_HANDLE)
     assert isinstance(filter_runner(one), NodeFilterAdapter)
     assert isinstance(score_runner(one), NodeScoreAdapter)

@@ -1,4 +1,4 @@
-"""Pods that wait at Permit: who waits, on whose word, until when."""
+"""Pods that wait at Permit: which plugins they wait for, and until when."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def wait(seconds: float) -> PermitResult:
 
 
 async def test_the_map() -> None:
-    """Oldest first, found by UID."""
+    """Entries are listed oldest first and found by UID."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     first = waiting.add(WEB, "n0", {"A": 10})
@@ -39,8 +39,8 @@ async def test_the_map() -> None:
     assert (len(waiting), clock.pending) == (0, 0)
 
 
-async def test_who_does_not_wait_goes_on() -> None:
-    """At once."""
+async def test_a_pod_that_does_not_wait_continues() -> None:
+    """The call returns at once."""
     assert await WaitingPodMap(VirtualClock()).wait("nobody") == SUCCESS
 
 
@@ -58,7 +58,7 @@ async def test_who_does_not_wait_goes_on() -> None:
     ],
 )
 async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> None:
-    """By the last leave, the first refusal or the first time that is up; no timer is left."""
+    """It ends with the last approval, the first rejection or the first timeout; no timer remains."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     entry = waiting.add(WEB, "n0", {"A": 10, "B": 20})
@@ -72,14 +72,14 @@ async def test_a_wait_ends_once(steps: list[str], code: Code, plugin: str) -> No
             entry.reject(whom, "no")
         else:
             clock.advance(float(whom))
-    assert entry.is_refused is (code is not Code.SUCCESS), "it is known before anybody is told"
+    assert entry.is_refused is (code is not Code.SUCCESS), "it is known before a task has seen it"
     status = await end
     assert (status.code, status.plugin) == (code, plugin)
     assert (len(waiting), clock.pending) == (0, 0)
 
 
 async def test_preempting_ends_a_wait_as_an_error() -> None:
-    """The pod is tried again after backoff, whatever its plugins would say; a wait that has ended stays as it ended."""
+    """The pod is requeued with backoff, regardless of its plugins; a wait that has ended does not change."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     entry = waiting.add(WEB, "n0", {"A": 10})
@@ -90,8 +90,8 @@ async def test_preempting_ends_a_wait_as_an_error() -> None:
     assert status.message == "waiting on permit for pod: preempted"
 
 
-async def test_only_the_first_end_is_told_to_have_counted() -> None:
-    """Who rejects learns whether it did; an allowed pod is on its way and can no longer be sent back."""
+async def test_only_the_first_end_of_a_wait_counts() -> None:
+    """``reject`` returns whether it took effect; an allowed pod can no longer be rejected."""
     waiting = WaitingPodMap(VirtualClock())
     entry = waiting.add(WEB, "n0", {"A": 10})
     assert entry.reject("A", "no")
@@ -102,8 +102,8 @@ async def test_only_the_first_end_is_told_to_have_counted() -> None:
     assert not other.preempt("P", "preempted")
 
 
-async def test_a_pod_that_is_removed_is_rejected_in_nobodys_name() -> None:
-    """One that does not wait, or whose wait has ended, is not."""
+async def test_a_deleted_pod_is_rejected_without_a_plugin() -> None:
+    """It has no effect on a pod that does not wait, or whose wait has ended."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     waiting.add(WEB, "n0", {"A": 10})
@@ -113,8 +113,8 @@ async def test_a_pod_that_is_removed_is_rejected_in_nobodys_name() -> None:
     assert clock.pending == 0
 
 
-async def test_who_is_abandoned_is_cancelled() -> None:
-    """The process stops: nobody is allowed or rejected, and no timer is left."""
+async def test_an_abandoned_wait_is_cancelled() -> None:
+    """The process stops: no pod is allowed or rejected, and no timer remains."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     for info in (WEB, DB):
@@ -137,7 +137,7 @@ async def test_who_is_abandoned_is_cancelled() -> None:
     ],
 )
 async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> None:
-    """In Go's notation, as kube-scheduler prints it."""
+    """The duration is in Go's notation, as in kube-scheduler."""
     clock = VirtualClock()
     waiting = WaitingPodMap(clock)
     waiting.add(WEB, "n0", {"A": seconds})
@@ -160,7 +160,7 @@ async def test_a_timeout_says_how_long_it_was(seconds: float, written: str) -> N
     ],
 )
 def test_running_permit(answers: dict[str, object], code: Code, waits: dict[str, float]) -> None:
-    """All plugins are asked; one that refuses ends it, whoever would wait."""
+    """All plugins are called unless one rejects, even if others return Wait."""
     journal = Journal(answers=answers)
     (instance,) = rig([recorder("A", journal), recorder("B", journal)], serve=False).serve(profile())
     status, given = run_permit(instance, CycleState(), WEB, "n0")

@@ -1,4 +1,4 @@
-"""PostFilter asked what it would do."""
+"""Previews of PostFilter."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FAULT = PostFilterPreview(PostFilterResult(error("not found"), "n"))
 
 
 class Case(NamedTuple):
-    """What two plugins foretell, and what comes of it."""
+    """Previews of two plugins, and the combined result."""
 
     first: PostFilterPreview | None
     second: PostFilterPreview | None
@@ -68,7 +68,7 @@ def foretelling(plugin_name: str, foretold: PostFilterPreview | None) -> type[Po
     ],
 )
 def test_preview(case: Case) -> None:
-    """Answers are joined as if the plugins had acted, and none of them acts."""
+    """Results are combined as if the plugins had acted, but none of them acts."""
     made = rig([foretelling("A", case.first), foretelling("B", case.second)])
     instance = made.context.profiles.get(DEFAULT_NAME)
     assert instance is not None

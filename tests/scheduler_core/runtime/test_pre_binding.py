@@ -1,4 +1,4 @@
-"""Pods whose PreBind runs: who they are, and how they are stopped in favour of another pod."""
+"""Pods in PreBind, and their cancellation by preemption."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Slow(PreBindPlugin):
 
 
 class Stubborn(Slow):
-    """Goes on whoever interrupts it."""
+    """Continues after a cancellation."""
 
     name = "Stubborn"
 
@@ -50,7 +50,7 @@ class Stubborn(Slow):
 
 
 class Failing(Slow):
-    """Answers an interruption with words of its own."""
+    """Replaces a cancellation by an error of its own."""
 
     name = "Failing"
 
@@ -74,7 +74,7 @@ class Stage:
     async def _run(self) -> Status:
         with self.pods.hold(WEB, "n0") as held:
             status = await run_pre_binds(self.instance, CycleState(), held)
-        # What follows in the task must not be interrupted any more.
+        # The rest of the task must not be cancelled.
         await asyncio.sleep(0)
         return status
 
@@ -86,8 +86,8 @@ class Stage:
         return held
 
 
-async def test_who_is_in_pre_bind() -> None:
-    """Oldest first, found by UID, for as long as the block lasts."""
+async def test_pods_in_pre_bind() -> None:
+    """Pods are listed oldest first and found by UID while the block lasts."""
     pods = PodsInPreBind()
     with pods.hold(WEB, "n0") as first, pods.hold(DB, "n1") as second:
         assert (list(pods), len(pods)) == ([first, second], 2)
@@ -104,8 +104,8 @@ async def test_who_is_in_pre_bind() -> None:
         pytest.param(Failing, 'running PreBind plugin "Failing": interrupted', id="says-so-itself"),
     ],
 )
-async def test_a_pod_that_is_stopped(plugin: type[Slow], message: str) -> None:
-    """It ends in an error, no further plugin runs, and the task goes on; a second stop changes nothing."""
+async def test_a_pod_that_is_cancelled(plugin: type[Slow], message: str) -> None:
+    """PreBind ends with an error, no further plugin runs, and the task continues; a second cancel has no effect."""
     stage = Stage(plugin)
     held = await stage.begun()
     assert held.cancel(STOPPED)
@@ -116,8 +116,8 @@ async def test_a_pod_that_is_stopped(plugin: type[Slow], message: str) -> None:
     assert len(stage.pods) == 0
 
 
-async def test_a_pod_that_is_through_cannot_be_stopped() -> None:
-    """Its bind goes out."""
+async def test_a_pod_after_pre_bind_cannot_be_cancelled() -> None:
+    """The pod is being bound."""
     stage = Stage(Slow)
     held = await stage.begun()
     stage.gate.set()
@@ -127,8 +127,8 @@ async def test_a_pod_that_is_through_cannot_be_stopped() -> None:
 
 
 @pytest.mark.parametrize("is_stopped", [pytest.param(False, id="running"), pytest.param(True, id="stopped-as-well")])
-async def test_who_ends_the_task_is_not_kept_from_it(is_stopped: bool) -> None:
-    """The process stops: no status is made of that."""
+async def test_cancelling_the_task_is_not_prevented(is_stopped: bool) -> None:
+    """The process stops, which is not turned into a status."""
     stage = Stage(Slow)
     held = await stage.begun()
     if is_stopped:

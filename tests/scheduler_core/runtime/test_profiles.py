@@ -11,7 +11,7 @@ from tests.support.scheduling import profile, rig
 
 
 def test_a_swap_is_seen_whole() -> None:
-    """Whoever is told of one change sees all of them, and the old instances close after that."""
+    """The callback of the first change sees all changes; old instances are closed after that."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], serve=False)
     seen: list[tuple[str, list[str], int]] = []
@@ -30,22 +30,22 @@ def test_a_swap_is_seen_whole() -> None:
 
 
 def test_withdraw() -> None:
-    """The name is served no more, the instance is closed; an unknown name does not matter."""
+    """The instance is closed; an unknown name has no effect."""
     journal = Journal()
     made = rig([recorder("Rec", journal)], serve=False)
-    told: list[str] = []
-    table = ProfileTable(told.append)
+    changed: list[str] = []
+    table = ProfileTable(changed.append)
     table.swap(made.scheduler.build(profile("a")))
     table.withdraw("a")
     table.withdraw("a")
-    assert ("a" in table, len(table), told, journal.plugins_at("close")) == (False, 0, ["a", "a"], ["Rec"])
+    assert ("a" in table, len(table), changed, journal.plugins_at("close")) == (False, 0, ["a", "a"], ["Rec"])
 
 
-def test_a_refused_swap_changes_nothing() -> None:
-    """Neither the table nor anybody's knowledge of it."""
+def test_a_rejected_swap_changes_nothing() -> None:
+    """Neither the table nor the callback sees a change."""
     made = rig(serve=False)
-    told: list[str] = []
-    table = ProfileTable(told.append)
+    changed: list[str] = []
+    table = ProfileTable(changed.append)
     instance, other = made.scheduler.build(profile("a")), made.scheduler.build(profile("b"))
     table.swap(instance)
     sorter = type("Other", (type(other.queue_sort),), {"name": "Other"})
@@ -53,11 +53,11 @@ def test_a_refused_swap_changes_nothing() -> None:
     assert queue_sort_of(other) == ("Other", "")
     with pytest.raises(ConfigError, match="all profiles must use the same plugin with the same args"):
         table.swap(other)
-    assert (list(table), told) == ([instance], ["a"])
+    assert (list(table), changed) == ([instance], ["a"])
 
 
 def test_the_only_profile_may_change_its_order() -> None:
-    """It replaces the one that it would disagree with."""
+    """It replaces the only profile with another QueueSort plugin."""
     made = rig(serve=False)
     table = ProfileTable(lambda _name: None)
     table.swap(made.scheduler.build(profile("a")))

@@ -1,4 +1,4 @@
-"""What a plugin's wishes to be told of events come to."""
+"""Event registrations of a plugin."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _skip(_pod: Pod, _old: object | None, _new: object | None) -> Hint:
     return Hint.SKIP
 
 
-class Wishing(PreEnqueuePlugin):
-    """Wants to be told of what it is given."""
+class Registering(PreEnqueuePlugin):
+    """Registers the given events."""
 
-    name = "Wishing"
+    name = "Registering"
     wishes: Sequence[EventRegistration] = ()
 
     def events_to_register(self) -> Sequence[EventRegistration]:
@@ -52,9 +52,9 @@ class Wishing(PreEnqueuePlugin):
         pytest.param(EVERY_EVENT, False, id="everything"),
     ],
 )
-def test_who_waits_for_new_nodes_is_told_of_changed_taints(wished: ClusterEvent, is_added: bool) -> None:
-    """Whatever its hint says of them, as kube-scheduler does; who asked for taints is asked itself."""
-    plugin = Wishing(None, FakeHandle())
+def test_new_node_registrations_include_taint_changes(wished: ClusterEvent, is_added: bool) -> None:
+    """The added registration has no hint, as in kube-scheduler; an existing taint registration is unchanged."""
+    plugin = Registering(None, FakeHandle())
     plugin.wishes = (EventRegistration(wished, _skip),)
     found = registrations_of(plugin)
     assert found[0] == EventRegistration(wished, _skip)

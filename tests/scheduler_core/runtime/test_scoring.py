@@ -1,4 +1,4 @@
-"""Scores: raw, normalised, weighted, added up."""
+"""Scores: raw, normalized, weighted, summed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def bench(journal: Journal, normalization: Normalization = Normalization.OWN) ->
     ],
 )
 def test_parts_and_total(normalization: Normalization, raw: list[int], normalized: list[int]) -> None:
-    """Each plugin's part times its weight; the parts are kept for an explanation."""
+    """Each plugin's score is multiplied by its weight; the scores are kept for an explanation."""
     journal = Journal(
         answers={"A.score": scores(*raw), "A.normalizeScore": scores(7, 8, 9), "B.score": scores(0, 0, 0)}
     )
@@ -58,14 +58,14 @@ def test_parts_and_total(normalization: Normalization, raw: list[int], normalize
     assert table.totals.tolist() == (table.parts["A"].weighted + table.parts["B"].weighted).tolist()
 
 
-def test_parts_are_kept_only_where_asked_for() -> None:
-    """A cycle needs the totals alone."""
+def test_scores_of_plugins_are_optional() -> None:
+    """A cycle needs only the totals."""
     scoring, instance = bench(Journal())
     assert run_scores(instance, scoring).parts == {}
 
 
 @pytest.mark.parametrize("worst", [-1, 101])
-def test_a_normalised_score_out_of_range_names_the_node(worst: int) -> None:
+def test_a_normalized_score_out_of_range_names_the_node(worst: int) -> None:
     """So that the author finds the case."""
     scoring, instance = bench(Journal(answers={"B.score": scores(0, worst, 0)}))
     with pytest.raises(
@@ -75,7 +75,7 @@ def test_a_normalised_score_out_of_range_names_the_node(worst: int) -> None:
 
 
 def test_pre_score_that_rejects_is_an_error() -> None:
-    """Nodes are feasible by then; only Success and Skip mean something."""
+    """Nodes are feasible at that point; only Success and Skip are valid."""
     scoring, instance = bench(Journal(answers={"A.preScore": unschedulable("no")}))
     with pytest.raises(PluginError, match='running PreScore plugin "A": no'):
         run_pre_scores(instance, scoring)

@@ -29,15 +29,15 @@ def running(name: str, node_name: str = "a", cpu: str = "1") -> Pod:
 def test_caches_that_agree_differ_in_nothing() -> None:
     """Whatever the order in which things came."""
     ours = cache_of([node("a"), node("b")], [running("p"), running("q", "b")])
-    told = cache_of([node("b"), node("a")], [running("q", "b"), running("p")])
-    assert differences(ours, told) == []
+    actual = cache_of([node("b"), node("a")], [running("q", "b"), running("p")])
+    assert differences(ours, actual) == []
 
 
 def test_an_assumed_pod_is_no_difference() -> None:
     """The API server does not know of it yet."""
-    ours, told = cache_of([node("a")], []), cache_of([node("a")], [])
+    ours, actual = cache_of([node("a")], []), cache_of([node("a")], [])
     ours.assume(ours.columns.compile_pod(pod("p", requests={"cpu": "1"})), "a")
-    assert differences(ours, told) == []
+    assert differences(ours, actual) == []
 
 
 Change = Callable[[ClusterCache], object]
@@ -82,6 +82,6 @@ Change = Callable[[ClusterCache], object]
 def test_each_difference_is_named(change: Change, expected: str) -> None:
     """By kind, name and what is otherwise."""
     ours = cache_of([node("a"), node("b")], [running("p")])
-    told = cache_of([node("a"), node("b")], [running("p")])
+    actual = cache_of([node("a"), node("b")], [running("p")])
     change(ours)
-    assert expected in [str(found) for found in differences(ours, told)]
+    assert expected in [str(found) for found in differences(ours, actual)]

@@ -1,4 +1,4 @@
-"""The change log tells a reader what happened since it last looked, or that it looked too long ago."""
+"""The change log returns the changes since a position, or that the position is too old."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +18,7 @@ def test_a_reader_gets_what_came_since() -> None:
 
 
 def test_a_reader_that_fell_behind_is_told() -> None:
-    """None asks it to start anew."""
+    """None means that it must rebuild."""
     log = ChangeLog(limit=2)
     for row in range(4):
         log.append(row)
@@ -29,7 +29,7 @@ def test_a_reader_that_fell_behind_is_told() -> None:
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
 def test_the_log_is_bounded_and_never_wrong(limit: int, rows: list[int]) -> None:
-    """Whatever it still tells is true, and the last ``limit`` changes are always told."""
+    """Returned changes are right, and the last ``limit`` changes are always available."""
     log = ChangeLog(limit)
     for count, row in enumerate(rows, start=1):
         log.append(row)

@@ -69,7 +69,7 @@ def test_a_forgotten_pod_gives_back_what_it_held(cache: ClusterCache) -> None:
 
 
 def test_forgetting_by_a_recompiled_pod_gives_back_what_was_assumed(cache: ClusterCache) -> None:
-    """The queue compiles a pod anew when it is updated, also while it is being bound."""
+    """The queue recompiles a pod when it is updated, also while it is being bound."""
     info = assume(cache, "p", "a")
     cache.forget(cache.columns.compile_pod(info.pod))
     assert cpu_of(cache, "a") == [0]

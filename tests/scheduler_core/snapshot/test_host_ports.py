@@ -52,7 +52,7 @@ def test_a_port_held_twice_is_free_after_both() -> None:
 
 
 def test_hidden_ports_count_as_free() -> None:
-    """On their row, until they are revealed; whoever else holds them there."""
+    """They are free on their row until they are revealed, even if other pods use them there."""
     index, ports = HostPortIndex(), (("TCP", 80, WILDCARD_IP), ("TCP", 81, WILDCARD_IP))
     for row in (0, 1):
         index.add(row, ports)

@@ -14,7 +14,7 @@ def rows_of(index: ImageIndex, name: str) -> list[int]:
 
 
 def test_every_name_of_an_image_is_found() -> None:
-    """Tag and digest alike."""
+    """Both tag and digest."""
     index = ImageIndex()
     index.add_node(2, [ContainerImage(("app:v1", "app@sha256:1"), 100)])
     index.add_node(0, [ContainerImage(("app:v1",), 100)])
@@ -36,9 +36,9 @@ def test_the_first_size_holds_until_no_node_has_the_image() -> None:
     index.remove_node(1, [second])
     assert index.get("app") is None
     index.add_node(1, [second])
-    anew = index.get("app")
-    assert anew is not None
-    assert anew.size_bytes == 999
+    added_again = index.get("app")
+    assert added_again is not None
+    assert added_again.size_bytes == 999
 
 
 def test_every_change_raises_the_version() -> None:

@@ -109,7 +109,7 @@ def test_the_version_moves_with_counts_only() -> None:
 
 
 def test_queries_are_bounded() -> None:
-    """The one that was not asked for longest is given up, and counted anew when it is asked again."""
+    """The least recently used query is dropped, and recounted when it is used again."""
     index = PodIndex(NamespaceLabels(), SnapshotBounds(query_bytes=0))
     index.resize(1, [{}])
     first, second = index.query(WEB), index.query(PodQuery(MATCH_EVERYTHING))

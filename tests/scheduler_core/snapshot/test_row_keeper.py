@@ -1,4 +1,4 @@
-"""When kept numbers are found anew, and of which rows."""
+"""When cached numbers are refreshed, and for which rows."""
 
 from collections.abc import Iterable
 
@@ -71,7 +71,7 @@ def test_new_rows_are_all_found_anew() -> None:
 
 
 def test_changes_that_are_forgotten_are_all_found_anew() -> None:
-    """A log that was cut tells of no single rows."""
+    """A truncated log has no single rows."""
     nodes = _many()
     nodes.changes = ChangeLog(limit=1)
     journal = Journal(nodes)

@@ -88,7 +88,7 @@ def test_ephemeral_claim_counts_but_is_not_mounted_by_name() -> None:
 
 
 def test_attachment_beside_a_pod_counts_once() -> None:
-    """The same volume, told of twice."""
+    """The same volume, reported twice."""
     nodes = stored([node("a")], (*BOUND, attachment("va", DRIVER, "a", "pv")))
     assert count(nodes) == [1]
     nodes.add_pod(running("p", "data"), 0)

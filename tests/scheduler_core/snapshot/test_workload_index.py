@@ -106,7 +106,7 @@ def test_default_selector(subject: Pod, workloads: list[Workload], selector: Lab
 
 
 def test_it_follows_changes() -> None:
-    """Of services and owners alike."""
+    """Of both services and owners."""
     index, subject = WorkloadIndex(), owned("ReplicaSet")
     found = []
     index.assign(service("s", {"app": "web"}))
