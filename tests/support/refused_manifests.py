@@ -198,7 +198,7 @@ REFUSED = [
     ),
     pytest.param(
         _profile(
-            _extenders({"tlsConfig": {"insecure": True, "caFile": "/ca"}}), f"{_TLS}.insecure", "cannot be true beside"
+            _extenders({"tlsConfig": {"insecure": True, "caFile": "/ca"}}), f"{_TLS}.insecure", "cannot be true together"
         ),
         id="insecure-with-authority",
     ),

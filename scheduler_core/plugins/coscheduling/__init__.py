@@ -161,7 +161,7 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     ) -> PostFilterResult:
         """Reject the whole group, unless only few members are missing."""
         del state, nodes, diagnosis
-        view, result = self._verdict(pod)
+        view, result = self._result(pod)
         if view is not None and view.group is not None:
             self._reject_group(view, view.group, pod)
         return result
@@ -171,9 +171,9 @@ class Coscheduling(QueueSortPlugin, PreEnqueuePlugin, PreFilterPlugin, PostFilte
     ) -> PostFilterPreview | None:
         """Return what ``post_filter`` would return."""
         del state, nodes, diagnosis
-        return PostFilterPreview(self._verdict(pod)[1])
+        return PostFilterPreview(self._result(pod)[1])
 
-    def _verdict(self, pod: PodInfo) -> tuple[GroupView | None, PostFilterResult]:
+    def _result(self, pod: PodInfo) -> tuple[GroupView | None, PostFilterResult]:
         """Return the group to reject, None for none, and the result of PostFilter."""
         view = self._groups.group_of(pod.pod)
         if view is None or view.group is None:

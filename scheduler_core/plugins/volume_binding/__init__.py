@@ -38,7 +38,7 @@ from scheduler_core.framework.plugin import always
 from scheduler_core.framework.status import SKIP, SUCCESS, Code, Status, error, unresolvable
 from scheduler_core.plugins.volume_binding.binding import VolumeBinder
 from scheduler_core.plugins.volume_binding.claims import PodClaims, are_bound, claims_of_pod, rejection_of_claims
-from scheduler_core.plugins.volume_binding.filtering import REASONS, Judgement, NodeJudge
+from scheduler_core.plugins.volume_binding.filtering import REASONS, Evaluation, NodeEvaluator
 from scheduler_core.plugins.volume_binding.hints import registrations
 from scheduler_core.plugins.volume_binding.reserving import NodeVolumes, assume, decided_volumes, restore
 from scheduler_core.snapshot.node_columns import NodeColumns, Rows
@@ -52,13 +52,13 @@ class _Attempt(Struct):
 
     Attributes:
         claims: The pod's claims; None for a pod without any.
-        judgement: Result for all nodes; None before Filter.
+        evaluation: Result for all nodes; None before Filter.
         reserved: Volumes and claims assumed for the chosen node; None if there are none.
         is_all_bound: Whether there is nothing to bind.
     """
 
     claims: PodClaims | None = None
-    judgement: Judgement | None = None
+    evaluation: Evaluation | None = None
     reserved: NodeVolumes | None = None
     is_all_bound: bool = False
 
@@ -77,7 +77,7 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         """Store the args and the handle."""
         super().__init__(args, handle)
         self._args: VolumeBindingArgs = args if args is not None else _DEFAULT_ARGS
-        self._judge: NodeJudge | None = None
+        self._evaluator: NodeEvaluator | None = None
 
     def reuse_check(self, pod: PodInfo, nodes: NodeColumns) -> Callable[[], bool] | None:
         """Return a check that always holds for a pod without claims, None for any other."""
@@ -118,15 +118,15 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         attempt = state.read(_ATTEMPT)
         if attempt.claims is None:
             return None
-        judgement = attempt.judgement
-        if judgement is None:
-            judge = self._judge
-            if judge is None or judge.nodes is not nodes:
-                judge = self._judge = NodeJudge(nodes)
-            judgement = attempt.judgement = judge.judge(attempt.claims)
-        codes = judgement.codes[rows]
-        if judgement.problems:
-            raise UndecidedRowsError(self.name, codes, judgement.problems)
+        evaluation = attempt.evaluation
+        if evaluation is None:
+            evaluator = self._evaluator
+            if evaluator is None or evaluator.nodes is not nodes:
+                evaluator = self._evaluator = NodeEvaluator(nodes)
+            evaluation = attempt.evaluation = evaluator.evaluate(attempt.claims)
+        codes = evaluation.codes[rows]
+        if evaluation.problems:
+            raise UndecidedRowsError(self.name, codes, evaluation.problems)
         return codes
 
     def decode(self, state: CycleState, pod: PodInfo, code: int) -> Status:
@@ -152,14 +152,14 @@ class VolumeBinding(PreFilterPlugin, FilterPlugin, PreScorePlugin, ScorePlugin, 
         """Assume the volumes and claims in their future state, so that other pods do not get them."""
         attempt, nodes = state.read(_ATTEMPT), self.handle.nodes
         row = nodes.row_of(node_name)
-        judgement = attempt.judgement
-        if judgement is None or row < 0 or judgement.codes[row]:
+        evaluation = attempt.evaluation
+        if evaluation is None or row < 0 or evaluation.codes[row]:
             attempt.is_all_bound = True
             return SUCCESS
         if are_bound(pod, nodes.storage):
             attempt.is_all_bound = True
             return SUCCESS
-        decided = decided_volumes(judgement, row)
+        decided = decided_volumes(evaluation, row)
         try:
             attempt.reserved = assume(nodes.storage, decided, node_name)
         except SchedulerCoreError as fault:

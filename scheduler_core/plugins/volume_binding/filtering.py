@@ -38,7 +38,7 @@ REASONS = (
 _Mask = NDArray[np.bool_]
 
 
-class Judgement(Struct):
+class Evaluation(Struct):
     """Result for all rows.
 
     Attributes:
@@ -58,7 +58,7 @@ class Judgement(Struct):
     volumes: list[KnownVolume] = field(default_factory=list)
 
 
-class NodeJudge:
+class NodeEvaluator:
     """Evaluates the rows of one set of columns; caches data of nodes between pods."""
 
     def __init__(self, nodes: NodeColumns) -> None:
@@ -66,29 +66,29 @@ class NodeJudge:
         self._reach = VolumeReach(nodes)
         self._csi_nodes = CsiNodeColumns(nodes)
 
-    def judge(self, claims: PodClaims) -> Judgement:
+    def evaluate(self, claims: PodClaims) -> Evaluation:
         """Evaluate every row.
 
         Raises:
             SelectorError: The selector of a claim is invalid.
         """
-        judgement = Judgement(np.zeros(self.nodes.size, dtype=np.int16))
+        evaluation = Evaluation(np.zeros(self.nodes.size, dtype=np.int16))
         if claims.bound:
-            self._judge_bound(claims.bound, judgement)
+            self._evaluate_bound(claims.bound, evaluation)
         if claims.delayed:
-            self._judge_delayed(claims.delayed, judgement)
-        return judgement
+            self._evaluate_delayed(claims.delayed, evaluation)
+        return evaluation
 
-    def _judge_bound(self, claims: list[PersistentVolumeClaim], judgement: Judgement) -> None:
+    def _evaluate_bound(self, claims: list[PersistentVolumeClaim], evaluation: Evaluation) -> None:
         """Evaluate bound claims: the first claim that rejects a row decides; a missing volume rejects all rows."""
-        codes = judgement.codes
+        codes = evaluation.codes
         left = self.nodes.alive.copy()
         for claim in claims:
             known = self.nodes.storage.known_volume(claim.spec.volume_name)
             if known is None:
                 codes[left] = _NO_VOLUME
                 return
-            reached, unreadable = self._reached(known, judgement)
+            reached, unreadable = self._reached(known, evaluation)
             if unreadable is not None:
                 codes[left & unreadable[0]] = unreadable[1]
                 left &= ~unreadable[0]
@@ -96,7 +96,7 @@ class NodeJudge:
                 codes[left & ~reached] = _OUT_OF_REACH
                 left &= reached
 
-    def _reached(self, known: KnownVolume, judgement: Judgement) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
+    def _reached(self, known: KnownVolume, evaluation: Evaluation) -> tuple[_Mask | None, tuple[_Mask, int] | None]:
         """Return the rows that can access a volume (None: all), and the rows where that is unknown, with their code.
 
         If a CSI driver serves an in-tree volume, its affinity is translated for that driver.
@@ -111,8 +111,8 @@ class NodeJudge:
         try:
             translated = volume_affinity(translated_affinity(known.volume, plugin))
         except StorageError as problem:
-            code = _FIRST_PROBLEM + len(judgement.problems)
-            judgement.problems[code] = f"could not translate pv: {problem}"
+            code = _FIRST_PROBLEM + len(evaluation.problems)
+            evaluation.problems[code] = f"could not translate pv: {problem}"
             return reached, (migrated, code)
         if translated == known.affinity:
             return reached, None
@@ -124,8 +124,8 @@ class NodeJudge:
             reached[migrated] = self._reach.matching.selector(translated, ALL_ROWS)[migrated]
         return reached, None
 
-    def _judge_delayed(self, claims: list[DelayedClaim], judgement: Judgement) -> None:
-        nodes, codes = self.nodes, judgement.codes
+    def _evaluate_delayed(self, claims: list[DelayedClaim], evaluation: Evaluation) -> None:
+        nodes, codes = self.nodes, evaluation.codes
         looking = nodes.alive & (codes < _FIRST_PROBLEM)
         to_match: list[DelayedClaim] = []
         preselected: list[DelayedClaim] = []
@@ -142,15 +142,15 @@ class NodeJudge:
             codes[elsewhere] |= CANNOT_BIND
             looking &= ~elsewhere
         to_match.sort(key=lambda delayed: nano(delayed.claim.spec.resources.requests.get(STORAGE, 0)))
-        judgement.preselected = [delayed.claim for delayed in preselected]
-        judgement.matched = [delayed.claim for delayed in to_match]
+        evaluation.preselected = [delayed.claim for delayed in preselected]
+        evaluation.matched = [delayed.claim for delayed in to_match]
         if not looking.any():
-            judgement.assigned = [np.full(nodes.size, NONE, dtype=np.int32) for _ in to_match]
+            evaluation.assigned = [np.full(nodes.size, NONE, dtype=np.int32) for _ in to_match]
             return
-        judgement.assigned, judgement.volumes = match_volumes(self._reach, judgement.matched, looking)
+        evaluation.assigned, evaluation.volumes = match_volumes(self._reach, evaluation.matched, looking)
         for delayed in preselected:
             looking = self._provision(delayed, looking, looking, codes)
-        for delayed, assigned in zip(to_match, judgement.assigned, strict=True):
+        for delayed, assigned in zip(to_match, evaluation.assigned, strict=True):
             looking = self._provision(delayed, looking, looking & (assigned == NONE), codes)
 
     def _provision(self, delayed: DelayedClaim, looking: _Mask, wanting: _Mask, codes: Codes) -> _Mask:

@@ -17,7 +17,7 @@ from scheduler_core.model.storage import (
     PersistentVolume,
     PersistentVolumeClaim,
 )
-from scheduler_core.plugins.volume_binding.filtering import Judgement
+from scheduler_core.plugins.volume_binding.filtering import Evaluation
 from scheduler_core.plugins.volume_binding.matching import NONE
 from scheduler_core.snapshot.storage_index import StorageIndex
 
@@ -41,15 +41,15 @@ class NodeVolumes(Struct):
     provisions: list[PersistentVolumeClaim] = field(default_factory=list)
 
 
-def decided_volumes(judgement: Judgement, row: int) -> NodeVolumes:
+def decided_volumes(evaluation: Evaluation, row: int) -> NodeVolumes:
     """Return what the filter decided for a row."""
-    decided = NodeVolumes(provisions=list(judgement.preselected))
-    for claim, assigned in zip(judgement.matched, judgement.assigned, strict=True):
+    decided = NodeVolumes(provisions=list(evaluation.preselected))
+    for claim, assigned in zip(evaluation.matched, evaluation.assigned, strict=True):
         number = int(assigned[row])
         if number == NONE:
             decided.provisions.append(claim)
         else:
-            decided.bindings.append(StaticBinding(claim, judgement.volumes[number].volume))
+            decided.bindings.append(StaticBinding(claim, evaluation.volumes[number].volume))
     return decided
 
 

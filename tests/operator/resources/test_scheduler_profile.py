@@ -71,7 +71,7 @@ def test_a_plugin_configured_twice(inline: list[str], referenced: list[str]) -> 
     made = profile(pluginConfig=[{"name": name} for name in inline])
     entries = [PluginConfig(name=name) for name in referenced]
     (told,) = problems_in(lambda: made.profile_config(entries))
-    assert told.startswith('spec.pluginConfig[1].name: "A" is configured by an earlier entry')
+    assert told.startswith('spec.pluginConfig[1].name: "A" is already configured by an earlier entry')
 
 
 def test_all_problems_of_a_spec_at_once() -> None:

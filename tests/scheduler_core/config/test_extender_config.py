@@ -64,28 +64,30 @@ BAD = [
         ["extenders[1].bindVerb: only one", "extenders[2].bindVerb: only one"],
         id="three-binders",
     ),
-    pytest.param([managing("cpu")], ['extenders[0].managedResources[0].name: "cpu" belongs'], id="native-resource"),
+    pytest.param([managing("cpu")], ['extenders[0].managedResources[0].name: "cpu" is reserved'], id="native-resource"),
     pytest.param(
         [managing("example.com/a", "example.com/a")],
-        ['extenders[0].managedResources[1].name: "example.com/a" is managed by an earlier'],
+        ['extenders[0].managedResources[1].name: "example.com/a" is already managed by an earlier'],
         id="repeated-resource",
     ),
     pytest.param(
         [managing("example.com/a"), managing("example.com/a")],
-        ['extenders[1].managedResources[0].name: "example.com/a" is managed by an earlier'],
+        ['extenders[1].managedResources[0].name: "example.com/a" is already managed by an earlier'],
         id="resource-of-another-extender",
     ),
     pytest.param(
         [extender(tlsConfig={"insecure": True, "caData": "aGVsbG8="})],
-        ["extenders[0].tlsConfig.insecure: cannot be true beside"],
+        ["extenders[0].tlsConfig.insecure: cannot be true together"],
         id="insecure-with-authority",
     ),
     pytest.param(
-        [extender(tlsConfig={"certFile": "/c"})], ["extenders[0].tlsConfig: a client certificate needs"], id="no-key"
+        [extender(tlsConfig={"certFile": "/c"})],
+        ["extenders[0].tlsConfig: a client certificate and its key must be set"],
+        id="no-key",
     ),
     pytest.param(
         [extender(tlsConfig={"keyData": "aGVsbG8="})],
-        ["extenders[0].tlsConfig: a client certificate needs"],
+        ["extenders[0].tlsConfig: a client certificate and its key must be set"],
         id="no-certificate",
     ),
     pytest.param([extender(tlsConfig={"caData": "%"})], ["extenders[0].tlsConfig.caData: must be base64"], id="base64"),

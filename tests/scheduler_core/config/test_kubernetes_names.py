@@ -73,9 +73,9 @@ def test_label_values(value: str, good: bool) -> None:
     ("name", "expected"),
     [
         pytest.param("example.com/gpu", "", id="good"),
-        pytest.param("cpu", "belongs to Kubernetes", id="native"),
-        pytest.param("kubernetes.io/gpu", "belongs to Kubernetes", id="kubernetes-domain"),
-        pytest.param("a.kubernetes.io/gpu", "belongs to Kubernetes", id="below-the-kubernetes-domain"),
+        pytest.param("cpu", "is reserved for Kubernetes", id="native"),
+        pytest.param("kubernetes.io/gpu", "is reserved for Kubernetes", id="kubernetes-domain"),
+        pytest.param("a.kubernetes.io/gpu", "is reserved for Kubernetes", id="below-the-kubernetes-domain"),
         pytest.param("requests.example.com/gpu", "must not begin with", id="quota-prefix"),
         pytest.param("example.com/g pu", "1 to 63 letters", id="no-name"),
         pytest.param(LONG_PREFIX + "/gpu", "too long", id="no-room-for-the-quota-prefix"),

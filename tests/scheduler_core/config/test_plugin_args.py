@@ -160,7 +160,7 @@ BAD = [
     pytest.param(
         FIT,
         strategy("LeastAllocated", requestedToCapacityRatio={"shape": [{"utilization": 0, "score": 0}]}),
-        "args.scoringStrategy.requestedToCapacityRatio: only belongs to type",
+        "args.scoringStrategy.requestedToCapacityRatio: is only valid with type",
         id="fit-shape-without-its-type",
     ),
     pytest.param(FIT, shaped(), "requestedToCapacityRatio.shape: must have at least one point", id="fit-empty-shape"),

@@ -55,7 +55,7 @@ def test_good_plugins(plugins: dict[str, Any]) -> None:
     ("plugins", "expected"),
     [
         pytest.param(
-            enabled("score", "A", "B", "A"), 'score.enabled[2].name: "A" is enabled by an earlier', id="twice"
+            enabled("score", "A", "B", "A"), 'score.enabled[2].name: "A" is already enabled by an earlier', id="twice"
         ),
         pytest.param(enabled("filter", "*"), 'filter.enabled[0].name: "*" can only be disabled', id="all-enabled"),
         pytest.param(enabled("queueSort", "A", "B"), "queueSort.enabled[1]: only one plugin can order", id="two-sorts"),

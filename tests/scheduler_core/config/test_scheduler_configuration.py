@@ -134,7 +134,7 @@ BAD = [
     ),
     pytest.param(
         {"profiles": [{"pluginConfig": [{"name": "Own"}, {"name": "Own"}]}]},
-        ['profiles[0].pluginConfig[1].name: "Own" is configured by'],
+        ['profiles[0].pluginConfig[1].name: "Own" is already configured by'],
         id="configured-twice",
     ),
     pytest.param(

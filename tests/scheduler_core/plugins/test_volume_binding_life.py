@@ -227,7 +227,7 @@ async def test_without_a_writer() -> None:
     world.decide()
     status = await world.pre_bind()
     assert status.code is Code.ERROR
-    assert "run the scheduler with access to persistent volumes" in status.message
+    assert "run the scheduler with write access to persistent volumes" in status.message
 
 
 async def test_failed_write_gives_back_the_rest() -> None:
