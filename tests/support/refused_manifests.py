@@ -198,7 +198,9 @@ REFUSED = [
     ),
     pytest.param(
         _profile(
-            _extenders({"tlsConfig": {"insecure": True, "caFile": "/ca"}}), f"{_TLS}.insecure", "cannot be true together"
+            _extenders({"tlsConfig": {"insecure": True, "caFile": "/ca"}}),
+            f"{_TLS}.insecure",
+            "cannot be true together",
         ),
         id="insecure-with-authority",
     ),
