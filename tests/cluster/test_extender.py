@@ -246,7 +246,7 @@ def test_an_edit_changes_the_extenders(cluster: ExtendedCluster, server: Extende
     )
     bad = extender(server.url, "filter", tlsConfig={"caFile": "/nonexistent/ca.crt"})
     profile.apply(bad)
-    assert "caFile: must lie in /etc/bayplan-extenders" in profile.condition("Accepted")["message"]
+    assert "caFile: must be in /etc/bayplan-extenders" in profile.condition("Accepted")["message"]
     assert profile.condition("Ready")["reason"] == "LastGoodRevision"
     cluster.pod("q")
     assert cluster.node_of("q") == "b"
