@@ -14,7 +14,7 @@ import logging
 from collections.abc import Callable
 
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.cycle.departure import tell_departure, tell_unused_promise
+from scheduler_core.cycle.departure import on_node, tell_departure, tell_unused_promise
 from scheduler_core.cycle.left_out import LeftOutPods
 from scheduler_core.cycle.pod_reads import PodReads
 from scheduler_core.errors import QuantityError, SchedulerCoreError
@@ -34,6 +34,7 @@ from scheduler_core.model.node import Node, NodeStatus
 from scheduler_core.model.pod import Pod, Quantities
 from scheduler_core.model.pod_requests import accounted_milli, same_granted_resources
 from scheduler_core.model.quantity import nano
+from scheduler_core.snapshot.cluster_cache import Placement
 
 log = logging.getLogger(__name__)
 
@@ -124,6 +125,7 @@ class ClusterFeed:
             return
         context = self._context
         if pod.spec.node_name:
+            left = self._left_node(pod)
             context.cache.add_pod(pod)
             promised = context.queue.nominator.node_of(pod.metadata.uid)
             context.queue.remove(pod.metadata.uid)
@@ -133,8 +135,17 @@ class ClusterFeed:
                 waits.reject("", "bound by someone else")
             context.queue.on_event(ASSIGNED_POD_ADD, None, pod)
             tell_unused_promise(context, pod, promised, pod.spec.node_name)
+            if left:
+                tell_departure(context, on_node(left, pod), left)
             return
         context.queue.add(context.cache.columns.compile_pod(pod))
+
+    def _left_node(self, pod: Pod) -> str:
+        """Return the node on which a pod was counted after its bind was answered, if it is bound to another one."""
+        held = self._context.cache.get(pod.metadata.uid)
+        if held is None or held.placement is not Placement.BOUND or held.info.node_name == pod.spec.node_name:
+            return ""
+        return held.info.node_name
 
     def _pod_updated(self, old: Pod, pod: Pod) -> None:
         if pod.metadata.uid != old.metadata.uid:

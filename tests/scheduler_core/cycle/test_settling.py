@@ -85,6 +85,17 @@ async def test_a_place_that_is_given_back_wakes_others() -> None:
     made.queue.close()
 
 
+async def test_a_pod_that_is_bound_elsewhere_wakes_others() -> None:
+    """Its bind was answered and never took effect; then another scheduler has bound it to another node."""
+    made = await bound()
+    other = pod("other", requests={"cpu": "2"})
+    made.add(other)
+    assert made.decide() is None
+    made.scheduler.feed.pod_updated(WEB, replace(WEB, spec=replace(WEB.spec, node_name="n1")))
+    assert made.place(other) == "backoff"
+    made.queue.close()
+
+
 # -- events that are older than the read ----------------------------------------------------------------------------
 
 
