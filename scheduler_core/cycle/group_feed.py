@@ -7,8 +7,11 @@ cycle is suspended, changes are kept and taken in their order when it is over.
 from __future__ import annotations
 
 from scheduler_core.cycle.context import CycleContext
-from scheduler_core.framework.cluster_events import Action, ClusterEvent, Resource
+from scheduler_core.cycle.departure import on_node
+from scheduler_core.framework.cluster_events import ASSIGNED_POD_DELETE, Action, ClusterEvent, Resource
+from scheduler_core.framework.queued_pod import Place
 from scheduler_core.model.pod_group import GroupKey, GroupSource, PodGroup
+from scheduler_core.queueing.gang import Gang
 
 
 class GroupFeed:
@@ -44,6 +47,8 @@ class GroupFeed:
         if queue.gangs.unread(source) != reason:
             queue.gangs.withhold(source, reason)
             queue.source_changed(source)
+            for gang in [gang for gang in queue.gangs if gang.key.source is source]:
+                self._end_nominations(gang)
 
     def group_changed(self, group: PodGroup) -> None:
         """A group has come or has changed."""
@@ -70,5 +75,22 @@ class GroupFeed:
     def _group_deleted(self, key: GroupKey) -> None:
         queue = self._context.queue
         gang = queue.gangs.group_deleted(key)
-        if gang is not None:
-            queue.group_changed(gang)
+        if gang is None:
+            return
+        queue.group_changed(gang)
+        self._end_nominations(gang)
+
+    def _end_nominations(self, gang: Gang) -> None:
+        for uid in list(gang.pods):
+            self._end_nomination(uid)
+
+    def _end_nomination(self, uid: str) -> None:
+        """Free the node to which a pod is nominated that is not decided any more, and wake those that kept off it."""
+        queue = self._context.queue
+        queued, node_name = queue.find(uid), queue.nominator.node_of(uid)
+        if queued is None or not node_name or queued.place is not Place.GATED:
+            return
+        priorities = [info.priority for info in queue.nominator.nominated_pods(node_name) if info.uid == uid]
+        queue.nominator.withdraw(uid)
+        gone = on_node(node_name, queued.info.pod)
+        queue.on_event(ASSIGNED_POD_DELETE, gone, None, but=uid, max_priority=max(priorities, default=None))

@@ -90,16 +90,21 @@ class GangEntries:
     def _try_gate(self, gang: Gang) -> None:
         """Let the members that are held back pass if the PodGroup is known, or note why it is not."""
         for pod in self._queued(gang):
-            if pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING:
+            if self.holds_back(pod):
                 self._moves.enter(pod, GROUP_CHANGED)
                 self._tried(pod)
+
+    def holds_back(self, pod: QueuedPod) -> bool:
+        """Return whether a pod is gated because its PodGroup is not known; it has no nomination then."""
+        return pod.place is Place.GATED and pod.gated_by == GANG_SCHEDULING
 
     def _tried(self, pod: QueuedPod) -> None:
         if pod.place is _GROUPED:
             self._gangs.held(pod)
-        if pod.place is not Place.GATED and not pod.attempts:
+        nominator = self._moves.nominator
+        if pod.place is not Place.GATED and not nominator.node_of(pod.uid):
             # After a restart, pods may be listed before their PodGroups: the nomination is the status's.
-            self._moves.nominator.decide(pod.info, None)
+            nominator.decide(pod.info, None)
 
     def _hold_back(self, gang: Gang) -> None:
         """Send the members that wait to the gate: the PodGroup is not known any more."""

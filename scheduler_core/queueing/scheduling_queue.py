@@ -117,7 +117,8 @@ class SchedulingQueue(QueueReadings):
             return
         if pod.place is _PARKED:
             return
-        self.nominator.update(before, info)
+        if not self._gang_entries.holds_back(pod):
+            self.nominator.update(before, info)
         was_of = pod.group
         self._gang_entries.belongs(pod)
         if pod.group != was_of:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from scheduler_core.framework.extension_points import PreEnqueuePlugin
 from scheduler_core.framework.queued_pod import QueuedGang
 from scheduler_core.framework.status import SUCCESS, Status, unschedulable
 from scheduler_core.in_tree import default_plugins
 from scheduler_core.model.pod_group import GroupSource
 from scheduler_core.snapshot.pod_info import PodInfo
-from tests.support.builders import node
-from tests.support.gangs import gang_of, group, member, members
+from tests.support.builders import node, pod
+from tests.support.gangs import gang_of, group, key, member, members
 from tests.support.scheduling import rig
 
 
@@ -53,4 +55,22 @@ async def test_a_nomination_that_was_listed_before_the_group() -> None:
     made.scheduler.group_feed.group_changed(group(min_member=2))
     made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
     assert len(tuple(made.queue.nominator.nominated_pods("n0"))) == 2
+    made.queue.close()
+
+
+async def test_a_nomination_of_a_gang_whose_group_is_deleted() -> None:
+    """It ends with the group, and wakes pods that kept off the node; it is followed again when the group comes back."""
+    made = rig(defaults=default_plugins())
+    made.scheduler.group_feed.serve(GroupSource.BAYPLAN)
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
+    low = pod("low", requests={"cpu": "3"})
+    made.add(node("n0"), *members(2, nominated_node="n0"), low)
+    assert made.decide() is None
+    made.scheduler.group_feed.group_deleted(key())
+    assert (len(made.queue.nominator), made.place(low)) == (0, "backoff")
+    first = members(1, nominated_node="n0")[0]
+    made.scheduler.feed.pod_updated(first, replace(first, status=replace(first.status, phase="Pending")))
+    assert not len(made.queue.nominator)
+    made.scheduler.group_feed.group_changed(group(min_member=3, priority=10))
+    assert len(made.queue.nominator) == 2
     made.queue.close()
