@@ -150,7 +150,7 @@ def test_a_pod_that_there_is_not(asker: Asker) -> None:
         result = CliRunner().invoke(bayplan, ["explain", "nobody", *options])
         assert (result.exit_code, result.stderr) == (
             1,
-            "bayplan: there is no pod default/nobody; correct namespace or name\n",
+            "bayplan: pod default/nobody not found; check the namespace and the name\n",
         )
 
 

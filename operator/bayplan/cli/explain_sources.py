@@ -104,7 +104,7 @@ async def _from_api_server(choice: ClusterChoice, asked: PodName | GroupName, se
         told = None if gang is None else explain_gang(context, gang)
     if told is None:
         kind = "pod" if isinstance(asked, PodName) else "PodGroup"
-        raise NotFoundError(f"there is no {kind} {asked}; correct namespace or name")
+        raise NotFoundError(f"{kind} {asked} not found; check the namespace and the name")
     return _with_notices(told, snapshot.notices)
 
 

@@ -76,12 +76,12 @@ def test_asks_about_a_gang() -> None:
 @pytest.mark.parametrize(
     ("ready", "explains", "pod", "text"),
     [
-        pytest.param(True, True, "gone", "bayplan: there is no pod shop/gone; correct namespace or name", id="no pod"),
+        pytest.param(True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="no pod"),
         pytest.param(
             True,
             True,
             "podgroup/gone",
-            "bayplan: there is no PodGroup shop/gone; correct namespace or name",
+            "bayplan: PodGroup shop/gone not found; check the namespace and the name",
             id="no PodGroup",
         ),
         pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; ask again", id="not ready"),
