@@ -76,7 +76,9 @@ def test_asks_about_a_gang() -> None:
 @pytest.mark.parametrize(
     ("ready", "explains", "pod", "text"),
     [
-        pytest.param(True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="no pod"),
+        pytest.param(
+            True, True, "gone", "bayplan: pod shop/gone not found; check the namespace and the name", id="no pod"
+        ),
         pytest.param(
             True,
             True,
@@ -84,7 +86,7 @@ def test_asks_about_a_gang() -> None:
             "bayplan: PodGroup shop/gone not found; check the namespace and the name",
             id="no PodGroup",
         ),
-        pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; ask again", id="not ready"),
+        pytest.param(False, True, "web", "bayplan: not ready: pods are being listed; retry", id="not ready"),
         pytest.param(True, False, "web", "HTTP 404; is --server a Bayplan of this version?", id="something else"),
     ],
 )
