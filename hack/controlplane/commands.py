@@ -92,4 +92,6 @@ def _parser() -> argparse.ArgumentParser:
     starting.add_argument("--state-dir", type=Path, help="State directory; a temporary directory by default")
     starting.add_argument("--kwok", action="store_true", help="Start kwok, which simulates the kubelet of every node")
     starting.add_argument("--audit", action="store_true", help="Write an audit log of pod writes")
+    stopping = commands.add_parser("down", help="Stop a control plane")
+    stopping.add_argument("state_dir", type=Path, help="Its state directory")
     return parser
